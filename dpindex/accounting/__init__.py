@@ -1,1 +1,1 @@
-"""What has been spent: totals of epsilon and delta, and the ledger of releases."""
+"""Accounting: totals of epsilon and delta, and the ledger of releases."""

@@ -33,7 +33,7 @@ _MAX_INTERVALS = 200_000
 def total(
     releases: Iterable[Spec], delta: float | None = None, at: Adjacency | None = None
 ) -> Guarantee:
-    """What releases of *one* vector under these specs promise together.
+    """Return what releases of *one* vector under these specs promise together.
 
     Parameters
     ----------

@@ -66,7 +66,7 @@ _LOST = "it is missing, but its key is there; restore it, or move the key away t
 
 
 class Released(Protocol):
-    """What was released: a :class:`dpindex.Spec`, or the spec of a sketch of records."""
+    """The subject of a release: a :class:`dpindex.Spec`, or the spec of a sketch of records."""
 
     @property
     def dim(self) -> int: ...
@@ -121,7 +121,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Total:
-    """What was released of each of ``ids`` ids: ``releases`` codes, and what they promise.
+    """A total: ``releases`` codes of each of ``ids`` ids, and what they promise.
 
     Attributes
     ----------
@@ -267,7 +267,7 @@ class Ledger:
             return tuple(Entry(specs[row["spec"]], row["count"], row["time"]) for row in releases)
 
     def totals(self, ids: _Ids = None, delta: float | None = None) -> list[Total]:
-        """What was released of how many ids, and what that promises in total; most releases first.
+        """Return how many ids had which releases, and the total promise; most releases first.
 
         Parameters
         ----------
@@ -423,7 +423,7 @@ def _failure(path: Path, error: Exception) -> InputError:
 def _promises(
     specs: Sequence[Spec | SketchRelease], delta: float | None
 ) -> tuple[tuple[Guarantee, ...], str]:
-    """What releases of one vector under these specs promise, and why not together ("" if they do).
+    """Return what releases of one vector promise, and why not together ("" if they do).
 
     A release without protection leaves nothing to promise.
     """

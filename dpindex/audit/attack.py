@@ -38,7 +38,7 @@ _FUNCTION_WIDTH = 1 << 14
 
 @dataclass(frozen=True)
 class AttackReport:
-    """What an attack found.
+    """The report of an attack.
 
     Attributes
     ----------
@@ -197,7 +197,7 @@ def _findings(
     tallies: list[tests.Tally],
     progress: Callable[[float], None] | None,
 ) -> list[tests.Finding]:
-    """What the pairs show beside ``tallies``, in two thirds of the error.
+    """Return findings of the pairs and of ``tallies``, in two thirds of the error.
 
     A third each goes to pooled events, to coordinates by themselves and to the normal deviation.
     """

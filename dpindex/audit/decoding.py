@@ -119,7 +119,7 @@ def _layout(table: CellTable) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.bo
 
 
 def table_draws(table: CellTable, count: int, words: Replay) -> Ints:
-    """What ``count`` draws from a table are: its cell, its offset inside, and tails drawn again."""
+    """Return ``count`` draws from a table: a cell, an offset inside, and tails drawn again."""
     ends, split = _layout(table)
     last = len(table.masses) - 1
     first = words.take(count, np.uint32)

@@ -160,7 +160,7 @@ def attack_pair(run: Run, pair: Pair, part: float) -> list[Tally]:
 
 
 def _histograms(run: Run, pair: Pair, part: float) -> list[Histogram]:
-    """What is observed under the two neighbours, group by group."""
+    """Return a histogram of the observations under the two neighbours for each group."""
     groups = int(pair.group.max()) + 1
     width = 2 * _REACH + 1
     counts = np.zeros((2, groups * width), dtype=np.int64)

@@ -163,7 +163,7 @@ def read_claim(path: str | os.PathLike[str]) -> Spec | SketchSpec:
 
 
 def read_subject(path: str | os.PathLike[str]) -> tuple[Spec | SketchSpec, Codes | None]:
-    """As :func:`read_claim` of ``path``; and the codes of an index, None if there are none.
+    """Return the claim at a path, and the codes of an index; None if there are none.
 
     Raises
     ------

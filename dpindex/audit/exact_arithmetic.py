@@ -215,7 +215,7 @@ def _variance(table: CellTable) -> Fraction:
 
 
 def _deviation(table: CellTable) -> Fraction:
-    """Of the normal law that rounds to the table: by its variance, or by ``P(0) = erf(1/√8σ)``."""
+    """Deviation of the normal law behind a table: by its variance, or by ``P(0) = erf(1/√8σ)``."""
     variance = _variance(table)
     if variance >= _SHEPPARD:
         return above_root(variance - Fraction(1, 12))
@@ -238,7 +238,7 @@ def distance_to_rounded(table: CellTable, deviation: Fraction) -> Fraction:
 
 @lru_cache(maxsize=32)
 def _distance_to_discrete(table: CellTable, deviation: Fraction) -> Fraction:
-    """The same from the discrete normal law ``P(c) ∝ e^{−c²/2σ²}``."""
+    """Total variation between a table and the discrete normal law ``P(c) ∝ e^{−c²/2σ²}``."""
     count = len(table.masses) + table.first
     with mpmath.workprec(table.bits + _WORK):
         scale = -((mpmath.mpf(deviation.denominator) / deviation.numerator) ** 2) / 2

@@ -258,7 +258,7 @@ def _whole(
 
 @dataclass(frozen=True)
 class _Numbers:
-    """What two neighbours' releases look like, number by number: shape (2, width) each."""
+    """Statistics of two neighbours' releases, number by number: shape (2, width) each."""
 
     means: Doubles
     variances: Doubles

@@ -40,7 +40,7 @@ _MAX_OFFSET = 1 << 28
 
 @dataclass(frozen=True)
 class RealisedMap:
-    """What was read of the map W, one row an attribute.
+    """The map W as it was read, one row an attribute.
 
     Attributes
     ----------

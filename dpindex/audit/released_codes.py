@@ -1,4 +1,4 @@
-"""What can be tested on codes that were released already: whether the claimed noise can be in them.
+"""Tests of codes that were released already: whether the claimed noise can be in them.
 
 A proof or an attack is about a method, run here with fresh noise. Of codes that someone else made,
 only their values are known. The tests below hold for every possible collection of vectors, so codes

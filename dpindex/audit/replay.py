@@ -180,7 +180,7 @@ def stream_check(stream: Callable[[], BitSource]) -> Check:
 
 
 def _in_fork(read: Callable[[], bytes]) -> bytes:
-    """What a forked child reads."""
+    """Return what a forked child reads."""
     process = multiprocessing.get_context("fork")
     receive, send = process.Pipe(duplex=False)
     child = process.Process(target=lambda: send.send_bytes(read()))

@@ -72,7 +72,7 @@ def change_chance(dim: int, ratio: float) -> float:
 
 
 def _rounded_chance(dim: int, ratio: float) -> float:
-    """The same where entries were rounded to multiples of h = 2^-12.
+    """Bound on :func:`change_chance` where entries were rounded to multiples of h = 2^-12.
 
     The largest entry moves by at most h/2, and ``w·u/‖u‖`` by at most ``min(√p, t)·h/2`` but for a
     chance ``2e^{−t²/2}`` (Hoeffding 1963). Where the largest entry is at least μ, this is a change

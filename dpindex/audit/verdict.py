@@ -56,7 +56,7 @@ class Check:
 
 @dataclass(frozen=True)
 class Difference:
-    """What the checks before the noise have shown of two neighbours.
+    """The difference of two neighbours, as the checks before the noise have shown it.
 
     Attributes
     ----------

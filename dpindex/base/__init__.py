@@ -1,1 +1,1 @@
-"""What every room uses: arrays, checks, errors, files, HTML, progress, threads."""
+"""Base: arrays, checks, errors, files, HTML, progress and threads, which every room uses."""

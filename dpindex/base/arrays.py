@@ -40,7 +40,7 @@ def is_masked(array: Any) -> bool:
 
 
 def as_table(X: Any) -> Any:
-    """What a user calls vectors as an ndarray: also a column of lists (of Arrow, pandas, polars).
+    """Return a user's vectors as an ndarray: also a column of lists (of Arrow, pandas, polars).
 
     ValueError, which names the row, if a list of the column is missing or as long as no other.
     """

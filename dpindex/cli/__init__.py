@@ -178,7 +178,7 @@ def _usage(error: Any) -> str:
 
 
 def _first_line(error: BaseException) -> str:
-    """What numpy says of an array that is too large: its size, shape and type."""
+    """Return numpy's message about an array that is too large: its size, shape and type."""
     return str(error).partition("\n")[0].rstrip(".") or "no more is free"
 
 

@@ -178,7 +178,7 @@ def _run_self_test(spec: Path | None, codebook: Path | None, as_json: bool) -> i
 
 
 def _subject(path: Path, codebook: Path | None) -> tuple[Spec | SketchSpec, Codes | None]:
-    """What is claimed, and the codes of an index."""
+    """Return the claim at a path, and the codes of an index."""
     from dpindex.audit import read_subject
     from dpindex.mechanism.spec import Spec
 
@@ -187,7 +187,7 @@ def _subject(path: Path, codebook: Path | None) -> tuple[Spec | SketchSpec, Code
 
 
 def _verify(path: Path | None, codebook: Path | None, as_json: bool) -> None:
-    """Of the many specs of the default set, only what fails is shown in full."""
+    """Verify a claim, or the default set, of which only what fails is shown in full."""
     from dpindex.audit import not_covered, verify, verify_default
 
     failed = 0

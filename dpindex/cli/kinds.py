@@ -1,4 +1,4 @@
-"""What a file or folder is, for whoever names one where another is expected."""
+"""Kinds of files and folders, for whoever names one where another is expected."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def _container_kind(head: bytes) -> str | None:
 
 
 def mistaken(values: Mapping[str, Any], takes: Mapping[str, Takes]) -> str | None:
-    """What was named where something else is expected, and what to do; None if nothing was."""
+    """Return a sentence about a path of another kind than expected; None if there is none."""
     for name, expected in takes.items():
         present = None
         if values.get(name) is not None:

@@ -130,7 +130,7 @@ class DataOptions:
         return attribute(1.0 if self.beta is None else self.beta)
 
     def as_flags(self) -> list[str]:
-        """What a command line says for these options, defaults left out.
+        """Return these options as words of a command line, defaults left out.
 
         >>> DataOptions(scale=255.0, bounds=(0.0, 1.0), l2_radius=0.5, clip=True).as_flags()
         ['--l2 0.5', '--scale 255', '--bounds 0 1', '--clip']

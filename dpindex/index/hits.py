@@ -1,4 +1,4 @@
-"""What a search returns."""
+"""Hits: the results of a search."""
 
 from __future__ import annotations
 

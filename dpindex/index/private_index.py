@@ -119,7 +119,7 @@ class PrivateIndex(Collection, Searchable):
 
     @property
     def denoiser(self) -> Denoiser | None:
-        """What :meth:`fit_denoiser` learned, or None."""
+        """The denoiser that :meth:`fit_denoiser` learned, or None."""
         return self._denoiser
 
     @property

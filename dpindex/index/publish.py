@@ -54,7 +54,7 @@ _ROW_BYTES = 256
 
 @dataclass(frozen=True)
 class Publication:
-    """What is known of a published collection beside its rows.
+    """A published collection without its rows.
 
     Attributes
     ----------
@@ -106,7 +106,7 @@ class Publication:
 
     @cached_property
     def ranking(self) -> Ranking:
-        """What turns codes into vectors to rank by, and queries likewise."""
+        """The ranking that turns codes into vectors to rank by, and queries likewise."""
         settings = self.settings
         return new_ranking(settings.spec, settings.metric, EXACT, self.denoiser)
 
@@ -194,7 +194,7 @@ class Publication:
 
     @classmethod
     def read(cls, database: Database) -> Publication | None:
-        """What the documents of a collection say; None if there is no publication.
+        """Read the documents of a collection; None if there is no publication.
 
         Raises
         ------

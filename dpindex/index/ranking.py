@@ -1,4 +1,4 @@
-"""What codes are ranked by: the table of search backends, and how each is kept up to date."""
+"""Rankings of codes: the table of search backends, and how each is kept up to date."""
 
 from __future__ import annotations
 

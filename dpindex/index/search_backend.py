@@ -1,4 +1,4 @@
-"""What a search engine has to offer so that an index can be searched with it."""
+"""The seam of search engines: what each has to offer to an index."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is promised: adjacency and guarantee."""
+"""Privacy: adjacency and guarantee."""
 
 from dpindex.privacy.adjacency import (
     L2,

@@ -1,4 +1,4 @@
-"""What runs for others: a collector of codes over HTTP, and searches in published indexes.
+"""Services for others: a collector of codes over HTTP, and searches in published indexes.
 
 Devices submit codes to a collector, and others search what has been collected.
 :mod:`dpindex.serve.collector` accepts codes and is free of HTTP; :mod:`dpindex.serve.app` answers

@@ -55,19 +55,19 @@ class Submission:
 
 
 class Searcher(Protocol):
-    """What searches the codes: a :class:`~dpindex.PrivateIndex`, or another one like it."""
+    """A searcher of the codes: a :class:`~dpindex.PrivateIndex`, or another one like it."""
 
     @property
     def spec(self) -> Spec:
-        """What all codes are made under."""
+        """The spec of all codes."""
 
     @property
     def query_spec(self) -> Spec:
-        """What private queries are made under."""
+        """The spec of private queries."""
 
     @property
     def metric(self) -> Metric:
-        """What neighbours are ranked by."""
+        """The measure that neighbours are ranked by."""
 
     @property
     def is_shuffled(self) -> bool:

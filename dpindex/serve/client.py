@@ -76,14 +76,14 @@ class Client:
         return f"Client({self._url!r})"
 
     def spec(self) -> Spec:
-        """What to privatize under; read ``spec.guarantee`` before you do.
+        """The spec to privatize under; read ``spec.guarantee`` before you do.
 
         A private query is made under ``spec.with_epsilon`` of ``guarantee()["query_epsilon"]``.
         """
         return Spec.from_json(self._content(*self._ask("/spec")))
 
     def guarantee(self) -> dict[str, Any]:
-        """What a code protects and what it does not, as plain JSON values."""
+        """Return what a code protects and what it does not, as plain JSON values."""
         facts: dict[str, Any] = json.loads(self._content(*self._ask("/guarantee")))
         return facts
 

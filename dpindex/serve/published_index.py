@@ -216,7 +216,7 @@ class PublishedIndex(Searchable):
 
     @cached_property
     def _published_learned(self) -> Estimator | None:
-        """What was learned from the codes that were published."""
+        """The estimator that was learned from the codes that were published."""
         rows = self._publication.rows
         return learned_similarity(self.spec, self.metric, self.denoiser, self._sample, rows)
 

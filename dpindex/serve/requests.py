@@ -1,4 +1,4 @@
-"""What a request must hold, and the one sentence that refuses anything else.
+"""Requests: what each must hold, and the one sentence that refuses anything else.
 
 A sentence never repeats what was sent: no id, no byte of a code, no attribute of a vector.
 """

@@ -79,7 +79,7 @@ class Tokens:
 
     @staticmethod
     def name(token: str) -> str:
-        """What logs call a token: the beginning of its hash.
+        """Return the name of a token in logs: the beginning of its hash.
 
         >>> Tokens.name(32 * "a")
         'token 3ba3f5f4'

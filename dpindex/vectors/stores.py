@@ -159,7 +159,7 @@ class Bucket(Store):
         self._obstore.put(self._store, path, data, mode="create", use_multipart=False)
 
     def _found(self, path: str, size: int) -> bytes | None:
-        """What lies there, read no further than one byte too many; None if nothing does."""
+        """Return what lies there, read no further than one byte too many; None if nothing does."""
         with suppress(FileNotFoundError), self._asking("read", FileNotFoundError):
             if self._head(path)["size"] != size:
                 return b""

@@ -60,7 +60,7 @@ class AdditiveVerifier(LawVerifier):
         )
 
     def draws(self, count: int, words: Replay) -> Ints:
-        """What so many draws of the source are, in grid steps."""
+        """Return so many draws of the source, in grid steps."""
         return table_draws(self.source, count, words)
 
     def tables(self) -> list[tuple[CellTable, int]]:

@@ -66,7 +66,7 @@ class LawVerifier:
         )
 
     def outcomes(self, x: Ints, words: Replay) -> AnyArray:
-        """What must be released of exact integers ``x`` under these words, shape (n, k).
+        """Return the release of exact integers ``x`` under these words, shape (n, k).
 
         Subclasses decode the words themselves. Where there is no decoder, the sampler is believed.
         """

@@ -25,7 +25,7 @@ def packed(spec: Spec, outcomes: AnyArray) -> AnyArray:
 def unexplained(
     verifier: LawVerifier, x: Ints, stored: AnyArray, recorders: Sequence[Recorder]
 ) -> str:
-    """What is wrong with codes of exact integers ``x``; "" if they follow from the words.
+    """Return a fault of codes of exact integers ``x``; "" if they follow from the words.
 
     Every stream must explain a run of rows, and every row must have a stream of its own.
     """
@@ -72,7 +72,7 @@ def decoded(verifier: LawVerifier, x: Ints, recorders: Sequence[Recorder]) -> An
 def _first_rows(
     verifier: LawVerifier, x: Ints, recorder: Recorder, stored: AnyArray | None
 ) -> AnyArray | None:
-    """What the words of a stream make of the first rows, if that is what is stored."""
+    """Return outcomes of the first rows under a stream's words, if these are what is stored."""
     if not recorder.reads:
         return None
     for count in verifier.rows_drawn(x, recorder.reads):

@@ -126,7 +126,7 @@ def entropy_check(stream: Callable[[], Any]) -> Check:
 
 
 def _first_words(stream: Callable[[], Any], given: bytes | None) -> tuple[bytes, bytes]:
-    """What a new thread's stream is given by the system, or was ``given``, and its first words."""
+    """Return the system's bytes, or ``given`` ones, for a new thread's stream; and its words."""
     system: Any = os
     ask = system.urandom
     served = bytearray()

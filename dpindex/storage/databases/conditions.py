@@ -18,7 +18,7 @@ _OPPOSITE = {"==": "!=", "!=": "==", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
 
 @dataclass(frozen=True)
 class Condition:
-    """What is true, and what is false, as two expressions.
+    """A condition: what is true and what is false, as two expressions.
 
     >>> dialect = Dialect(str, repr, ("{}_null == true", "{}_null == false"))
     >>> year = dialect.field("year")

@@ -1,4 +1,4 @@
-"""What a vector database has to offer so that codes can be published to it and searched."""
+"""The seam of vector databases to which codes are published, and where they are searched."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ _Result = TypeVar("_Result")
 
 
 class Engine(Protocol):
-    """What runs shards: gives the results of a function of all of them, in any order.
+    """An engine runs shards: it gives the results of a function of all of them, in any order.
 
     It may run a shard several times and give one or all of the results.
 
