@@ -12,6 +12,7 @@ from scipy.stats import binom
 from dpindex import Codebook, Privatizer, Spec, attribute, record
 from dpindex.exposure.exposure import predicted_exposure
 from dpindex.exposure.prior import Prior
+from dpindex.study.attacks.linkage import Linkage
 from dpindex.study.attacks.rebuilding import cosines, invert
 
 pytestmark = pytest.mark.usefixtures("known_noise")
@@ -138,3 +139,17 @@ def test_a_sample_of_bytes_is_that_of_its_numbers() -> None:
     told, wide = (Prior.of_sample(x, spec) for x in (sample, sample.astype(np.float64)))
     assert (told.mean, told.variance) == (wide.mean, wide.variance)
     np.testing.assert_array_equal(told.cosines, wide.cosines)
+
+
+@pytest.mark.parametrize("epsilon", [1.0, 3.0])
+def test_zeros_that_signs_tell_are_foreseen(epsilon: float) -> None:
+    """Within bounds of 0 and 1 a sign tells nothing but whether an attribute is 0: of many, much."""
+    rng = np.random.default_rng(0)
+    x = rng.random((1000, 400)) * (rng.random((1000, 400)) < 0.5)
+    spec = Spec("dp-signoporp-rr", 400, k=400, epsilon=epsilon, bounds=(0.0, 1.0))
+    privatizer = Privatizer(spec)
+    codes = privatizer.privatize(x)
+    linkage = Linkage(privatizer, x[:200], codes)
+    linkage.count(codes)
+    assert linkage.share > 0.1
+    assert predicted_exposure(spec, len(x)).linked >= linkage.share

@@ -82,9 +82,9 @@ class Exposure:
         if self.guess_cosine > 0.005:
             guess = f" (the middle of the bounds: {self.guess_cosine:.2f})"
         return (
-            f"A vector rebuilt from its code has at least cosine {self.rebuilt_cosine:.2f} to the "
-            f"original{guess}; who has public vectors of the kind comes closer: plan with a public "
-            f"sample.",
+            f"Who has public parameters alone rebuilds a vector from its code to about cosine "
+            f"{self.rebuilt_cosine:.2f}{guess}; who has public vectors of the kind comes closer: "
+            f"plan with a public sample.",
             f"Who knows a vector finds its code among {n} in {linked} of cases {by_chance}, fewer "
             f"where vectors resemble each other.",
         )
@@ -144,7 +144,8 @@ def _explained(spec: Spec, prior: Prior) -> tuple[float, float]:
     """
     energy = spec.dim * (spec.projection.rms * spec.projection.scale) ** 2
     one_attribute = getattr(spec.projection, "bins", 0) == spec.dim
-    if spec.method_row.family.keeps_all or one_attribute:
+    is_single = spec.method_row.family.keeps_all or one_attribute
+    if is_single:
         signs_of_means = np.ones(1)
         shape = _UNIFORM
     else:  # sums of attributes are normal, and random signs spread their means about 0
@@ -164,8 +165,9 @@ def _explained(spec: Spec, prior: Prior) -> tuple[float, float]:
     whole = float((1 - expected**2).sum())
     slope = (signs * shape).mean(axis=1)
     linear = float((slope**2).sum()) / whole
-    any_way = float(signs.var(axis=1).sum()) / whole
-    return linear, any_way
+    if is_single:  # an attribute of 0 has one sign and others have any: a coin toss at most
+        return linear, float((signs**2).mean())
+    return linear, float(signs.var(axis=1).sum()) / whole
 
 
 def _rebuilt_share(spec: Spec, explained: float) -> float:
