@@ -143,7 +143,7 @@ def test_a_sample_of_bytes_is_that_of_its_numbers() -> None:
 
 @pytest.mark.parametrize("epsilon", [1.0, 3.0])
 def test_zeros_that_signs_tell_are_foreseen(epsilon: float) -> None:
-    """Within bounds of 0 and 1 a sign tells nothing but whether an attribute is 0: of many, much."""
+    """Within bounds of 0 and 1 a sign tells whether an attribute is 0, and nothing else."""
     rng = np.random.default_rng(0)
     x = rng.random((1000, 400)) * (rng.random((1000, 400)) < 0.5)
     spec = Spec("dp-signoporp-rr", 400, k=400, epsilon=epsilon, bounds=(0.0, 1.0))
