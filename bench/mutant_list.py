@@ -60,9 +60,7 @@ class Mutant:
 _STREAM = "            stream = self._stream()  # of its own where tests put one in\n"
 _FILLED = "            encryptor.update_into(zeros, piece)\n        return out\n"
 _RANKS = "            order = by_size(rows)\n"
-_PUT = (
-    "            np.put_along_axis(out[start : start + _ROWS], order, agrees == positive, axis=1)\n"
-)
+_PUT = "            np.put_along_axis(out[block], order, agrees == positive, axis=1)\n"
 _PERTURB = "        noise = self.source.sample(x.size, stream).reshape(x.shape)\n"
 _FLIP = "        return (x > 0) ^ draw_flips(self._table, level.astype(np.intp), stream)\n"
 _PRIVATE = "            return format_.pack(law.perturb(exact, stream))\n"
@@ -374,7 +372,7 @@ MUTANTS = [
            "np.repeat(stream.words(1, np.uint64) < self._coin, count)", CAP,
            "test_cap.py test_oracle.py"),
     Mutant("record", "last sign of a cap code without noise", "mechanism/noise/cap.py", _PUT,
-           _PUT + "            out[start : start + _ROWS, -1] = rows[:, -1] >= 0\n", CAP,
+           _PUT + "            out[block, -1] = rows[:, -1] >= 0\n", CAP,
            "test_cap.py test_oracle.py"),
     Mutant("record", "codebook for 1.05 ε", "mechanism/noise/codebook_response.py",
            "two_level_chance(epsilon, ", "two_level_chance(1.05 * epsilon, ", SYMBOLS,

@@ -39,6 +39,7 @@ from dpindex.mechanism.codebook import Codebook
 from dpindex.mechanism.codes import Codes, NumberFormat
 from dpindex.mechanism.method_table import Method, methods
 from dpindex.mechanism.privatizer import Privatizer
+from dpindex.mechanism.projections.families import Family
 from dpindex.mechanism.spec import Spec
 from dpindex.privacy import VectorAdjacency, attribute, l2, record
 from dpindex.race import RaceSketch, SketchSpec
@@ -48,6 +49,7 @@ from dpindex.randomness import PublicStream
 _EPSILONS = (0.01, 0.05, 0.1, 0.5, 1.0, 2.0, 3.0, 5.0, 8.0, 10.0, 20.0, 50.0)
 _FEWER = (0.1, 1.0, 8.0)
 _DIM = 48
+_BINS = 24
 _DENSE_K = 32
 _DELTAS = {"zero": (0.0,), "required": (1e-6,), "optional": (0.0, 1e-6)}
 _NORM = 4.0
@@ -248,27 +250,39 @@ def _candidates() -> Iterator[Spec]:
     for row in filter(lambda row: row.private, methods()):
         family = row.family
         calibration = row.calibration
+        fields: dict[str, Any] = {"method": row.name, "dim": _DIM, "k": _length(family)}
+        fields["bounds"] = (0.0, 1.0) if calibration.bounded else (-1.0, 1.0)
+        if family.codebook:
+            fields["codebook"] = _codebook()
+        repetitions = (1, 3) if family.repeats else (1,)
         deltas = _DELTAS[calibration.delta]
-        times = (1, 3) if family.repeats else (1,)
         for kind, entries, delta in product(row.adjacencies, family.entries or (None,), deltas):
-            bounded = calibration.norm_bound and delta > 0
-            if bounded and entries != "gaussian":
-                continue
-            lengths = family.lengths or (_DENSE_K,)
-            for epsilon, repetitions in product(_budgets(row, kind, entries), times):
+            norm = None
+            if calibration.norm_bound and delta > 0:
+                if entries != "gaussian":
+                    continue
+                norm = _NORM
+            for epsilon, times in product(_budgets(row, kind, entries), repetitions):
                 yield Spec(
-                    method=row.name,
-                    dim=_DIM,
-                    k=_DIM if family.keeps_all else 24 if family.bins else lengths[0],
+                    **fields,
                     epsilon=epsilon,
                     delta=delta,
                     adjacency=_ADJACENCIES[kind],
-                    codebook=_codebook() if family.codebook else None,
-                    repetitions=repetitions,
-                    bounds=(0.0, 1.0) if calibration.bounded else (-1.0, 1.0),
+                    repetitions=times,
                     entries=entries,
-                    min_norm=_NORM if bounded else None,
+                    min_norm=norm,
                 )
+
+
+def _length(family: Family) -> int:
+    """Return the length of the codes of a family."""
+    if family.keeps_all:
+        return _DIM
+    if family.bins:
+        return _BINS
+    if family.lengths:
+        return family.lengths[0]
+    return _DENSE_K
 
 
 @cache

@@ -258,13 +258,24 @@ def _whole(
 
 @dataclass(frozen=True)
 class _Numbers:
-    """Statistics of two neighbours' releases, number by number: shape (2, width) each."""
+    """Statistics of two neighbours' releases, number by number.
 
+    Attributes
+    ----------
+    informative : boolean array, shape (width,)
+        Numbers that tell the neighbours apart.
+    means, variances, medians, deviations : arrays, shape (2, informative numbers)
+    alone : integer array
+        Numbers that are scores by themselves, the strongest first.
+    signs : array of the same shape
+        +1 where the second neighbour has the larger mean, else −1.
+    """
+
+    informative: Booleans
     means: Doubles
     variances: Doubles
     medians: Doubles
     deviations: Doubles
-    informative: Booleans
     alone: AnyArray
     signs: Doubles
 
@@ -284,21 +295,27 @@ class _Numbers:
         strength = np.maximum(shift, change)
         informative = strength >= min(_SIGNIFICANT, strength.max())
         alone = np.argsort(-strength, kind="stable")[:_MAX_ALONE]
-        signs = np.where(means[1] >= means[0], 1.0, -1.0)
-        return cls(means, variances, medians, deviations, informative, alone, signs)
+        signs = np.where(means[1] >= means[0], 1.0, -1.0)[alone]
+        return cls(
+            informative,
+            means[:, informative],
+            variances[:, informative],
+            medians[:, informative],
+            deviations[:, informative],
+            alone,
+            signs,
+        )
 
     def all(self, released: Doubles) -> Doubles:
         """Three scores of a release, then single numbers, each larger for the second neighbour."""
-        used = self.informative
-        x = released[:, used]
-        means = self.means[:, used]
-        variances = self.variances[:, used]
-        medians = self.medians[:, used]
-        deviations = self.deviations[:, used]
-        linear = x @ ((means[1] - means[0]) / variances.sum(axis=0))
-        squares = [((x - means[side]) ** 2 / variances[side]).sum(axis=1) for side in (0, 1)]
-        sizes = [(np.abs(x - medians[side]) / deviations[side]).sum(axis=1) for side in (0, 1)]
-        normal = squares[0] - squares[1]
-        laplace = sizes[0] - sizes[1]
-        single = released[:, self.alone] * self.signs[self.alone]
+        x = released[:, self.informative]
+        linear = x @ ((self.means[1] - self.means[0]) / self.variances.sum(axis=0))
+        normal = np.zeros(len(x))
+        laplace = np.zeros(len(x))
+        for side, sign in ((0, 1), (1, -1)):
+            squares = (x - self.means[side]) ** 2 / self.variances[side]
+            sizes = np.abs(x - self.medians[side]) / self.deviations[side]
+            normal += sign * squares.sum(axis=1)
+            laplace += sign * sizes.sum(axis=1)
+        single = released[:, self.alone] * self.signs
         return np.column_stack([linear, normal, laplace, single])

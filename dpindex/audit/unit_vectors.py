@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
+from dpindex.base.arrays import row_blocks
 from dpindex.mechanism.spec import Spec
 
 __all__ = ["unit_vectors"]
@@ -24,8 +25,6 @@ def unit_vectors(spec: Spec, count: int | None = None) -> Iterator[tuple[slice, 
     """
     if count is None:
         count = spec.dim
-    rows = max(1, _CHUNK_ENTRIES // max(spec.dim, spec.code_length))
-    for start in range(0, count, rows):
-        stop = min(start + rows, count)
-        unit = sparse.eye(stop - start, spec.dim, start, np.float32, "csr")
-        yield slice(start, stop), unit
+    for rows in row_blocks(count, _CHUNK_ENTRIES // max(spec.dim, spec.code_length)):
+        unit = sparse.eye(rows.stop - rows.start, spec.dim, rows.start, np.float32, "csr")
+        yield rows, unit

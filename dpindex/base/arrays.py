@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -132,6 +132,17 @@ def in_units_of_largest(vectors: Floats) -> Doubles:
     largest = np.abs(wide).max(axis=1, keepdims=True, initial=0.0)
     np.divide(wide, largest, out=wide, where=largest > 0)
     return wide
+
+
+def row_blocks(count: int, size: int) -> Iterator[slice]:
+    """Yield slices of ``count`` rows in order, each of at most ``size`` rows and at least one.
+
+    >>> list(row_blocks(5, 2))
+    [slice(0, 2, None), slice(2, 4, None), slice(4, 5, None)]
+    """
+    step = max(1, size)
+    for start in range(0, count, step):
+        yield slice(start, min(start + step, count))
 
 
 def spaced(rows: int, count: int) -> npt.NDArray[np.intp]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from dpindex.base.arrays import row_blocks
 from dpindex.base.errors import InputError
 from dpindex.cli import options as o
 from dpindex.cli import output as out
@@ -269,8 +270,8 @@ def _print_curve(curve: Any) -> None:
 
 def _print_lines(curve: Any, title: str, measure: str, mode: str) -> None:
     """A line for each method, a column for each epsilon; long names have a line of their own."""
-    for first in range(0, max(len(curve.epsilons), 1), _COLUMNS):
-        epsilons = curve.epsilons[first : first + _COLUMNS]
+    for columns in row_blocks(max(len(curve.epsilons), 1), _COLUMNS):
+        epsilons = curve.epsilons[columns]
         width = _WIDTH - 7 * max(len(epsilons), 1)
         typer.echo(f"\n{title}")
         typer.echo(f"{'  ε':{width}}" + "".join(f"{epsilon:>7g}" for epsilon in epsilons))

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy
 
-from dpindex.base.arrays import Doubles, Singles, cores
+from dpindex.base.arrays import Doubles, Singles, cores, row_blocks
 from dpindex.base.errors import InputError, NoDenoiserError
 from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.noise.law import Likelihood, NumberLaw
@@ -70,15 +70,14 @@ class Channel:
         if codes.fingerprint != self.format.fingerprint or codes.k != self.format.code_length:
             raise InputError("these codes were made under another spec than the denoiser's.")
 
-    def blocks(self, count: int) -> list[slice]:
-        """Slices of ``count`` rows whose decoded codes fit the cache."""
-        step = max(64, _BLOCK_NUMBERS // self.format.code_length)
-        return [slice(start, min(start + step, count)) for start in range(0, count, step)]
-
     def for_each_block(self, count: int, action: Callable[[slice], None]) -> None:
-        """Run ``action`` on all blocks, on all cores."""
+        """Run ``action`` on slices of ``count`` rows whose decoded codes fit the cache.
+
+        All cores work.
+        """
+        blocks = row_blocks(count, max(64, _BLOCK_NUMBERS // self.format.code_length))
         with ThreadPoolExecutor(cores()) as pool:
-            list(pool.map(action, self.blocks(count)))  # the list raises what an action raised
+            list(pool.map(action, blocks))  # the list raises what an action raised
 
     def noise(self, y: Singles) -> Singles:
         """Unbiased estimates of ``Var(y | x)``, element by element."""

@@ -9,7 +9,7 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from dpindex.base.arrays import Doubles, Integers, Singles
+from dpindex.base.arrays import Doubles, Integers, Singles, row_blocks
 from dpindex.base.errors import InputError, NoDenoiserError, TooLittleSignalError
 from dpindex.base.threads import limited_threads
 from dpindex.denoise.channel import Channel, ScoreTable
@@ -226,8 +226,7 @@ class TrainingCodes:
 
     def blocks(self) -> Iterator[Singles]:
         """The training observations in blocks of shape (·, k)."""
-        for first in range(0, len(self), _BLOCK_ROWS):
-            rows = slice(first, first + _BLOCK_ROWS)
+        for rows in row_blocks(len(self), _BLOCK_ROWS):
             if self._refined is None:
                 yield self.channel.format.decode(self._stored[rows])
             else:

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy
 
-from dpindex.base.arrays import AnyArray, Doubles, Singles
+from dpindex.base.arrays import AnyArray, Doubles, Singles, row_blocks
 from dpindex.randomness import PublicStream
 
 _MIN_SIGNAL = 0.02
@@ -219,12 +219,11 @@ class Mixture:
         odds *= -0.5
         odds += self.log_weight.astype(np.float32)
         roots, shift, members = self._gained
-        for block in range(0, len(rows), _BLOCK):
-            chunk = slice(block, block + _BLOCK)
-            gained = rows[chunk, : self._full] @ roots
+        for block in row_blocks(len(rows), _BLOCK):
+            gained = rows[block, : self._full] @ roots
             gained -= shift
             np.square(gained, out=gained)
-            odds[chunk] += gained @ members
+            odds[block] += gained @ members
         return odds
 
     @cached_property

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from dpindex.base.arrays import AnyArray, Bytes, Doubles, Floats
+from dpindex.base.arrays import AnyArray, Bytes, Doubles, Floats, row_blocks
 from dpindex.base.errors import InputError
 from dpindex.base.files import release_pages
 from dpindex.index import faiss_library as faiss
@@ -117,8 +117,8 @@ class FaissSigns(SearchBackend):
                 rows[settled] = places[certain]
                 uncertain[settled] = False
         unsettled = np.flatnonzero(uncertain)
-        for start in range(0, len(unsettled), _BLOCK_QUERIES):
-            block = unsettled[start : start + _BLOCK_QUERIES]
+        for part in row_blocks(len(unsettled), _BLOCK_QUERIES):
+            block = unsettled[part]
             scores[block], rows[block] = rank_all(self._codes, padded[block], count)
         return scores, rows
 
@@ -154,8 +154,8 @@ class FaissSigns(SearchBackend):
     def _exact_scores(self, queries: Doubles, rows: Rows) -> Doubles:
         """``Σ y_j s_j = 2 Σ y_j b_j − Σ y_j`` of candidate rows, b the bits of a code."""
         scores = np.empty(rows.shape)
-        step = max(1, _BLOCK_NUMBERS // (rows.shape[1] * queries.shape[1]))
-        for block in (slice(start, start + step) for start in range(0, len(rows), step)):
+        size = _BLOCK_NUMBERS // (rows.shape[1] * queries.shape[1])
+        for block in row_blocks(len(rows), size):
             codes = self._codes.take(np.maximum(rows[block], 0))
             bits = np.unpackbits(codes, axis=2, bitorder="little")
             scores[block] = 2 * np.matmul(bits.astype(np.float64), queries[block, :, None])[:, :, 0]

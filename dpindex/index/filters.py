@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from dpindex.base.arrays import row_blocks
 from dpindex.base.checks import id_array
 from dpindex.base.errors import InputError
 from dpindex.base.extras import import_extra
@@ -109,8 +110,7 @@ def _is_expression(value: Any) -> bool:
 
 def _dicts(store: CodeStore) -> Any:
     """Every row as a dict of its id and payload."""
-    for first in range(0, len(store), _BLOCK_ROWS):
-        block = slice(first, min(first + _BLOCK_ROWS, len(store)))
+    for block in row_blocks(len(store), _BLOCK_ROWS):
         ids = store.ids_of(block).tolist()
         table = store.payload.take(block)
         if table is None:

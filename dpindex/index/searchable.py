@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from dpindex.base.arrays import AnyArray, Doubles, Vectors
+from dpindex.base.arrays import AnyArray, Doubles, Vectors, row_blocks
 from dpindex.base.checks import finite_number
 from dpindex.base.errors import InputError
 from dpindex.index.filters import Filter
@@ -287,8 +287,7 @@ class Searchable(ABC):
         count = k
         if reranking is not None:
             count = reranking.candidates
-        step = max(1, min(_BATCH_QUERIES, _BATCH_CANDIDATES // count))
-        blocks = [slice(first, first + step) for first in range(0, len(made), step)]
+        blocks = row_blocks(len(made), min(_BATCH_QUERIES, _BATCH_CANDIDATES // count))
         if reranking is None:
             return [Batch(made[block], None) for block in blocks]
         return [Batch(made[block], reranking[block]) for block in blocks]
@@ -324,18 +323,17 @@ class Searchable(ABC):
         self, queries: Queries, codes: Callable[[slice], Codes], width: int
     ) -> tuple[Estimate, Estimate]:
         """Return posterior and unbiased similarities, which are computed some columns at a time."""
-        step = max(1, self._block_rows(1) // len(queries))
         learned = self._learned()
         parts = []
-        for start in range(0, width, step):
-            block = codes(slice(start, start + step))
+        for columns in row_blocks(width, self._block_rows(1) // len(queries)):
+            block = codes(columns)
             unbiased = self._similarity.of_found(block, queries)
             posterior = unbiased
             if learned is not None:
                 posterior = learned.of_found(block, queries)
             parts.append((*posterior, *unbiased))
-        columns = [np.concatenate(part, axis=1) for part in zip(*parts, strict=True)]
-        return (columns[0], columns[1]), (columns[2], columns[3])
+        whole = [np.concatenate(part, axis=1) for part in zip(*parts, strict=True)]
+        return (whole[0], whole[1]), (whole[2], whole[3])
 
     def _block_rows(self, queries: int) -> int:
         """Codes that are compared with so many queries together: an estimate takes 40 numbers."""

@@ -7,7 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
-from dpindex.base.arrays import Doubles
+from dpindex.base.arrays import Doubles, row_blocks
 from dpindex.index.ranking import Ranking
 from dpindex.index.search_backend import Rows, SearchBackend, best_of
 from dpindex.similarity.similarity import Queries
@@ -78,10 +78,10 @@ class Selection:
 
     def _blocks(self) -> Iterator[tuple[Rows, SearchBackend]]:
         """Yield the rows, as many at a time as fit into memory, and a backend of them."""
-        size = self._ranking.backend.max_subset
-        for start in range(0, len(self._rows), size):
-            block = self._rows[start : start + size]
-            yield block, self._ranking.backend.subset(block)
+        backend = self._ranking.backend
+        for places in row_blocks(len(self._rows), backend.max_subset):
+            block = self._rows[places]
+            yield block, backend.subset(block)
 
     @cached_property
     def _subset(self) -> SearchBackend:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import scipy
 
-from dpindex.base.arrays import AnyArray, Floats, Vectors, issparse
+from dpindex.base.arrays import AnyArray, Floats, Vectors, issparse, row_blocks
 from dpindex.base.checks import check_values, real_matrix
 from dpindex.base.errors import InputError
 from dpindex.mechanism.noise.randomized_response import norm_slack
@@ -57,8 +57,8 @@ class Projector:
     def check(self, x: Vectors, *, first_row: int = 0) -> None:
         """Raise the InputError that projecting would raise, if any."""
         rows = self.rows(x)
-        for start in range(0, rows.shape[0], _CHECK_ROWS):
-            self._check_values(rows[start : start + _CHECK_ROWS], first_row + start)
+        for block in row_blocks(rows.shape[0], _CHECK_ROWS):
+            self._check_values(rows[block], first_row + block.start)
 
     def rows(self, x: Vectors) -> Any:
         """Vectors as an ndarray or CSR matrix of shape (n, dim); values are not looked at yet."""

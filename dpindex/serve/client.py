@@ -17,6 +17,7 @@ from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 import numpy as np
 
+from dpindex.base.arrays import row_blocks
 from dpindex.base.checks import real_matrix
 from dpindex.base.errors import InputError
 from dpindex.mechanism.spec import Spec
@@ -191,9 +192,8 @@ class Client:
         numbers = np.asarray(query, np.float64).tolist()
         names = np.asarray(ids).tolist()
         similarities: list[float | None] = []
-        for first in range(0, len(names), _MAX_CANDIDATES):
-            block = names[first : first + _MAX_CANDIDATES]
-            body = json.dumps({"query": numbers, "ids": block}).encode()
+        for block in row_blocks(len(names), _MAX_CANDIDATES):
+            body = json.dumps({"query": numbers, "ids": names[block]}).encode()
             headers = {"Content-Type": "application/json"}
             answer = json.loads(self._content(*self._ask("/rerank", body, headers)))
             similarities += answer["similarity"]

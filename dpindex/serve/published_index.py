@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from dpindex.base.arrays import AnyArray, Doubles
+from dpindex.base.arrays import AnyArray, Doubles, row_blocks
 from dpindex.base.checks import id_array
 from dpindex.base.errors import InputError, naming
 from dpindex.denoise import Denoiser
@@ -228,10 +228,10 @@ class PublishedIndex(Searchable):
     def _fetched(self, names: AnyArray, *, payload: bool = False) -> Rows:
         """Return the rows of ids, which are sorted and unique, in their order."""
         row_bytes = max(1, self._layout.code_bytes)
-        step = max(1, min(self._database.max_found, _FETCHED_BYTES // row_bytes))
+        size = min(self._database.max_found, _FETCHED_BYTES // row_bytes)
         parts = []
-        for first in range(0, len(names), step):
-            block = names[first : first + step]
+        for rows in row_blocks(len(names), size):
+            block = names[rows]
             among = self._among(block.tolist())
             parts.append(self._database.select(among, len(block), payload=payload))
         ids = np.concatenate([part.ids for part in parts])

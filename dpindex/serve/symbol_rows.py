@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from dpindex.base.arrays import AnyArray, Doubles
+from dpindex.base.arrays import AnyArray, Doubles, row_blocks
 from dpindex.storage.databases import Condition, Database
 
 __all__ = ["nearest_symbols"]
@@ -93,9 +93,9 @@ class _Symbols:
         size = 1
         if self._rows_of_symbol < self._count + _REQUEST_ROWS:
             half = self._database.max_found / 2
-            size = max(1, int(half / max(self._rows_of_symbol, half / _MAX_GROUP)))
-        for first in range(0, len(unread), size):
-            self._read_group(unread[first : first + size])
+            size = int(half / max(self._rows_of_symbol, half / _MAX_GROUP))
+        for group in row_blocks(len(unread), size):
+            self._read_group(unread[group])
         self._rows_of_symbol = self._rows / len(self._ids)
 
     def _read_group(self, symbols: list[int]) -> None:

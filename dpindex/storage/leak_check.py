@@ -38,6 +38,7 @@ from dpindex.base.arrays import (
     Singles,
     in_units_of_largest,
     issparse,
+    row_blocks,
     spaced,
     unit,
 )
@@ -152,14 +153,15 @@ class LeakCheck:
         words = [np.empty(0, np.intp)]
         offsets = [np.empty((0, self._axes.shape[1]), np.float32)]
         for first, chunk in chunks:
-            for start in range(0, chunk.shape[0], _BLOCK_ROWS):
-                block = chunk[start : start + _BLOCK_ROWS]
+            for rows in row_blocks(chunk.shape[0], _BLOCK_ROWS):
+                block = chunk[rows]
+                first_row = first + rows.start
                 if issparse(block):
                     block = block.toarray()
                 for directions in self._directions:
                     for row, word in directions.pairs(block):
-                        shared.setdefault(word, first + start + row)
-                nearest, apart = self._offsets(block[self._chosen(first + start, len(block))])
+                        shared.setdefault(word, first_row + row)
+                nearest, apart = self._offsets(block[self._chosen(first_row, len(block))])
                 words.append(nearest)
                 offsets.append(apart)
         return LeakEvidence(shared, np.concatenate(words), np.concatenate(offsets))

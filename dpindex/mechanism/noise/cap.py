@@ -30,7 +30,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy
 
-from dpindex.base.arrays import Doubles, Floats
+from dpindex.base.arrays import Doubles, Floats, row_blocks
 from dpindex.mechanism.codes import SignFormat
 from dpindex.mechanism.noise.law import ONE, Calibration, SignLaw, TwoLevels, two_level_chance
 from dpindex.randomness import BitSource
@@ -186,12 +186,12 @@ class CapResponse(SignLaw):
 
     def perturb(self, x: Floats, stream: BitSource) -> npt.NDArray[np.bool_]:
         out = np.empty(x.shape, dtype=np.bool_)
-        for start in range(0, len(x), _ROWS):
-            rows = x[start : start + _ROWS]
+        for block in row_blocks(len(x), _ROWS):
+            rows = x[block]
             order = by_size(rows)
             agrees = self._agreements(len(rows), stream)
             positive = np.take_along_axis(rows, order, axis=1) >= 0
-            np.put_along_axis(out[start : start + _ROWS], order, agrees == positive, axis=1)
+            np.put_along_axis(out[block], order, agrees == positive, axis=1)
         return out
 
     def _agreements(self, count: int, stream: BitSource) -> npt.NDArray[np.bool_]:

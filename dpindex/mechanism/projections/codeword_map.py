@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import scipy
 
-from dpindex.base.arrays import Floats
+from dpindex.base.arrays import Floats, row_blocks
 from dpindex.mechanism.codebook import RADIUS, Codebook, on_sphere_grid
 from dpindex.mechanism.projections.base import Projection, Sensitivity
 
@@ -36,8 +36,5 @@ class CodewordMap(Projection):
         return on_sphere_grid(x) @ self.codebook.grid
 
     def apply_sparse(self, x: scipy.sparse.csr_matrix) -> Floats:
-        parts = [
-            self.apply(x[i : i + _SPARSE_ROWS].toarray())
-            for i in range(0, x.shape[0], _SPARSE_ROWS)
-        ]
-        return np.concatenate(parts)
+        blocks = row_blocks(x.shape[0], _SPARSE_ROWS)
+        return np.concatenate([self.apply(x[rows].toarray()) for rows in blocks])

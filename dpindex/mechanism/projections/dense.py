@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy
 
-from dpindex.base.arrays import Floats, Integers
+from dpindex.base.arrays import Floats, Integers, row_blocks
 from dpindex.base.errors import NoGuaranteeError
 from dpindex.base.normal import upper_tails
 from dpindex.mechanism.projections.base import Projection, RealisedSizes, check_size
@@ -53,11 +53,11 @@ def normal_integers(count: int, bits: int, stream: PublicStream) -> npt.NDArray[
     """``round(2^bits · N(0, 1))``, independent, int32, shape (count,)."""
     thresholds = _normal_thresholds(bits)
     entries = np.empty(count, dtype=np.int32)
-    for start in range(0, count, _PIECE):
-        words = stream.words(min(_PIECE, count - start), np.uint64)
+    for piece in row_blocks(count, _PIECE):
+        words = stream.words(piece.stop - piece.start, np.uint64)
         below = np.searchsorted(thresholds, words >> np.uint64(1), side="right")
         size = (len(thresholds) - below).astype(np.int32)
-        entries[start : start + len(size)] = np.where(words & np.uint64(1), -size, size)
+        entries[piece] = np.where(words & np.uint64(1), -size, size)
     return entries
 
 
@@ -78,9 +78,7 @@ class Dense(Projection):
         self.inner_product_factor = 1.0 / self.k
         self._entries = entries
         sizes = RealisedSizes(self.dim, self.k)
-        step = max(1, _BLOCK_ENTRIES // self.k)
-        for start in range(0, self.dim, step):
-            attributes = slice(start, start + step)
+        for attributes in row_blocks(self.dim, _BLOCK_ENTRIES // self.k):
             sizes.add(entries[attributes], attributes, slice(None))
         self.sensitivity = sizes.sensitivity
         self.max_column_l1 = max(1, int(sizes.columns.max()))
@@ -165,8 +163,8 @@ def operator_norm(entries: Integers) -> float:
             f"lower dim or k to {_MAX_GRAM}, or use row-oporp-g."
         )
     gram = np.zeros((size, size))
-    for start in range(0, len(narrow), _ROWS):
-        block = narrow[start : start + _ROWS].astype(np.float64)
+    for rows in row_blocks(len(narrow), _ROWS):
+        block = narrow[rows].astype(np.float64)
         gram += block.T @ block
     top = max(1.0, float(np.linalg.eigvalsh(gram)[-1]))
     margin = 1e-9

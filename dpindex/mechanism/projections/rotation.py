@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dpindex.base.arrays import Floats, issparse
+from dpindex.base.arrays import Floats, issparse, row_blocks
 from dpindex.mechanism.projections.base import Projection, Sensitivity, check_size
 from dpindex.mechanism.projections.sparse_jl import walsh_hadamard
 from dpindex.randomness import PublicStream
@@ -81,12 +81,11 @@ class Rotation(Projection):
         coordinates alone, in any batch and on any machine.
         """
         out = np.empty((x.shape[0], self.k), dtype=np.float32)
-        step = max(1, _NUMBERS // self.padded)
-        for start in range(0, len(out), step):
-            rows = x[start : start + step]
+        for block in row_blocks(len(out), _NUMBERS // self.padded):
+            rows = x[block]
             grid = on_grid(rows.toarray() if issparse(rows) else rows).astype(np.float64)
             exact = self._transformed(grid) if self._matrix is None else grid @ self._matrix
-            out[start : start + step] = exact * (1.0 / (_STEPS * math.sqrt(self.padded)))
+            out[block] = exact * (1.0 / (_STEPS * math.sqrt(self.padded)))
         return out
 
     apply_sparse = apply

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy
 
-from dpindex.base.arrays import AnyArray, Floats, Integers
+from dpindex.base.arrays import AnyArray, Floats, Integers, row_blocks
 from dpindex.base.errors import NoGuaranteeError
 from dpindex.mechanism.projections.base import (
     Projection,
@@ -124,11 +124,11 @@ class SparseJL(_Sparse):
         counts = np.zeros((sparsity, self._width), dtype=np.int64)
         for block in range(sparsity):
             stream = PublicStream(seed, f"sparse-jl/{dim}/{k}/{sparsity}/{block}")
-            for start in range(0, dim, _PIECE):
-                words = stream.words(min(_PIECE, dim - start), np.uint32)
+            for piece in row_blocks(dim, _PIECE):
+                words = stream.words(piece.stop - piece.start, np.uint32)
                 place = (words >> np.uint32(1)).astype(np.int64) * self._width >> 31
                 counts[block] += np.bincount(place, minlength=self._width)
-                self._packed[start : start + len(words), block] = 2 * place + (words & 1)
+                self._packed[piece, block] = 2 * place + (words & 1)
         self.max_column_l1 = int(counts.max())
 
     def _entries(self, attributes: Any) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int8]]:
@@ -267,7 +267,7 @@ class FastJL(Projection):
         self.dim = dim
         self.k = k
         self.padded = 1 << max(0, dim - 1).bit_length()
-        self._step = max(1, _NUMBERS // self.padded)
+        self._step = _NUMBERS // self.padded
         # Ailon & Chazelle 2009, Sec. 2: q = min(1, Θ(log²n/d)), with p itself for n.
         inverse = max(1, round(self.padded / max(1.0, math.log(self.padded)) ** 2))
         size = _MIXED_ENTRY_BYTES * (k * self.padded // inverse)
@@ -297,8 +297,7 @@ class FastJL(Projection):
     def _sizes(self) -> RealisedSizes:
         """Row by row of P: the entries of the realised map are ``P·H·D``."""
         sizes = RealisedSizes(self.dim, self.k)
-        for start in range(0, self.k, self._step):
-            coordinates = slice(start, start + self._step)
+        for coordinates in row_blocks(self.k, self._step):
             rows: Any = self._sparse[coordinates].toarray()
             mixed = walsh_hadamard(rows)[:, : self.dim]
             sizes.add(mixed.T, slice(None), coordinates)
@@ -314,13 +313,13 @@ class FastJL(Projection):
 
     def apply(self, x: Floats) -> Floats:
         out = np.empty((len(x), self.k), dtype=x.dtype)
-        for start in range(0, len(x), self._step):
-            rows = x[start : start + self._step]
+        for block in row_blocks(len(x), self._step):
+            rows = x[block]
             mixed = np.zeros((len(rows), self.padded))
             np.multiply(rows, self._signs, out=mixed[:, : self.dim])
-            out[start : start + len(rows)] = (self._sparse @ walsh_hadamard(mixed).T).T
+            out[block] = (self._sparse @ walsh_hadamard(mixed).T).T
         return out
 
     def apply_sparse(self, x: scipy.sparse.csr_matrix) -> Floats:
-        starts = range(0, x.shape[0], self._step)
-        return np.concatenate([self.apply(x[i : i + self._step].toarray()) for i in starts])
+        blocks = row_blocks(x.shape[0], self._step)
+        return np.concatenate([self.apply(x[rows].toarray()) for rows in blocks])

@@ -17,7 +17,7 @@ from urllib.parse import quote, unquote
 
 import numpy as np
 
-from dpindex.base.arrays import AnyArray, Bytes, Doubles, Singles
+from dpindex.base.arrays import AnyArray, Bytes, Doubles, Singles, row_blocks
 from dpindex.base.errors import InputError, StorageError
 from dpindex.base.extras import import_extra
 from dpindex.base.text import one_line
@@ -50,7 +50,7 @@ def _is_nearly_full(folder: Path) -> bool:
 
 
 def _groups(items: list[Any]) -> list[list[Any]]:
-    return [items[i : i + _REPLACED] for i in range(0, len(items), _REPLACED)]
+    return [items[rows] for rows in row_blocks(len(items), _REPLACED)]
 
 
 def _id(value: Any) -> Any:

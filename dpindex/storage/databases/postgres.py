@@ -216,7 +216,6 @@ class Postgres(Database):
             (types.is_string, "text"),
             (types.is_large_string, "text"),
             (types.is_list, "jsonb"),
-            (types.is_struct, "jsonb"),
         )
         for is_of_kind, name in kinds:
             if is_of_kind(field.type):
