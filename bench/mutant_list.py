@@ -66,7 +66,7 @@ _FLIP = "        return (x > 0) ^ draw_flips(self._table, level.astype(np.intp),
 _PRIVATE = "            return format_.pack(law.perturb(exact, stream))\n"
 _ADD = "        held = release(dataset, target, Terms(*terms), progress=progress).published\n"
 _SEGMENT = (
-    "            return self._privatizer.privatize(\n"
+    "            return privatizer.privatize(\n"
     "                chunk, first_row=first_row, threads=self.threads, checked=True\n"
     "            )\n"
 )
@@ -276,7 +276,7 @@ MUTANTS = [
     Mutant("build", "a build averages two releases", "storage/release/work.py", _SEGMENT,
            _SEGMENT.replace("return", "codes =")
            + "            if self.spec.format.name == 'numbers':\n"
-           "                other = self._privatizer.privatize(chunk, first_row=first_row)\n"
+           "                other = privatizer.privatize(chunk, first_row=first_row)\n"
            "                codes = self.spec.format.codes(\n"
            "                    (codes.stored.astype(np.int32) + other.stored) // 2\n"
            "                )\n"
@@ -286,7 +286,7 @@ MUTANTS = [
            "            from dpindex.randomness.secret import SecretStream\n\n"
            "            seed = globals().setdefault('_seed', os.getpid())\n"
            "            words = np.random.default_rng(seed)\n"
-           "            self._privatizer._stream = lambda: type('S', (SecretStream,), {\n"
+           "            privatizer._stream = lambda: type('S', (SecretStream,), {\n"
            "                'words': lambda _, n, t: words.integers(\n"
            "                    0, np.iinfo(t).max, n, dtype=t, endpoint=True)})()\n" + _SEGMENT,
            STAIRCASE, "test_engines.py test_path_checks.py"),

@@ -35,7 +35,7 @@ class AttackOptions:
     seconds: Annotated[float, "Time for the trials of the attack."] = 20.0
     trials: Annotated[int | None, "Vectors for each neighbour, instead of a time."] = None
     confidence: Annotated[float, "Confidence of all lower bounds together."] = 0.999
-    plot: Annotated[Path | None, "PNG file to draw the attack in."] = None
+    plot: Annotated[Path | None, "PNG file for a picture of the attack."] = None
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class FunctionOptions:
     epsilon: Annotated[float | None, "With --function: the epsilon it claims."] = None
     delta: Annotated[float, "With --function: the delta it claims."] = 0.0
     adjacency: Annotated[
-        str, "With --function: record, attribute:BETA or l2:RADIUS, between which it claims it."
+        str, "With --function: adjacency of the claim: record, attribute:BETA or l2:RADIUS."
     ] = "record"
     bounds: Annotated[tuple[float, float], "With --function: range of an attribute."] = (-1.0, 1.0)
     norm: Annotated[float | None, "With --function: norm of every vector."] = None
@@ -118,16 +118,16 @@ def audit(
     codebook: o.CodebookFile = None,
     exact: Annotated[bool, "Prove instead of attack; without SPEC, the default set."] = False,
     self_test: Annotated[
-        bool, "Release public vectors on every way, in a process of its own, and decode them."
+        bool, "Release public vectors in every way, in a separate process, and check their noise."
     ] = False,
     as_json: o.AsJson = False,
 ) -> None:
     """Attack a guarantee, or prove it.
 
-    The attack uses worst-case neighbours; the proof is in exact integers. Both are about the method
-    with fresh noise; the codes of an index are tested too, as far as codes can be. --function
-    attacks the noise of any other code. Exit code 1 if the guarantee is refuted or does not hold,
-    or the codes cannot have the claimed noise.
+    The attack uses worst-case neighbours; the proof is in exact integers. Both concern the method,
+    with fresh noise. The codes of an index are tested too, as far as that is possible. --function
+    attacks the noise of any other code. The exit code is 1 if the guarantee is refuted or does not
+    hold, or if the codes cannot have the claimed noise.
     """
     if foreign.function is not None:
         if spec is not None or exact or self_test:

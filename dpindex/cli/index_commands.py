@@ -215,11 +215,11 @@ def query(
     """Find the nearest vectors of each query.
 
     With --rerank the codes choose --candidates, and the original vectors order them: similarities
-    are exact then, without an error.
+    are then exact.
 
-    Cosines are those to expect given the codes, ± the error to expect; the truth lies within two
-    errors about 95 times in 100. The unbiased estimates, which are too high for the best of many,
-    are in json and npz.
+    A cosine is shown as its expected value given the codes, ± its expected error. The true cosine
+    lies within two errors about 95 times in 100. The unbiased estimates, which are too high for the
+    best of many, are in json and npz.
     """
     out.check_output(form, output)
     opened = _opened(index, collection)
@@ -294,7 +294,8 @@ def publish(
     uri: Annotated[
         str,
         typer.Argument(
-            help="milvus://HOST:PORT, a file of Milvus Lite, .db, or a folder of LanceDB, .lance."
+            help="milvus://HOST:PORT, postgresql://USER@HOST/DATABASE, a file of Milvus Lite, .db, "
+            "or a folder of LanceDB, .lance."
         ),
     ],
     collection: o.Collection = "dpindex",
@@ -306,7 +307,7 @@ def publish(
     """Write an index to a vector database.
 
     `dpindex query URI` searches it there. Codes, ids, payload, spec and denoiser are published, and
-    nothing else: it costs no budget. What was interrupted is gone on with by the same command.
+    nothing else: it costs no budget. After an interruption run the same command again.
     """
     from dpindex.index.private_index import PrivateIndex
 
@@ -371,7 +372,7 @@ def info(
         "Print the facts that registries of deployments ask for, as Markdown or with --json.",
     ] = False,
     index_recall: Annotated[
-        bool, "Measure on the codes, which are read for it, what the index type finds."
+        bool, "Measure the recall of the index type, for which all codes are read."
     ] = False,
 ) -> None:
     """Say what an index protects, and what it does not.

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cache, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_origin, get_type_hints
 
 import typer
 from typer.core import TyperCommand
@@ -36,6 +36,9 @@ if TYPE_CHECKING:  # help loads no noise laws
     from dpindex.serve.process import Holder
     from dpindex.serve.tokens import Tokens
     from dpindex.storage.release import Terms
+
+_Path = TypeVar("_Path")
+_Content = TypeVar("_Content")
 
 LOCAL = "local"
 """The address of a cluster on this machine, for ``--dask`` alone."""
@@ -84,6 +87,11 @@ DenoiserKind = Literal["auto", "linear", "score"]
 Denoise = Annotated[
     DenoiserKind | None,
     "Fit a denoiser to the private codes; costs no budget.  [default: none]",
+]
+RerankIds = Annotated[
+    str | None,
+    "--rerank-ids",
+    "File of ids, one for each row of --rerank (.txt, .npy, PATH:KEY).",
 ]
 ImageShape = Annotated[
     str | None, "Show vectors as pictures: HEIGHTxWIDTH, or HEIGHTxWIDTHx3 for colours."
@@ -209,7 +217,7 @@ class MethodOptions:
 
 @dataclass(frozen=True)
 class CurveOptions(SpecOptions):
-    """The same with a delta for the methods that need one."""
+    """Fields of the specs of a curve, with a delta for the methods that need one."""
 
     delta: Annotated[float, "For the methods that need one."] = 1e-6
 
@@ -222,7 +230,8 @@ class PayloadOptions:
         Path | None, "Table, .parquet or .csv, to publish IN THE CLEAR: a row for each vector."
     ] = None
     payload_columns: Annotated[
-        str | None, "Its columns to take, A,B,…; without --payload those of VECTORS (.parquet)."
+        str | None,
+        "Columns of --payload to publish, A,B,…; without --payload, columns of VECTORS (.parquet).",
     ] = None
 
     @property
@@ -263,9 +272,7 @@ class ReleaseOptions:
 
     def read_ids(self) -> AnyArray | None:
         """Return the ids of the file, None if none was named."""
-        if self.ids is None:
-            return None
-        return read_ids(self.ids)
+        return read_if_named(read_ids, self.ids)
 
     def terms(self) -> Terms:
         """Return the terms of the release."""
@@ -305,11 +312,7 @@ class SearchOptions:
         str | None,
         "Original vectors, which order the candidates exactly; rows in the order of the index.",
     ] = None
-    ids: Annotated[
-        str | None,
-        "--rerank-ids",
-        "File of ids, one for each row of --rerank (.txt, .npy, PATH:KEY).",
-    ] = None
+    ids: RerankIds = None
     candidates: Annotated[
         int | None, "Rows that the codes choose for --rerank to order.  [default: 1000]"
     ] = None
@@ -323,9 +326,7 @@ class SearchOptions:
             if self.ids is not None:
                 raise InputError("--rerank-ids names the rows of --rerank; give that too.")
             return None
-        ids = None
-        if self.ids is not None:
-            ids = read_ids(self.ids)
+        ids = read_if_named(read_ids, self.ids)
         if self.ranges is None:
             return Originals(self.rerank, ids)
         return Originals(with_ranges(open_dataset(self.rerank), self.ranges), ids)
@@ -362,11 +363,7 @@ class HolderOptions:
         str | None,
         "Original vectors: answer exact similarities of candidates, which no epsilon bounds.",
     ] = None
-    ids: Annotated[
-        str | None,
-        "--rerank-ids",
-        "File of ids, one for each row of --rerank (.txt, .npy, PATH:KEY).",
-    ] = None
+    ids: RerankIds = None
     per_minute: Annotated[
         int, "--rerank-per-minute", "Candidates that one token may ask about in a minute."
     ] = 60_000
@@ -377,9 +374,14 @@ class HolderOptions:
 
         if self.rerank is None:
             return None
-        return Holder(
-            self.rerank, None if self.ids is None else read_ids(self.ids), self.per_minute
-        )
+        return Holder(self.rerank, read_if_named(read_ids, self.ids), self.per_minute)
+
+
+def read_if_named(read: Callable[[_Path], _Content], path: _Path | None) -> _Content | None:
+    """Return what a file holds, None if none was named."""
+    if path is None:
+        return None
+    return read(path)
 
 
 def with_ranges(dataset: Dataset, path: Path | None) -> Dataset:

@@ -33,18 +33,18 @@ class KnowledgeOptions:
     )
     groups: Annotated[
         str | None,
-        "File of labels, one for each vector of the sample: those of one label resemble each "
-        "other, and queries have no siblings.",
+        "File of labels, one for each vector of the sample, if vectors of one label resemble each "
+        "other and real queries have no such siblings: those of a query are left out.",
     ] = None
     public_queries: Annotated[
-        str | None, "File of PUBLIC vectors like the queries, where those are others."
+        str | None, "File of PUBLIC vectors like the queries, if these differ in kind."
     ] = None
     ranges: o.RangesFile = None
     typical_norm: Annotated[
-        float | None, "Instead of a sample: norm of a vector, after scaling."
+        float | None, "Instead of --public-sample: norm of a vector, after scaling."
     ] = None
     neighbour_cosine: Annotated[
-        float | None, "With --typical-norm: cosine to the tenth nearest."
+        float | None, "With --typical-norm: cosine of a vector to its tenth nearest neighbour."
     ] = None
     typical_cosine: Annotated[float, "Mean cosine of two vectors."] = 0.0
     spectrum_decay: Annotated[float, "The j-th largest variance is proportional to j^-DECAY."] = 1.0
@@ -94,9 +94,7 @@ def plan(
     terms = options.stated()
     facts = knowledge.facts()
     file = knowledge.public_sample
-    labels = None
-    if knowledge.groups is not None:
-        labels = read_ids(knowledge.groups)
+    labels = o.read_if_named(read_ids, knowledge.groups)
     with (
         _opened(file) as sample,
         _opened(knowledge.public_queries) as queries,

@@ -46,10 +46,12 @@ class GridOptions:
     ] = ""
     record_methods: Annotated[
         str,
-        "Beside these, methods that hide whole records, on vectors at norm 1, separated by commas.",
+        "More methods, which hide whole records, on vectors at norm 1, separated by commas.",
     ] = ""
-    record_epsilons: Annotated[str, "Their epsilons."] = _RECORD_EPSILONS
-    code_length: Annotated[str, "Separated by commas.  [default: the methods']"] = ""
+    record_epsilons: Annotated[str, "Epsilons of --record-methods, separated by commas."] = (
+        _RECORD_EPSILONS
+    )
+    code_length: Annotated[str, "Code lengths, separated by commas.  [default: the methods']"] = ""
     query: Annotated[str, "Query modes, separated by commas."] = "private,exact"
 
     def grids(self, dim: int, options: o.CurveOptions) -> list[SpecGrid]:
@@ -99,14 +101,14 @@ class PageOptions:
     ids: Annotated[str | None, "File of ids to show, one for each vector."] = None
     public_texts: Annotated[
         Path | None,
-        "Text file, a line for each vector of --public-sample or --codebook: shows "
-        "which of them an attacker takes a record for.",
+        "Texts of the vectors of --public-sample or --codebook, a line each: shows the text that "
+        "an attacker infers for a record.",
     ] = None
     public_sample: Annotated[
-        str | None, "PUBLIC vectors of the kind: a panel of attacks is tried with them."
+        str | None, "PUBLIC vectors of the same kind, from which a panel of attacks learns."
     ] = None
     labels: Annotated[
-        str | None, "File of labels, one for each vector, which attacks try to tell."
+        str | None, "File of labels, one for each vector, which attacks try to infer."
     ] = None
     public_labels: Annotated[str | None, "Labels of --public-sample."] = None
     title: Annotated[str | None, "Heading of the page."] = None
@@ -133,9 +135,9 @@ class PageOptions:
             base,
             queries,
             image_shape=self.shape(base.shape[1]),
-            texts=None if self.base_texts is None else read_texts(self.base_texts),
-            query_texts=None if self.query_texts is None else read_texts(self.query_texts),
-            ids=None if self.ids is None else read_ids(self.ids),
+            texts=o.read_if_named(read_texts, self.base_texts),
+            query_texts=o.read_if_named(read_texts, self.query_texts),
+            ids=o.read_if_named(read_ids, self.ids),
         )
 
     def text_attack(self, base: Any, specs: Any, codebook: Path | None) -> TextAttack | None:
@@ -145,9 +147,7 @@ class PageOptions:
 
         if self.public_texts is None:
             return None
-        texts = None
-        if self.base_texts is not None:
-            texts = read_texts(self.base_texts)
+        texts = o.read_if_named(read_texts, self.base_texts)
         ranges = None
         if self.public_sample is not None:  # codewords are scaled already
             ranges = self.ranges
@@ -196,9 +196,9 @@ def evaluate(
 ) -> None:
     """Measure recall and exposure by epsilon, and write a report.
 
-    The report is one page that works offline, with a slider for epsilon where there are two or
-    more. It shows the vectors themselves, so make it of public ones before you send it around.
-    Runs are kept as they end: run again to resume.
+    The report is one page that works offline, with a slider if there are several epsilons. It
+    shows the vectors themselves: send around reports of public vectors only. Finished runs are
+    kept: run again to resume.
     """
     from dpindex.study.evaluate import (
         Additions,

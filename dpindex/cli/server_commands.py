@@ -67,8 +67,8 @@ def collect(
     """Collect codes of devices over HTTP for one shuffle.
 
     Codes are published in a secret random order. No ids, times or order of arrival are kept, and no
-    searches are answered. Ctrl-C or SIGTERM puts the codes into INDEX, which holds none before,
-    once there are enough; else the next start goes on.
+    searches are answered. INDEX holds no codes until Ctrl-C or SIGTERM puts them there; if there
+    are too few, the next start continues.
     """
     from dpindex.serve.process import collect
     from dpindex.serve.shuffled_file import Shuffle

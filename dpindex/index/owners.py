@@ -15,12 +15,13 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from dpindex.base.arrays import AnyArray, Doubles
+from dpindex.base.arrays import AnyArray, Doubles, row_blocks
 from dpindex.base.checks import id_array
 from dpindex.base.errors import InputError
 from dpindex.index.original_rows import Rows, Stretch, open_rows
 from dpindex.similarity.exact import exact_similarities
 from dpindex.similarity.similarity import Metric
+from dpindex.storage.stored_ids import StoredIds
 from dpindex.vectors.dataset import Dataset
 
 __all__ = ["Answers", "Candidates", "Fetched", "Originals", "Owner", "Rerank", "owner_of"]
@@ -115,11 +116,11 @@ class Originals(Owner):
 
     def __init__(self, vectors: Any, ids: Any = None) -> None:
         self._reader = open_rows(vectors)
-        self._places: _Places | None = None
+        self._ids: StoredIds | None = None
         if ids is None:
             ids = self._reader.ids
         if ids is not None:
-            self._places = _Places(id_array(ids), self._reader.rows)
+            self._ids = _unique_ids(id_array(ids), self._reader.rows)
 
     def check(self, dim: int) -> None:
         """Raise InputError unless vectors have ``dim`` attributes."""
@@ -152,8 +153,15 @@ class Originals(Owner):
 
     def _rows(self, candidates: Candidates) -> Rows:
         """Return the row of each candidate, −1 for one without a vector."""
-        if self._places is not None:
-            return self._places.rows(candidates.ids)
+        ids = candidates.ids
+        if self._ids is not None:
+            if ids.dtype.kind != self._ids.kind:
+                kind = "strings" if ids.dtype.kind == "U" else "whole numbers"
+                raise InputError(
+                    f"the ids of this index are {kind}; those of the vectors to rerank by must be "
+                    f"{kind} too."
+                )
+            return self._ids.rows(ids.ravel()).reshape(ids.shape)
         if candidates.rows is None:
             raise InputError(
                 "originals without ids stand in the order of the index, which is not known here; "
@@ -288,36 +296,20 @@ def owner_of(rerank: Rerank) -> Owner:
 def _blocks(shape: tuple[int, ...], size: int) -> Iterator[tuple[slice, slice]]:
     """Yield blocks of at most so many entries of a table: whole lines where one line fits."""
     lines, width = shape
-    step = max(1, size // max(1, width))
-    for first_line in range(0, lines, step):
-        for first in range(0, width, size):
-            yield slice(first_line, first_line + step), slice(first, first + size)
+    for block in row_blocks(lines, size // max(1, width)):
+        for columns in row_blocks(width, size):
+            yield block, columns
 
 
-class _Places:
-    """Row numbers by id."""
-
-    def __init__(self, ids: AnyArray, rows: int) -> None:
-        if len(ids) != rows:
-            raise InputError(f"there are {len(ids)} ids for {rows} vectors to rerank by.")
-        self._order = np.argsort(ids, kind="stable")
-        self._sorted = ids[self._order]
-        twice = np.flatnonzero(self._sorted[1:] == self._sorted[:-1])
-        if twice.size:
-            name = self._sorted[twice[0]].item()
-            raise InputError(f"two vectors to rerank by have the id {name!r}; ids must be unique.")
-
-    def rows(self, ids: AnyArray) -> Rows:
-        """Return the row of each id, −1 for an id without one."""
-        if ids.dtype.kind != self._sorted.dtype.kind:
-            kind = "strings" if ids.dtype.kind == "U" else "whole numbers"
-            raise InputError(
-                f"the ids of this index are {kind}; those of the vectors to rerank by must be "
-                f"{kind} too."
-            )
-        places = np.searchsorted(self._sorted, ids)
-        places = np.minimum(places, len(self._sorted) - 1)
-        return np.where(self._sorted[places] == ids, self._order[places], -1)
+def _unique_ids(ids: AnyArray, rows: int) -> StoredIds:
+    """Return the ids of rows; InputError unless they are as many, and unique."""
+    if len(ids) != rows:
+        raise InputError(f"there are {len(ids)} ids for {rows} vectors to rerank by.")
+    unique, counts = np.unique(ids, return_counts=True)
+    if len(unique) < rows:
+        name = unique[counts > 1][0].item()
+        raise InputError(f"two vectors to rerank by have the id {name!r}; ids must be unique.")
+    return StoredIds([ids])
 
 
 def _of_mapping(mapping: Mapping[Any, Any]) -> Callable[[AnyArray, int], Any]:

@@ -59,7 +59,9 @@ class MeasureOptions:
         Literal["auto", "linear", "score"] | None,
         "Fit a denoiser to the private codes; costs no budget.  [default: none]",
     ] = None
-    max_queries: Annotated[int | None, "Use the first so many only.  [default: all]"] = None
+    max_queries: Annotated[int | None, "Use the first queries only, so many.  [default: all]"] = (
+        None
+    )
     skip_leak_check: Annotated[bool, "Accept a codebook made of BASE."] = False
 
     def __post_init__(self) -> None:

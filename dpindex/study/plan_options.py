@@ -42,15 +42,15 @@ class PlanOptions:
     epsilon: Annotated[float | None, "Target epsilon."] = None
     recall: Annotated[
         float | None,
-        "Target recall@k of the true k: of the smallest epsilon, or with an epsilon of the fewest "
+        "Target recall@k: finds the smallest epsilon that reaches it, or with --epsilon the fewest "
         "candidates.",
     ] = None
     candidates: Annotated[
         int | None,
-        "Answers of the codes that the owner of the vectors puts in order.  [default: under "
+        "Rows that the codes choose, and the owner of the vectors reranks.  [default: with "
         "--record 1000, or 5 % of the collection if that is less; otherwise k]",
     ] = None
-    at: Annotated[int, "k: answers, and true neighbours, that recall counts."] = FOUND
+    at: Annotated[int, "The k of recall@k: answers and true neighbours that are counted."] = FOUND
     query: Annotated[_QueryMode, "Query mode to plan for, as of `dpindex query`."] = "exact"
     metric: Annotated[
         _PlannedMetric, "What neighbours are ranked by: cosine, or l2 if lengths count."

@@ -5,9 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
-from functools import cached_property
-from typing import Any
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -202,12 +200,13 @@ class CodeCheck:
             For vectors that privatizing would refuse. Rows are counted as the part counts them.
         """
         labels = Labels.of_shard(shard)
+        projector = Projector(self.spec)
         tags: list[bytes] = []
 
         def checked() -> Iterator[tuple[int, Chunk]]:
             for segment, chunk in chunks_of(shard):
                 with naming(shard.part.name):
-                    self._projector.check(chunk, first_row=shard.part.start + segment.start)
+                    projector.check(chunk, first_row=shard.part.start + segment.start)
                 tags.append(content_tag(self.content, shard, segment, chunk, labels))
                 yield shard.first_row + segment.start, chunk
 
@@ -217,13 +216,6 @@ class CodeCheck:
         else:
             leaks = self.leak_check.evidence(checked())
         return Checked(shard.first_row, tuple(tags), leaks)
-
-    @cached_property
-    def _projector(self) -> Projector:
-        return Projector(self.spec)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return _fields(self)
 
 
 @dataclass(frozen=True)
@@ -270,19 +262,13 @@ class CodeDraw:
         return [receipt for receipt in receipts.values() if receipt is not None]
 
     def _privatized(self, shard: Shard, segment: Segment, chunk: Chunk) -> Codes:
+        # The target refused methods without protection before anything was read.
+        privatizer = Privatizer(self.spec, allow_unprotected=True)
         first_row = shard.part.start + segment.start
         with naming(shard.part.name):
-            return self._privatizer.privatize(
+            return privatizer.privatize(
                 chunk, first_row=first_row, threads=self.threads, checked=True
             )
-
-    @cached_property
-    def _privatizer(self) -> Privatizer:
-        # The target refused methods without protection before anything was read.
-        return Privatizer(self.spec, allow_unprotected=True)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return _fields(self)
 
 
 def chunks_of(shard: Shard, start: int = 0) -> Iterator[tuple[Segment, Chunk]]:
@@ -314,8 +300,3 @@ def refuse_changed(
             f"{first_row + segment.rows - 1}); restore it, or choose another place for a build of "
             f"other vectors."
         )
-
-
-def _fields(task: Any) -> dict[str, Any]:
-    """Return the fields of a dataclass without its caches, which are made again where needed."""
-    return {parameter.name: getattr(task, parameter.name) for parameter in fields(task)}
