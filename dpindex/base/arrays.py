@@ -134,15 +134,17 @@ def in_units_of_largest(vectors: Floats) -> Doubles:
     return wide
 
 
-def row_blocks(count: int, size: int) -> Iterator[slice]:
-    """Yield slices of ``count`` rows in order, each of at most ``size`` rows and at least one.
+def row_blocks(stop: int, size: int, start: int = 0) -> Iterator[slice]:
+    """Yield slices of the rows from ``start`` to ``stop``, each of at most ``size`` rows.
+
+    A size below 1 counts as 1.
 
     >>> list(row_blocks(5, 2))
     [slice(0, 2, None), slice(2, 4, None), slice(4, 5, None)]
     """
     step = max(1, size)
-    for start in range(0, count, step):
-        yield slice(start, min(start + step, count))
+    for first in range(start, stop, step):
+        yield slice(first, min(first + step, stop))
 
 
 def spaced(rows: int, count: int) -> npt.NDArray[np.intp]:

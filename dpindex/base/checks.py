@@ -172,6 +172,20 @@ def id_array(ids: Any, error: Callable[[str], InputError] = InputError) -> AnyAr
     return array
 
 
+def other_kind_of_ids(has_text: bool, others: str) -> InputError:
+    """Return the error for ids of another kind than those of an index.
+
+    Parameters
+    ----------
+    has_text : bool
+        The ids of the index are strings, and not whole numbers.
+    others : str
+        Which ids are of another kind, the subject of a sentence.
+    """
+    kind = "strings" if has_text else "whole numbers"
+    return InputError(f"the ids of this index are {kind}; {others} must be {kind} too.")
+
+
 def _array_of_list(values: list[Any], error: Callable[[str], InputError]) -> AnyArray:
     # NumPy would turn [1, "a"] into strings and [True] into numbers, and drop final NULs.
     if values and all(isinstance(value, str) for value in values):

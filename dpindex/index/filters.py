@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from dpindex.base.arrays import row_blocks
-from dpindex.base.checks import id_array
+from dpindex.base.checks import id_array, other_kind_of_ids
 from dpindex.base.errors import InputError
 from dpindex.base.extras import import_extra
 from dpindex.base.text import one_line
@@ -91,8 +91,7 @@ def kept_rows(filter_: Filter, store: CodeStore) -> Rows:
     ids = id_array(values if values.dtype.kind in "iuU" else filter_, _no_filter)
     id_kind = store.ids_of(slice(1)).dtype.kind
     if len(ids) and ids.dtype.kind != id_kind:
-        kind = "strings" if id_kind == "U" else "whole numbers"
-        raise InputError(f"the ids of this index are {kind}; a filter of ids must be {kind} too.")
+        raise other_kind_of_ids(id_kind == "U", "those of a filter")
     return store.rows(ids, missing=True)
 
 

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from dpindex.base.arrays import AnyArray, Doubles, row_blocks
-from dpindex.base.checks import id_array
+from dpindex.base.checks import id_array, other_kind_of_ids
 from dpindex.base.errors import InputError
 from dpindex.index.original_rows import Rows, Stretch, open_rows
 from dpindex.similarity.exact import exact_similarities
@@ -145,22 +145,16 @@ class Originals(Owner):
         return result
 
     def _places_in(self, stretch: Stretch, rows: Rows) -> Iterator[slice]:
-        """Yield where ascending rows lie in a stretch, a block at a time."""
+        """Return where ascending rows lie in a stretch, a block at a time."""
         start, stop = np.searchsorted(rows, [stretch.first, stretch.stop]).tolist()
-        step = max(1, _BLOCK_NUMBERS // self._reader.columns)
-        for first in range(start, stop, step):
-            yield slice(first, min(first + step, stop))
+        return row_blocks(stop, _BLOCK_NUMBERS // self._reader.columns, start)
 
     def _rows(self, candidates: Candidates) -> Rows:
         """Return the row of each candidate, −1 for one without a vector."""
         ids = candidates.ids
         if self._ids is not None:
             if ids.dtype.kind != self._ids.kind:
-                kind = "strings" if ids.dtype.kind == "U" else "whole numbers"
-                raise InputError(
-                    f"the ids of this index are {kind}; those of the vectors to rerank by must be "
-                    f"{kind} too."
-                )
+                raise other_kind_of_ids(ids.dtype.kind == "U", "those of the vectors to rerank by")
             return self._ids.rows(ids.ravel()).reshape(ids.shape)
         if candidates.rows is None:
             raise InputError(

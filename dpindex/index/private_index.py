@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import numpy as np
 
 from dpindex.accounting.ledger import Ledger
-from dpindex.base.arrays import AnyArray, Vectors, spaced
+from dpindex.base.arrays import AnyArray, Vectors, row_blocks, spaced
 from dpindex.base.errors import InputError, naming
 from dpindex.base.html import facts_html
 from dpindex.denoise import Denoiser, Kind, fit_denoiser
@@ -473,10 +473,9 @@ class PrivateIndex(Collection, Searchable):
         """Compare queries with the codes of rows, a block at a time."""
         learned = self._learned()
         sign = direction(self.metric)
-        step = self._block_rows(len(queries))
         parts = []
-        for first in range(0, max(1, len(rows)), step):
-            block = rows[first : first + step]
+        for part in row_blocks(max(1, len(rows)), self._block_rows(len(queries))):
+            block = rows[part]
             codes = self._store.take(block)
             estimate = self._similarity.of_all(codes, queries)
             posterior = estimate

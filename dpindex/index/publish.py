@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from dpindex.base.arrays import AnyArray, Singles, spaced, unit
+from dpindex.base.arrays import AnyArray, Singles, row_blocks, spaced, unit
 from dpindex.base.errors import InputError
 from dpindex.base.progress import no_progress
 from dpindex.base.text import refuse_unprintable
@@ -307,9 +307,8 @@ def _begin(database: Database, publication: Publication, store: CodeStore) -> in
 
 def _chunks(publication: Publication, start: int) -> Iterator[slice]:
     layout = publication.layout
-    step = max(1, _CHUNK_BYTES // (layout.code_bytes + 4 * layout.vector_width + _ROW_BYTES))
-    for first in range(start, publication.rows, step):
-        yield slice(first, min(first + step, publication.rows))
+    row_bytes = layout.code_bytes + 4 * layout.vector_width + _ROW_BYTES
+    return row_blocks(publication.rows, _CHUNK_BYTES // row_bytes, start)
 
 
 def _digest(publication: Publication, store: CodeStore) -> str:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dpindex.base.arrays import AnyArray
+from dpindex.base.arrays import AnyArray, row_blocks
 from dpindex.base.errors import DamagedError, InputError, StorageError
 from dpindex.base.files import OWN_FILE, pack, read_file, sync_folder, unpack
 from dpindex.mechanism.codes import Codes, codes_from_bytes
@@ -59,17 +59,15 @@ class Batch:
         """The inverse of :meth:`to_bytes`; InputError for anything else."""
         _, arrays = unpack(data, _KIND)
         try:
-            parts = (arrays[name].tobytes() for name in ("codes", "ids", "receipts"))
-            codes = codes_from_bytes(next(parts))
-            ids = ids_from_bytes(next(parts))
-            receipts = parts
-            joined = next(receipts)
+            codes = codes_from_bytes(arrays["codes"].tobytes())
+            ids = ids_from_bytes(arrays["ids"].tobytes())
+            receipts = arrays["receipts"].tobytes()
         except KeyError:
             raise DamagedError("this accepted batch lacks a part; the file is damaged.") from None
-        if len(ids) != len(codes) or len(joined) % RECEIPT_BYTES:
+        if len(ids) != len(codes) or len(receipts) % RECEIPT_BYTES:
             raise DamagedError("this accepted batch contradicts itself; the file is damaged.")
-        starts = range(0, len(joined), RECEIPT_BYTES)
-        return cls(codes, ids, [joined[start : start + RECEIPT_BYTES] for start in starts])
+        places = row_blocks(len(receipts), RECEIPT_BYTES)
+        return cls(codes, ids, [receipts[place] for place in places])
 
 
 class AcceptedLog:

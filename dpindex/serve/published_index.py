@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 
 from dpindex.base.arrays import AnyArray, Doubles, row_blocks
-from dpindex.base.checks import id_array
+from dpindex.base.checks import id_array, other_kind_of_ids
 from dpindex.base.errors import InputError, naming
 from dpindex.denoise import Denoiser
 from dpindex.index.filters import Filter, parsed
@@ -252,8 +252,7 @@ class PublishedIndex(Searchable):
     def _ids(self, ids: Any) -> AnyArray:
         names = id_array(ids)
         if len(names) and (names.dtype.kind == "U") != self._layout.text_ids:
-            kind = "strings" if self._layout.text_ids else "whole numbers"
-            raise InputError(f"the ids of this index are {kind}.")
+            raise other_kind_of_ids(self._layout.text_ids, "those that are looked up")
         return names
 
     def _condition(self, filter_: Filter) -> Condition | None:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from dpindex.base.arrays import AnyArray
-from dpindex.base.checks import MAX_ID_LENGTH, check_id_lengths, id_array
+from dpindex.base.checks import MAX_ID_LENGTH, check_id_lengths, id_array, other_kind_of_ids
 from dpindex.base.errors import DamagedError, InputError
 from dpindex.base.files import Buffer, pack, unpack
 from dpindex.storage.row_parts import RowParts, Rows
@@ -110,8 +110,7 @@ class Ids:
         if len(array) != count:
             raise InputError(f"there are {len(array)} ids for {count} vectors.")
         if self._kind not in (None, array.dtype.kind):
-            kind = "strings" if self._kind == "U" else "whole numbers"
-            raise InputError(f"the ids of this index are {kind}; new ids must be {kind} too.")
+            raise other_kind_of_ids(self._kind == "U", "new ids")
         present = set[Any]()
         if not replace and len(self):
             present.update(array[self._rows_of(array) >= 0].tolist())
