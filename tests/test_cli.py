@@ -73,7 +73,7 @@ def test_build_query_info(run: Run, files: Path) -> None:
     code, out, _ = run("info", "ix")
     assert code == 0
     for words in ("What is protected", "What is not protected", "ids", "group privacy", "m × 20",
-                  "a 50:50 guess becomes", "A vector rebuilt from its code", "among 300 in",
+                  "a 50:50 guess becomes", "rebuilds a vector from its code", "among 300 in",
                   "nobody's secret"):  # fmt: skip
         assert words in out
 
