@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dpindex.base.arrays import AnyArray, as_table, canonical_csr, issparse
+from dpindex.base.arrays import AnyArray, as_table, canonical_csr, issparse, row_blocks
 from dpindex.base.files import release_pages
 from dpindex.storage.row_parts import Rows
 from dpindex.vectors.dataset import Dataset, Part, open_dataset
@@ -78,11 +78,10 @@ class ArrayRows(RowReader):
             return
         # Pages near a row that is read are mapped with it, and count as memory until they are let
         # go of: one stretch of the file is mapped at a time.
-        size = max(1, _MAPPED_BYTES * self.rows // self._array.nbytes)
-        for first in range(0, self.rows, size):
-            stop = min(first + size, self.rows)
-            if _have_between(rows, first, stop):
-                yield Stretch(first, stop, self._array[first:stop])
+        size = _MAPPED_BYTES * self.rows // self._array.nbytes
+        for block in row_blocks(self.rows, size):
+            if _have_between(rows, block.start, block.stop):
+                yield Stretch(block.start, block.stop, self._array[block])
                 release_pages(self._array)
 
 

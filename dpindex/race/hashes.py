@@ -28,7 +28,7 @@ from scipy import sparse
 from scipy.spatial.distance import cdist
 from scipy.special import ndtr, ndtri
 
-from dpindex.base.arrays import Doubles
+from dpindex.base.arrays import Doubles, row_blocks
 from dpindex.base.checks import check_values, finite_number, from_kind, whole_number
 from dpindex.base.errors import InputError
 from dpindex.randomness import PublicStream
@@ -305,9 +305,9 @@ class Hasher:
         limit = MAX_SUM // self.dim
         widest = max(self.dim, len(self._directions))
         step = max(64, min(_ROWS_AT_ONCE, _BLOCK_NUMBERS // widest))
-        for start in range(0, x.shape[0], step):
-            block = x[start : start + step].astype(np.float64)
-            check_values(block, first_row + start)
+        for rows in row_blocks(x.shape[0], step):
+            block = x[rows].astype(np.float64)
+            check_values(block, first_row + rows.start)
             block = self.hash.scaled(block)
             values = block.data if sparse.issparse(block) else block
             np.rint(values, out=values)
@@ -315,11 +315,11 @@ class Hasher:
             far = ~(np.asarray(abs(block).sum(axis=1)).ravel() <= MAX_SUM)
             if far.any():
                 if not clip:
-                    raise _too_far(first_row + start + int(far.argmax()))
+                    raise _too_far(first_row + rows.start + int(far.argmax()))
                 if sparse.issparse(block):
                     far = np.repeat(far, np.diff(block.indptr))
                 values[far] = np.clip(values[far], -limit, limit)
-            yield start, block
+            yield rows.start, block
 
     def each(
         self, block: Any, use: Callable[[slice, npt.NDArray[np.int64]], None], pool: Executor
@@ -334,13 +334,12 @@ class Hasher:
         else:
             projected = self._directions @ block.T
         projected = projected.reshape(self.rows, self.hash.directions, -1)
-        step = max(1, _TILE_NUMBERS // max(1, projected[0].size))
+        size = _TILE_NUMBERS // max(1, projected[0].size)
 
-        def use_tile(first: int) -> None:
-            rows = slice(first, min(first + step, self.rows))
+        def use_tile(rows: slice) -> None:
             use(rows, self._columns(projected[rows], rows))
 
-        list(pool.map(use_tile, range(0, self.rows, step)))
+        list(pool.map(use_tile, row_blocks(self.rows, size)))
 
     def _columns(self, projected: Doubles, rows: slice) -> npt.NDArray[np.int64]:
         parts = self.hash.codes_of(projected, self._offsets[rows])
@@ -378,9 +377,8 @@ def kernel_sum(hash: Hash, x: Any, q: Any) -> Doubles:
     x = np.atleast_2d(np.asarray(x))
     q = np.atleast_2d(np.asarray(q))
     total = np.zeros(len(q))
-    step = max(1, _KERNEL_PAIRS // max(1, len(q)))
-    for start in range(0, len(x), step):
-        total += hash.kernel(x[start : start + step], q).sum(axis=1)
+    for rows in row_blocks(len(x), _KERNEL_PAIRS // max(1, len(q))):
+        total += hash.kernel(x[rows], q).sum(axis=1)
     return total
 
 

@@ -8,7 +8,7 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from dpindex.base.arrays import Singles
+from dpindex.base.arrays import Singles, row_blocks
 from dpindex.base.errors import InputError
 from dpindex.denoise import Denoiser
 from dpindex.mechanism.codes import (
@@ -106,9 +106,8 @@ class LearnedSimilarity(Estimator):
     ) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]]:
         """Yield blocks of rows in a random order, and where each pair of a block stands once."""
         order = PublicStream(0, "pairs of codes").permutation(len(codes))
-        size = self._observer.pairs_of
-        for first in range(0, len(codes), size):
-            block = order[first : first + size]
+        for places in row_blocks(len(codes), self._observer.pairs_of):
+            block = order[places]
             yield block, np.triu(np.ones((len(block), len(block)), np.bool_), 1)
 
     def _moments_of(self, codes: Codes) -> tuple[Singles, Singles] | None:

@@ -20,7 +20,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from dpindex.base.arrays import Doubles, Singles
+from dpindex.base.arrays import Doubles, Singles, row_blocks
 from dpindex.mechanism.codebook import Codebook
 from dpindex.randomness import PublicStream
 
@@ -114,14 +114,14 @@ def _reports(
     within = (coin < inside) | (subset == size - 1)
     rank = np.where(within, place * subset, subset + place * (size - 1 - subset)).astype(np.intp)
     reported = np.empty(len(chosen), dtype=np.intp)
-    for start in range(0, len(roles), _BLOCK):
-        block = roles[start : start + _BLOCK]
+    for places in row_blocks(len(roles), _BLOCK):
+        block = roles[places]
         cosines = words[block] @ words.T
         cosines[np.arange(len(block)), block] = -np.inf
         # The nearest first, itself last, the others between them.
         order = np.argpartition(-cosines, (subset - 1, size - 1), axis=1)
-        in_block = np.flatnonzero((chosen >= start) & (chosen < start + len(block)))
-        reported[in_block] = order[chosen[in_block] - start, rank[in_block]]
+        in_block = np.flatnonzero((chosen >= places.start) & (chosen < places.stop))
+        reported[in_block] = order[chosen[in_block] - places.start, rank[in_block]]
     return reported
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from dpindex.base.arrays import row_blocks
 from dpindex.base.errors import DamagedError
 from dpindex.storage.code_store import CodeStore, rows_per_segment
 from dpindex.storage.ids import ids_to_bytes
@@ -56,9 +57,8 @@ class IndexWriter:
 
     def add_rows(self, store: CodeStore, first_row: int) -> None:
         """Stage the rows of a store from a row on, as segments."""
-        step = rows_per_segment(self.manifest.settings.spec)
-        for row in range(first_row, len(store), step):
-            rows = slice(row, row + step)
+        size = rows_per_segment(self.manifest.settings.spec)
+        for rows in row_blocks(len(store), size, first_row):
             number = self.next_number
             paths = SegmentPaths(number)
             codes = store.take(rows)

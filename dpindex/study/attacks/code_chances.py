@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse
 
-from dpindex.base.arrays import Doubles, Floats, Singles, Vectors, unit
+from dpindex.base.arrays import Doubles, Floats, Singles, Vectors, row_blocks, unit
 from dpindex.mechanism.codes import (
     Codes,
     NumberFormat,
@@ -97,7 +97,7 @@ class _OfSymbols(CodeChances):
         inside = law.chance_inside
         self._table = np.empty((len(dense) + 1, law.size), dtype=np.float32)
         self._table[:-1] = (1.0 - inside) / (law.size - law.subset)
-        for block in _slices(len(dense), _VECTORS):
+        for block in row_blocks(len(dense), _VECTORS):
             sets = nearest(unit(dense[block]) @ law.codebook.vectors.T, law.subset)
             np.put_along_axis(self._table[block], sets, inside / law.subset, axis=1)
         self._table[-1] = self._table[:-1].mean(axis=0)
@@ -149,9 +149,9 @@ class _OfNumbers(CodeChances):
     def logs(self, codes: Codes) -> Floats:
         count = self._table.shape[2]
         logs = np.zeros((len(codes), count), dtype=np.float32)
-        for block in _slices(len(codes), _CODES):
+        for block in row_blocks(len(codes), _CODES):
             cells = self._cells(codes.take(block).to_float())
-            for coordinates in _slices(cells.shape[1], _COORDINATES):
+            for coordinates in row_blocks(cells.shape[1], _COORDINATES):
                 table = self._table[coordinates].reshape(-1, count)
                 logs[block] += _one_hot(cells[:, coordinates], self._table.shape[1]) @ table
         return logs.T
@@ -172,9 +172,6 @@ _CHANCES: dict[type[object], type[_OfSigns | _OfSymbols | _OfNumbers]] = {
 def _projected(projector: Projector, known: Vectors) -> Doubles:
     return np.asarray(projector.project(known), dtype=np.float64) * projector.spec.step
 
-
-def _slices(count: int, step: int) -> list[slice]:
-    return [slice(start, min(start + step, count)) for start in range(0, count, step)]
 
 
 def _limits(

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import scipy
 
-from dpindex.base.arrays import Floats, Integers, unit
+from dpindex.base.arrays import Floats, Integers, row_blocks, unit
 
 __all__ = ["Ranking", "rank_by_scores", "rank_candidates"]
 
@@ -72,8 +72,7 @@ def rank_by_scores(scores: Callable[[slice], Floats], own: Integers, candidates:
     candidates : int
     """
     better = np.empty(len(own), dtype=np.int64)
-    for start in range(0, len(own), _BLOCK):
-        codes = slice(start, start + _BLOCK)
+    for codes in row_blocks(len(own), _BLOCK):
         score = scores(codes)
         rows = own[codes]
         true = score[np.arange(len(rows)), rows][:, None]

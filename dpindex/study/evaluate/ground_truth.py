@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse
 
-from dpindex.base.arrays import AnyArray, Doubles, Singles
+from dpindex.base.arrays import AnyArray, Doubles, Singles, row_blocks
 from dpindex.base.errors import InputError
 from dpindex.index.search_backend import Rows
 from dpindex.similarity.similarity import Metric
@@ -174,7 +174,7 @@ def _prepared(source: VectorSource, rows: Any, first: int, metric: Metric, spars
 
 def _nearest(base: VectorSource, queries: Any, count: int, metric: Metric) -> Nearest:
     """The ``count`` nearest rows of the base for every query."""
-    blocks = [queries[i : i + _QUERY_ROWS] for i in range(0, queries.shape[0], _QUERY_ROWS)]
+    blocks = [queries[rows] for rows in row_blocks(queries.shape[0], _QUERY_ROWS)]
     heaps = [faiss.ResultHeap(block.shape[0], count, keep_max=True) for block in blocks]
     nearest_of = _nearest_sparse if base.is_sparse else _nearest_dense
     for first, chunk in base.chunks():

@@ -24,7 +24,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from dpindex.base.arrays import Doubles, Singles, in_units_of_largest, spaced, unit
+from dpindex.base.arrays import Doubles, Singles, in_units_of_largest, row_blocks, spaced, unit
 from dpindex.mechanism.codebook import Codebook
 from dpindex.mechanism.noise.law import SymbolLaw
 from dpindex.mechanism.privatizer import Privatizer
@@ -196,11 +196,8 @@ class RecordModel:
 
 def _nearest(vectors: Singles, words: Singles, count: int) -> Indices:
     """Return the rows of the nearest codewords of each vector, best first."""
-    parts = [
-        best_columns(vectors[start : start + _BLOCK] @ words.T, count)
-        for start in range(0, len(vectors), _BLOCK)
-    ]
-    return np.concatenate(parts)
+    blocks = row_blocks(len(vectors), _BLOCK)
+    return np.concatenate([best_columns(vectors[rows] @ words.T, count) for rows in blocks])
 
 
 class _PlayedCodebook(NamedTuple):
