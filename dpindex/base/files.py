@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, BinaryIO, TypeAlias, TypeVar
+from typing import Any, BinaryIO, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -297,48 +297,73 @@ def unpack(data: Buffer, kind: str, *, verified: bool = False) -> Contents:
         If the bytes are cut off, changed, of another version or kind, or no container at all.
     """
     data = memoryview(data).toreadonly()
-    these = f"this {kind}"
-    have = "has"
-    are = "is"
-    named = f"a dpindex {kind}"
+    words = _wording(kind)
+    body_start = _framed(data, words, verified)
+    try:
+        header = _header(data[_FRAME.size : body_start])
+        arrays = _arrays(header["arrays"], data[body_start:])
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise DamagedError(
+            f"{words.these} {words.have} a header that no dpindex writes."
+        ) from None
+    if header["kind"] != kind:
+        raise DamagedError(f"these bytes are dpindex {header['kind']:.40}, not {words.named}.")
+    return header["facts"], arrays
+
+
+class _Wording(NamedTuple):
+    """How a message speaks of one kind of container."""
+
+    these: str
+    have: str
+    are: str
+    named: str
+
+
+def _wording(kind: str) -> _Wording:
     if kind.endswith("s"):
-        these = f"these {kind}"
-        have = "have"
-        are = "are"
-        named = f"dpindex {kind}"
+        return _Wording(f"these {kind}", "have", "are", f"dpindex {kind}")
+    return _Wording(f"this {kind}", "has", "is", f"a dpindex {kind}")
+
+
+def _framed(data: memoryview, words: _Wording, verified: bool) -> int:
+    """Check the frame around header and body, and return where the body begins."""
+    these, have, are, named = words
     if len(data) < _FRAME.size or data[:4] != MAGIC:
         raise DamagedError(f"these bytes are not {named}.")
     _, version, reserved, header_bytes, body_bytes, digest = _FRAME.unpack_from(data)
     if version != _VERSION or reserved:
         raise DamagedError(f"{these} {have} format version {data[4]}; this is version {_VERSION}.")
-    if header_bytes > _MAX_HEADER or _FRAME.size + header_bytes + body_bytes != len(data):
+    body_start = _FRAME.size + header_bytes
+    if header_bytes > _MAX_HEADER or body_start + body_bytes != len(data):
         raise DamagedError(f"{these} {are} cut off or {have} bytes too many.")
     if not verified and hashlib.sha256(data[_FRAME.size :]).digest() != digest:
         raise DamagedError(f"{these} {are} damaged: the checksum does not match.")
-    wrong = DamagedError(f"{these} {have} a header that no dpindex writes.")
-    try:
-        header = json.loads(bytes(data[_FRAME.size : _FRAME.size + header_bytes]))
-        found = header["kind"]
-        facts = header["facts"]
-        shapes = header["arrays"]
-        if len(header) != 3 or not isinstance(facts, dict) or not found.isidentifier():
-            raise wrong
-        arrays = {}
-        start = _FRAME.size + header_bytes
-        for name, dtype, shape in shapes:
-            if dtype not in _DTYPES or not all(type(side) is int and side >= 0 for side in shape):
-                raise wrong
-            size = np.dtype(dtype).itemsize
-            count = math.prod(shape)
-            stop = start + size * count
-            if stop > len(data) or name in arrays or len(shape) > 8:
-                raise wrong
-            arrays[name] = np.frombuffer(data[start:stop], dtype=dtype).reshape(shape)
-            start = stop
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        raise wrong from None
-    if found != kind:
-        raise DamagedError(f"these bytes are dpindex {found:.40}, not {named}.")
-    if start != len(data):
-        raise wrong
-    return facts, arrays
+    return int(body_start)
+
+
+def _header(data: memoryview) -> dict[str, Any]:
+    """Return kind, facts and shapes; some error that is not OSError if they are not such."""
+    header: dict[str, Any] = json.loads(bytes(data))
+    if set(header) != {"kind", "facts", "arrays"}:
+        raise ValueError("other keys")
+    if not header["kind"].isidentifier() or not isinstance(header["facts"], dict):
+        raise ValueError("other values")
+    return header
+
+
+def _arrays(shapes: Any, body: memoryview) -> dict[str, AnyArray]:
+    """Return views of the body as arrays; ValueError unless they fill it."""
+    arrays: dict[str, AnyArray] = {}
+    start = 0
+    for name, dtype, shape in shapes:
+        if dtype not in _DTYPES or not all(type(side) is int and side >= 0 for side in shape):
+            raise ValueError("another dtype or shape")
+        stop = start + np.dtype(dtype).itemsize * math.prod(shape)
+        if stop > len(body) or name in arrays or len(shape) > 8:
+            raise ValueError("too many numbers, names or axes")
+        arrays[name] = np.frombuffer(body[start:stop], dtype=dtype).reshape(shape)
+        start = stop
+    if start != len(body):
+        raise ValueError("bytes of no array")
+    return arrays
