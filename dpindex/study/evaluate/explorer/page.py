@@ -175,14 +175,6 @@ def page_html(
         If Jinja2 or Pillow is missing.
     """
     jinja = import_extra("jinja2", _NEED, "eval")
-    environment = jinja.Environment(
-        loader=jinja.FileSystemLoader(_FILES),
-        autoescape=True,
-        undefined=jinja.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters["base64"] = lambda data: b64encode(data).decode()
     more = additions or Additions()
     movable = [view for view in views if view.curve.epsilons]
     data = None
@@ -190,13 +182,11 @@ def page_html(
     if movable:
         values = page_data(movable, shown)
         data = jinja.utils.htmlsafe_json_dumps(values, dumps=json_text)
-        licence = _read("uplot/LICENSE").replace("*/", "* /")
-        scripts = [f"/*\n{licence}*/\n{_read('uplot/uPlot.iife.min.js')}", _read("page.js")]
+        scripts = _scripts()
     style = _read("uplot/uPlot.min.css") + _read("page.css")
     drawn = charts or [{} for _ in views]
     sections = [Section(view.curve, each) for view, each in zip(views, drawn, strict=True)]
-    template = environment.get_template("page.html.j2")
-    text = template.render(
+    text = _template(jinja).render(
         title=title,
         data=data,
         dragged=any(len(view.curve.epsilons) > 1 for view in movable),
@@ -217,6 +207,24 @@ def page_html(
         script_hashes=[_hash(script) for script in scripts],
     )
     return str(text)
+
+
+def _template(jinja: Any) -> Any:
+    environment = jinja.Environment(
+        loader=jinja.FileSystemLoader(_FILES),
+        autoescape=True,
+        undefined=jinja.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["base64"] = lambda data: b64encode(data).decode()
+    return environment.get_template("page.html.j2")
+
+
+def _scripts() -> list[str]:
+    """Return the library of the charts with its licence, and the page's own script."""
+    licence = _read("uplot/LICENSE").replace("*/", "* /")
+    return [f"/*\n{licence}*/\n{_read('uplot/uPlot.iife.min.js')}", _read("page.js")]
 
 
 def json_text(data: Any, **options: Any) -> str:
