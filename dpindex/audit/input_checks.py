@@ -11,7 +11,7 @@ from copy import copy
 from dataclasses import astuple, dataclass, replace
 from fractions import Fraction
 from itertools import product
-from typing import Any, get_args
+from typing import Any, NamedTuple, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +22,7 @@ from dpindex.audit.unit_vectors import unit_vectors
 from dpindex.audit.verdict import Check, Difference
 from dpindex.base.arrays import AnyArray
 from dpindex.base.errors import InputError
+from dpindex.mechanism.grid import Grid
 from dpindex.mechanism.noise.law import NumberLaw
 from dpindex.mechanism.projections import Sensitivity
 from dpindex.mechanism.spec import Spec
@@ -144,6 +145,38 @@ def grid_checks(spec: Spec, realised_map: RealisedMap) -> tuple[list[Check], Fra
     Also returns the grid steps, in L2, between two neighbours.
     """
     grid = spec.rounding_grid
+    reach = Fraction(1 << grid.bits)
+    lemma = "monotone rounding commutes with even integers; float errors bounded in rationals"
+    name = "grid: steps of one beta"
+    bound = f"2^{grid.bits} = {reach}"
+    rounding = _rounding(grid)
+    if rounding is None:
+        return [Check(name, "overflow of the float type", bound, lemma, False)], reach
+    # As the spec and as the guarantee state it, in the units of the data.
+    distance = Fraction(spec.adjacency.size) * Fraction(grid.scale)
+    distance = max(distance, Fraction(spec.adjacency.in_data_units(grid.scale).size))
+    steps = rounding.factor * distance + 2 * rounding.error
+    passed = steps <= reach and grid.bits >= 1 and grid.bits == spec.law.grid_bits
+    if realised_map.gram is not None:
+        name = "grid: steps of the radius"
+        lemma = "each coordinate is rounded: triangle inequality"
+        reach += above_root(Fraction(spec.dim)) * (1 + 2 * rounding.error)
+        bound = f"2^{grid.bits} + √dim·(1 + errors) = {float(reach):.8f}"
+    moved = Check(name, f"at most {float(steps):.8f}", bound, lemma, passed)
+    column_l1 = max(grid.max_column_l1, realised_map.max_column_l1)
+    return [moved, _sums_check(spec, rounding.largest_integer * column_l1)], reach
+
+
+class _Rounding(NamedTuple):
+    """The lemma's c and e, and the largest grid integer."""
+
+    factor: Fraction
+    error: Fraction
+    largest_integer: int
+
+
+def _rounding(grid: Grid) -> _Rounding | None:
+    """Return how far floats of the grid's type are from real numbers; None if they overflow."""
     info = np.finfo(grid.dtype)
     roundoff = Fraction(float(info.eps)) / 2
     least = Fraction(float(info.smallest_subnormal))
@@ -151,44 +184,34 @@ def grid_checks(spec: Spec, realised_map: RealisedMap) -> tuple[list[Check], Fra
     largest *= 1 + Fraction(1, 1 << 53)
     with np.errstate(over="ignore", under="ignore"):
         factor = float(grid.dtype(1.0 / (grid.step * grid.scale)))
-    reach = Fraction(1 << grid.bits)
-    lemma = "monotone rounding commutes with even integers; float errors bounded in rationals"
-    name = "grid: steps of one beta"
-    bound = f"2^{grid.bits} = {reach}"
     overflow = largest * (1 + roundoff) >= Fraction(float(info.max))
     if overflow or not 0 < factor < float(info.max):
-        return [Check(name, "overflow of the float type", bound, lemma, False)], reach
+        return None
     c = Fraction(factor)
     input_error = roundoff * largest + least
     error = c * input_error + roundoff * c * (largest + input_error) + least
     error += c * largest / (1 << 53)
-    # As the spec and as the guarantee state it, in the units of the data.
-    distance = Fraction(spec.adjacency.size) * Fraction(grid.scale)
-    steps = c * max(distance, Fraction(spec.adjacency.in_data_units(grid.scale).size)) + 2 * error
-    passed = steps <= reach and grid.bits >= 1 and grid.bits == spec.law.grid_bits
-    if realised_map.gram is not None:
-        name = "grid: steps of the radius"
-        lemma = "each coordinate is rounded: triangle inequality"
-        reach += above_root(Fraction(spec.dim)) * (1 + 2 * error)
-        bound = f"2^{grid.bits} + √dim·(1 + errors) = {float(reach):.8f}"
-    total = (int(c * largest + error) + 1) * max(grid.max_column_l1, realised_map.max_column_l1)
-    exact = 1 << (info.nmant + 1)
+    return _Rounding(c, error, int(c * largest + error) + 1)
+
+
+def _sums_check(spec: Spec, largest_sum: int) -> Check:
+    """Sums of grid integers, and the noise that is added to them, are exact."""
+    grid = spec.rounding_grid
+    bits = np.finfo(grid.dtype).nmant + 1
+    exact = 1 << bits
     if isinstance(spec.law, NumberLaw):
         # Sums held in float32 get their noise in 32 bits; others in 64, and then lose low bits.
         lost = 0
         if grid.dtype != np.float32:
             lost = spec.law.cell_bits
         exact = min(exact, ((1 << 31) - 1) << lost)
-    return [
-        Check(name, f"at most {float(steps):.8f}", bound, lemma, passed),
-        Check(
-            "grid: sums are exact integers",
-            f"at most {total}",
-            str(exact),
-            f"integers below 2^{info.nmant + 1} add exactly in any order, and so does the noise",
-            total <= exact,
-        ),
-    ], reach
+    return Check(
+        "grid: sums are exact integers",
+        f"at most {largest_sum}",
+        str(exact),
+        f"integers below 2^{bits} add exactly in any order, and so does the noise",
+        largest_sum <= exact,
+    )
 
 
 def _projection_check(spec: Spec, realised_map: RealisedMap) -> Check:
