@@ -416,15 +416,13 @@ def info(
     if uncovered is not None:
         out.say(f"Warning: {uncovered}")
     title = f"{index}: {about.count} vectors of {spec.dim} attributes, {about.bytes} bytes"
-    lines = _summary_lines(about, facts.get("index_recall"))
+    lines = _code_lines(about, facts.get("index_recall")) | _promise_lines(about)
     protection = (*exposure.lines(about.count), *information_lines(spec, about.count))
     out.print_facts(title, lines, about.guarantee, spec.dim, protection)
 
 
-def _summary_lines(about: Summary, recall: float | None) -> dict[str, str]:
-    """Return the lines about an index by their headings."""
-    from dpindex.mechanism.doubts import doubts, share_of_range
-
+def _code_lines(about: Summary, recall: float | None) -> dict[str, str]:
+    """Return the lines about codes and search by their headings."""
     settings = about.settings
     spec = settings.spec
     code = spec.format.contents
@@ -458,13 +456,22 @@ def _summary_lines(about: Summary, recall: float | None) -> dict[str, str]:
             f"{about.denoiser.kind}, learned from {about.denoiser.rows} codes; error of a "
             f"predicted coordinate: {about.denoiser.error_in_words}"
         )
+    return lines
+
+
+def _promise_lines(about: Summary) -> dict[str, str]:
+    """Return the lines about the guarantee by their headings."""
+    from dpindex.mechanism.doubts import doubts, share_of_range
+
+    spec = about.settings.spec
+    lines = {}
     if spec.scale != 1:
         lines["scale"] = (
             f"attributes are divided by {spec.scale:g}; the guarantee is in units of the data, "
             f"where {spec.adjacency} is {spec.guarantee.adjacency}"
         )
     lines["guarantee"] = str(about.guarantee)
-    if settings.shuffle_delta is not None:
+    if about.settings.shuffle_delta is not None:
         lines["shuffle"] = f"of {about.count} codes; whoever saw one arrive: {spec.guarantee}"
     share = share_of_range(spec)
     if share is not None and spec.method_row.private:
