@@ -12,7 +12,8 @@ import logging
 import os
 import traceback
 from collections.abc import Awaitable, Callable
-from typing import Any, cast
+from dataclasses import dataclass
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -90,95 +91,131 @@ def make_app(
     if tokens is None:  # another name would be that of a page in somebody's browser
         hosts = import_extra("starlette.middleware.trustedhost", "", "serve").TrustedHostMiddleware
         app.add_middleware(hosts, allowed_hosts=_LOCAL_NAMES)
-    searcher = collector.searcher
-    spec = searcher.spec
-    promise = spec.guarantee.statement(spec.dim)
-    promise |= {"query_epsilon": searcher.query_spec.epsilon, "metric": searcher.metric}
-    if collector.shuffle is not None:
-        promise["shuffled"] = collector.shuffle.guarantee(spec).statement(spec.dim)
-    searches = asyncio.Semaphore(os.cpu_count() or 1)
+    answers = _Answers(collector, tokens, id_type, exact_queries, body_seconds, comparisons)
+    token = fastapi.Depends(fastapi.security.HTTPBearer(auto_error=False))  # for the page alone
+    for route in _routes(answers):
+        app.add_api_route(
+            route.path,
+            _endpoint(route.answer, fastapi),
+            methods=[route.method],
+            summary=route.summary,
+            dependencies=[token] if route.method == "POST" else [],
+            **route.document,
+        )
+    return app
 
-    async def health(request: Any) -> _Answer:
-        if collector.accepts:
+
+@dataclass
+class _Answers:
+    """Answers a request to each path with a status and what becomes JSON."""
+
+    collector: Acceptor
+    tokens: Tokens | None
+    id_type: type | None
+    exact_queries: bool
+    body_seconds: float
+    comparisons: Comparisons | None
+
+    def __post_init__(self) -> None:
+        self.searcher = self.collector.searcher
+        self.spec = self.searcher.spec
+        self.searches = asyncio.Semaphore(os.cpu_count() or 1)
+        self.promise = self._promise()
+
+    def _promise(self) -> dict[str, Any]:
+        promise = self.spec.guarantee.statement(self.spec.dim)
+        promise["query_epsilon"] = self.searcher.query_spec.epsilon
+        promise["metric"] = self.searcher.metric
+        if self.collector.shuffle is not None:
+            shuffled = self.collector.shuffle.guarantee(self.spec)
+            promise["shuffled"] = shuffled.statement(self.spec.dim)
+        return promise
+
+    async def health(self, request: Any) -> _Answer:
+        if self.collector.accepts:
             return (200, {"status": "ok"})
         return (503, {"status": "read only"})
 
-    async def stated_spec(request: Any) -> _Answer:
-        return 200, json.loads(spec.to_json())
+    async def stated_spec(self, request: Any) -> _Answer:
+        return 200, json.loads(self.spec.to_json())
 
-    async def guarantee(request: Any) -> _Answer:
-        return 200, promise
+    async def guarantee(self, request: Any) -> _Answer:
+        return 200, self.promise
 
-    async def submit(request: Any) -> _Answer:
-        _require(request, tokens, "submit")
-        if searcher.is_shuffled:
+    async def submit(self, request: Any) -> _Answer:
+        _require(request, self.tokens, "submit")
+        if self.searcher.is_shuffled:
             raise RefusedError(
                 403, "this index is a published shuffle: a code that comes later would stand apart."
             )
-        body = await _body(request, (_CODES,), r.max_body(spec), body_seconds)
+        body = await _body(request, (_CODES,), r.max_body(self.spec), self.body_seconds)
         headers = request.headers
         labels = headers.get("dpindex-ids"), headers.get("idempotency-key")
-        checked = await asyncio.to_thread(r.submission, body, *labels, spec, id_type)
-        status, sentence = _OUTCOMES[await asyncio.wrap_future(collector.submit(checked))]
+        checked = await asyncio.to_thread(r.submission, body, *labels, self.spec, self.id_type)
+        status, sentence = _OUTCOMES[await asyncio.wrap_future(self.collector.submit(checked))]
         return status, {"detail": sentence}
 
-    async def search(request: Any) -> _Answer:
-        _require(request, tokens, "search")
-        if collector.shuffle is not None:
+    async def search(self, request: Any) -> _Answer:
+        _require(request, self.tokens, "search")
+        if self.collector.shuffle is not None:
             raise RefusedError(
                 403, "codes are shuffled here, and searched once they are published."
             )
         k = r.neighbours(request.query_params.get("k"))
         exact = _content_type(request) == _JSON
-        if exact and not exact_queries:
+        if exact and not self.exact_queries:
             raise RefusedError(
                 403, "exact queries are off here: privatize the query yourself and send its code."
             )
-        limit = r.max_vectors_body(spec) if exact else r.max_body(spec)
-        body = await _body(request, (_CODES, _JSON), limit, body_seconds)
-        async with searches:
-            hits = await asyncio.to_thread(_found, body, exact, k)
+        limit = r.max_vectors_body(self.spec) if exact else r.max_body(self.spec)
+        body = await _body(request, (_CODES, _JSON), limit, self.body_seconds)
+        async with self.searches:
+            hits = await asyncio.to_thread(self._found, body, exact, k)
         return 200, _as_json(hits)
 
-    def _found(body: bytes, exact: bool, k: int) -> Hits:
+    def _found(self, body: bytes, exact: bool, k: int) -> Hits:
         if exact:
-            queries: Any = r.query_vectors(body, spec.dim)
+            queries: Any = r.query_vectors(body, self.spec.dim)
         else:
-            queries = r.query_codes(body, (spec, searcher.query_spec))
-        if len(searcher) == 0:
+            queries = r.query_codes(body, (self.spec, self.searcher.query_spec))
+        if len(self.searcher) == 0:
             raise RefusedError(409, "the index is empty.")
         try:
-            return searcher.search(queries, k=k)
+            return self.searcher.search(queries, k=k)
         except InputError as error:  # which names rows and columns, and never a value
             raise RefusedError(422, str(error)) from None
 
-    async def rerank(request: Any) -> _Answer:
-        asker = _require(request, tokens, "rerank")
-        compared = cast("Comparisons", comparisons)
-        body = await _body(request, (_JSON,), compared.max_body, body_seconds)
-        async with searches:
-            similarity = await asyncio.to_thread(compared.answer, body, id_type or str, asker)
+    async def rerank(self, request: Any) -> _Answer:
+        asker = _require(request, self.tokens, "rerank")
+        compared = cast("Comparisons", self.comparisons)
+        body = await _body(request, (_JSON,), compared.max_body, self.body_seconds)
+        async with self.searches:
+            similarity = await asyncio.to_thread(compared.answer, body, self.id_type or str, asker)
         return 200, {"similarity": similarity}
 
-    routes: list[tuple[str, str, Callable[[Any], Awaitable[_Answer]], str, dict[str, Any]]] = [
-        ("GET", "/health", health, "Whether submissions are accepted", {}),
-        ("GET", "/spec", stated_spec, "What devices privatize under", {}),
-        ("GET", "/guarantee", guarantee, "What a code protects and what it does not", {}),
-        ("POST", "/codes", submit, "Submit codes (role submit)", _SUBMIT),
-        ("POST", "/search", search, "The nearest neighbours of queries (role search)", _SEARCH),
+
+class _Route(NamedTuple):
+    method: str
+    path: str
+    answer: Callable[[Any], Awaitable[_Answer]]
+    summary: str
+    document: dict[str, Any]
+
+
+def _routes(to: _Answers) -> list[_Route]:
+    routes = [
+        _Route("GET", "/health", to.health, "Whether submissions are accepted", {}),
+        _Route("GET", "/spec", to.stated_spec, "What devices privatize under", {}),
+        _Route("GET", "/guarantee", to.guarantee, "What a code protects and what it does not", {}),
+        _Route("POST", "/codes", to.submit, "Submit codes (role submit)", _SUBMIT),
+        _Route(
+            "POST", "/search", to.search, "The nearest neighbours of queries (role search)", _SEARCH
+        ),
     ]
-    if comparisons is not None:
-        routes.append(
-            ("POST", "/rerank", rerank, "Exact similarities of candidates (role rerank)", _RERANK)
-        )
-    token = fastapi.Depends(fastapi.security.HTTPBearer(auto_error=False))  # for the page alone
-    for method, path, answer, summary, document in routes:
-        endpoint = _endpoint(answer, fastapi)
-        needed = [token] if method == "POST" else []
-        app.add_api_route(
-            path, endpoint, methods=[method], summary=summary, dependencies=needed, **document
-        )
-    return app
+    if to.comparisons is not None:
+        rerank = "Exact similarities of candidates (role rerank)"
+        routes.append(_Route("POST", "/rerank", to.rerank, rerank, _RERANK))
+    return routes
 
 
 def _endpoint(answer: Callable[[Any], Awaitable[_Answer]], fastapi: Any) -> Any:
