@@ -113,26 +113,21 @@ def plan(
     >>> outcome.best.method
     'raw-staircase'
     """
-    if (public_sample is None) == (facts is None):
-        raise InputError("give either a public sample or public facts to plan with.")
+    _check_knowledge(public_sample, facts, groups, public_queries)
     target, terms = PlanOptions.split(options)
-    public = as_source(public_sample, "the public sample") if facts is None else facts
+    _check_terms(terms)
     whole_record = isinstance(terms.get("adjacency"), Record)
     if whole_record or facts is not None:
-        whole_number(target.dim, "dim", 2, MAX_DENSE_DIM)
-    _check_terms(terms)
-    if target.metric == "l2" and (whole_record or facts is not None):
-        raise InputError(
-            "a plan for l2 needs a public sample, and neighbours in an attribute or a radius."
-        )
-    terms.setdefault("delta", 0.0)
-    labels = None if groups is None else np.asarray(groups)
-    queries = None
-    if public_queries is not None:
-        queries = as_source(public_queries, "the public queries")
-    if facts is not None and (labels is not None or queries is not None):
-        raise InputError("groups and public queries need a public sample.")
-    request = Request(target, public, terms, methods, progress or no_progress, labels, queries)
+        _check_dense(target)
+    request = Request(
+        target,
+        facts or as_source(public_sample, "the public sample"),
+        {"delta": 0.0, **terms},
+        methods,
+        progress or no_progress,
+        None if groups is None else np.asarray(groups),
+        None if public_queries is None else as_source(public_queries, "the public queries"),
+    )
     neighbourhood: Neighbourhood
     if whole_record:
         neighbourhood = RecordNeighbourhood(request)
@@ -164,6 +159,23 @@ def plan(
         curves=neighbourhood.curves(rows) if curves else (),
         exposure=neighbourhood.exposure(rows[0].spec),
     )
+
+
+def _check_knowledge(sample: Any, facts: Facts | None, groups: Any, queries: Any) -> None:
+    """Raise InputError unless a sample or facts are given, and with facts nothing of a sample."""
+    if (sample is None) == (facts is None):
+        raise InputError("give either a public sample or public facts to plan with.")
+    if facts is not None and not (groups is None and queries is None):
+        raise InputError("groups and public queries need a public sample.")
+
+
+def _check_dense(target: PlanOptions) -> None:
+    """Raise InputError for what plans for whole records and from facts cannot do."""
+    whole_number(target.dim, "dim", 2, MAX_DENSE_DIM)
+    if target.metric == "l2":
+        raise InputError(
+            "a plan for l2 needs a public sample, and neighbours in an attribute or a radius."
+        )
 
 
 def _recall_within(row: Row, request: Request, candidates: int) -> float:
