@@ -173,7 +173,6 @@ def _projected(projector: Projector, known: Vectors) -> Doubles:
     return np.asarray(projector.project(known), dtype=np.float64) * projector.spec.step
 
 
-
 def _limits(
     projected: Doubles, moments: NoiseMoments, likelihood: Likelihood
 ) -> tuple[Doubles, float]:

@@ -49,9 +49,6 @@ class _Effort(NamedTuple):
         Code lengths of methods without a codebook.
     shares : tuple of int
         Vectors of the sample for each codeword.
-    reranked_shares : tuple of int
-        The same where candidates are reranked: small codebooks find as much there, and the model
-        extrapolates little from a third of the sample, the most it can play, to half of it.
     centroid_shares : tuple of int
         Vectors of the sample for each centroid.
     subsets : int
@@ -60,13 +57,12 @@ class _Effort(NamedTuple):
 
     lengths: tuple[int, ...]
     shares: tuple[int, ...]
-    reranked_shares: tuple[int, ...]
     centroid_shares: tuple[int, ...]
     subsets: int
 
 
-_EVERY = _Effort((64, 128, 256, 512), (1, 4), (2, 4), (8, 13, 20), subsets=7)
-_QUICK = _Effort((128,), (1, 4), (2,), (13,), subsets=2)
+_EVERY = _Effort((64, 128, 256, 512), (1, 4), (8, 13, 20), subsets=7)
+_QUICK = _Effort((128,), (1, 4), (13,), subsets=2)
 
 
 class RecordNeighbourhood(Neighbourhood):
@@ -162,11 +158,8 @@ class RecordNeighbourhood(Neighbourhood):
         """Return specs with codebooks of vectors of the sample, and of its centroids."""
         dim = self._request.options.dim
         reranked = self._request.candidates > self._request.options.at
-        shares = effort.shares
-        if reranked:
-            shares = effort.reranked_shares
         specs = []
-        for book in self._codebooks(shares, effort.centroid_shares):
+        for book in self._codebooks(effort):
             for subset in promising_subsets(len(book), epsilon, reranked)[-effort.subsets :]:
                 spec = Spec(
                     name, dim, epsilon=epsilon, adjacency=record(), codebook=book, subset=subset
@@ -174,14 +167,12 @@ class RecordNeighbourhood(Neighbourhood):
                 specs.append(spec)
         return specs
 
-    def _codebooks(
-        self, shares: Sequence[int], centroid_shares: Sequence[int]
-    ) -> Iterator[Codebook]:
-        """Yield codebooks with a codeword for so many vectors, the largest of each kind first."""
+    def _codebooks(self, effort: _Effort) -> Iterator[Codebook]:
+        """Yield the codebooks to try, the largest of each kind first."""
         rows = len(self._sample)
-        for share in shares:
+        for share in effort.shares:
             yield self._model.codebook(max(_MIN_CODEWORDS, rows // share))
-        for share in centroid_shares:
+        for share in effort.centroid_shares:
             size = rows // share
             if _MIN_CODEWORDS <= size <= _MAX_CENTROIDS:
                 yield self._model.centroids(size)
