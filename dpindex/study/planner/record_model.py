@@ -10,9 +10,10 @@ queries, which are no codewords themselves: their own codewords would hide from 
 things are extrapolated. So few records leave some codewords without any, which is rare in a
 collection: what that loses is taken to be inverse to the number of records (Richardson), so half
 of them lose it once more. And the share of right answers rises by the same amount whenever the
-codewords double, recall within many candidates by half as much at each doubling. Twice the codewords make subsets of w of them half as wide, or, if w doubles too,
-leave them as wide: both rises are measured, from half of that third to the whole. The rules were
-chosen with CLINC150, MNIST and trigrams of newsgroups in sight.
+codewords double, recall within many candidates by half as much at each doubling. Twice the
+codewords make subsets of w of them half as wide, or, if w doubles too, leave them as wide: both
+rises are measured, from half of that third to the whole. The rules were chosen with CLINC150, MNIST
+and trigrams of newsgroups in sight.
 """
 
 from __future__ import annotations
