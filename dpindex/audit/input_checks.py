@@ -164,7 +164,7 @@ def grid_checks(spec: Spec, realised_map: RealisedMap) -> tuple[list[Check], Fra
         bound = f"2^{grid.bits} + √dim·(1 + errors) = {float(reach):.8f}"
     moved = Check(name, f"at most {float(steps):.8f}", bound, lemma, passed)
     column_l1 = max(grid.max_column_l1, realised_map.max_column_l1)
-    return [moved, _sums_check(spec, rounding.largest_integer * column_l1)], reach
+    return [moved, _exactness_check(spec, rounding.largest_integer * column_l1)], reach
 
 
 class _Rounding(NamedTuple):
@@ -194,7 +194,7 @@ def _rounding(grid: Grid) -> _Rounding | None:
     return _Rounding(c, error, int(c * largest + error) + 1)
 
 
-def _sums_check(spec: Spec, largest_sum: int) -> Check:
+def _exactness_check(spec: Spec, largest_sum: int) -> Check:
     """Sums of grid integers, and the noise that is added to them, are exact."""
     grid = spec.rounding_grid
     bits = np.finfo(grid.dtype).nmant + 1

@@ -303,9 +303,7 @@ def unpack(data: Buffer, kind: str, *, verified: bool = False) -> Contents:
         header = _header(data[_FRAME.size : body_start])
         arrays = _arrays(header["arrays"], data[body_start:])
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        raise DamagedError(
-            f"{words.these} {words.have} a header that no dpindex writes."
-        ) from None
+        raise DamagedError(f"{words.these} {words.have} a header that no dpindex writes.") from None
     if header["kind"] != kind:
         raise DamagedError(f"these bytes are dpindex {header['kind']:.40}, not {words.named}.")
     return header["facts"], arrays
