@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -29,8 +30,10 @@ from dpindex.study.attacks.linkage import Linkage
 from dpindex.study.evaluate import ground_truth, recall_curve
 from dpindex.study.plan_options import NEIGHBOURS, PlanOptions
 from dpindex.study.planner import Facts, collection_model
+from dpindex.study.planner.attribute_neighbourhood import AttributeNeighbourhood
 from dpindex.study.planner.attribute_specs import attribute_specs
 from dpindex.study.planner.collection_model import CollectionModel
+from dpindex.study.planner.plan_result import Found, Row
 from dpindex.study.planner.public_sample import Sample
 from dpindex.study.planner.simulated_attack import linked_share
 from dpindex.study.planner.simulation import Simulation
@@ -617,3 +620,18 @@ def test_finding_7_no_default_has_a_delta_over_the_projection() -> None:
         assert len({spec.method for spec in found}) >= 3
     named = attribute_specs(options, ["row-rp-g-direct"], 5.0, terms).specs
     assert named[0].guarantee.delta_over == "projection"
+
+
+@pytest.mark.parametrize(("gain", "ranking"), [(0.02, "plain"), (0.04, "auto")])
+def test_a_denoiser_that_adds_little_is_left_out(gain: float, ranking: str) -> None:
+    def row(ranking: Any, recall: float) -> Row:
+        found = Found(precision=recall, recall=recall)
+        spec = dpi.Spec("raw-staircase", dim=8, epsilon=5.0)
+        return Row(spec, ranking, found, found, bytes_per_vector=16, noise=0.4)
+
+    simulation = Mock()
+    simulation.predict.return_value = [row("plain", 0.4), row("auto", 0.4 + gain)]
+    neighbourhood = Mock()
+    neighbourhood._request.value = lambda row: row.found("exact").recall
+    chosen = AttributeNeighbourhood._best_row(neighbourhood, simulation, "plain", "auto")
+    assert chosen.ranking == ranking

@@ -61,6 +61,8 @@ _QUICK_STEPS = 6
 _REFINED_SPAN = 4.0
 _REFINED_STEPS = 4
 _CONTENDERS = 5
+# Recall that a denoiser adds at least, or it is left out: on tables, luck in its fit moves as much.
+_WORTH_DENOISING = 0.03
 
 _T = TypeVar("_T")
 _R = TypeVar("_R")
@@ -241,8 +243,11 @@ class AttributeNeighbourhood(Neighbourhood):
         return max(1, rounds)
 
     def _best_row(self, simulation: Simulation, *rankings: Ranking) -> Row:
-        rows = simulation.predict(rankings)
-        return max(rows, key=self._request.value)
+        """Return the row of the first ranking, or of another that is worth its denoiser."""
+        value = self._request.value
+        first, *others = simulation.predict(rankings)
+        worth = [row for row in others if value(row) >= value(first) + _WORTH_DENOISING]
+        return max(worth, key=value, default=first)
 
 
 def _alike(simulations: Iterable[Simulation]) -> Iterable[list[Simulation]]:

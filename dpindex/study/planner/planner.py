@@ -115,19 +115,19 @@ def plan(
     """
     _check_knowledge(public_sample, facts, groups, public_queries)
     target, terms = PlanOptions.split(options)
-    _check_terms(terms)
     whole_record = isinstance(terms.get("adjacency"), Record)
     if whole_record or facts is not None:
         _check_dense(target)
-    request = Request(
-        target,
-        facts or as_source(public_sample, "the public sample"),
-        {"delta": 0.0, **terms},
-        methods,
-        progress or no_progress,
-        None if groups is None else np.asarray(groups),
-        None if public_queries is None else as_source(public_queries, "the public queries"),
-    )
+    _check_terms(terms)
+    terms.setdefault("delta", 0.0)
+    public = facts or as_source(public_sample, "the public sample")
+    labels = None
+    if groups is not None:
+        labels = np.asarray(groups)
+    queries = None
+    if public_queries is not None:
+        queries = as_source(public_queries, "the public queries")
+    request = Request(target, public, terms, methods, progress or no_progress, labels, queries)
     neighbourhood: Neighbourhood
     if whole_record:
         neighbourhood = RecordNeighbourhood(request)
