@@ -378,8 +378,7 @@ class Plan:
             )
         if self.metric == "cosine" and best.spec.norm is None and best.spec.codebook is None:
             lines.append(_BY_COSINE)
-        if best.spec.delta > 1 / self.n:
-            lines += doubts(best.spec, self.n)[-1:]
+        lines += [f"{sentence}." for sentence in doubts(best.spec, self.n)]
         if self.sample_in_groups:
             lines.insert(0, _IN_GROUPS)
         lines += information_lines(best.spec, self.n)
