@@ -70,6 +70,14 @@ def test_one_file_with_the_column_named(tmp_path: Path) -> None:
     assert _read(dataset)[1] == [7, 8, 9]
 
 
+def test_files_of_a_folder_have_one_column_of_vectors(tmp_path: Path) -> None:
+    """Vectors of titles and of texts would be mixed in silence."""
+    for name, column in (("x", "title"), ("y", "text")):
+        pq.write_table(pa.table({column: [[1.0, 2.0]]}), tmp_path / f"{name}.parquet")
+    with pytest.raises(InputError, match=r"y\.parquet.* no single column 'title'"):
+        _read(open_dataset(tmp_path))
+
+
 @pytest.mark.parametrize("kind", ["npy", "csr"])
 def test_ranges_of_an_array_file(tmp_path: Path, kind: str) -> None:
     x, path = vectors(50), tmp_path / ("x.npy" if kind == "npy" else "x.npz")

@@ -12,7 +12,7 @@ from typing import Any
 from dpindex.base.arrays import AnyArray
 from dpindex.base.checks import id_array
 from dpindex.base.errors import InputError
-from dpindex.vectors.parquet import column_type, ids_of, open_file, vectors_of
+from dpindex.vectors.parquet import column_type, ids_of, open_file, sole_column, vectors_of
 from dpindex.vectors.ranges import Ranges
 from dpindex.vectors.readers import checked_ids, open_vectors
 from dpindex.vectors.source import Chunk, Location, VectorSource, as_source
@@ -404,6 +404,8 @@ def _open_parquet(name: str, place: str, columns: _Columns, rows: int) -> Datase
         with location.reading(), location.resources:
             file = _file(store, path, location)
             meta = file.metadata
+            if columns.vectors is None and meta.num_rows:  # all files must have the first one's
+                columns = replace(columns, vectors=sole_column(location, file).key)
             kinds.append([column_type(location, file, key) for key in columns.payload])
             if kinds[-1] != kinds[0]:
                 raise location.error(

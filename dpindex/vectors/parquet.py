@@ -24,9 +24,7 @@ def vectors_of(location: Location, file: Any, groups: Sequence[int]) -> VectorSo
     import pyarrow as pa
 
     if location.key is None:
-        kinds = {field.name: field.type for field in file.schema_arrow}
-        held = "{} list columns of numbers among its columns"
-        location = location.sole(kinds, _is_list, held)
+        location = sole_column(location, file)
     kind = column_type(location, file, str(location.key))
     if not _is_list(kind):
         raise location.error(f"column {location.key!r} is {kind}; vectors need a list of numbers.")
@@ -43,6 +41,12 @@ def vectors_of(location: Location, file: Any, groups: Sequence[int]) -> VectorSo
         return (np.stack(list(islice(left, firsts.step))) for _ in firsts)
 
     return VectorSource(location, (rows, width), dtype, stream)
+
+
+def sole_column(location: Location, file: Any) -> Location:
+    """The location with the only list column of an open file; InputError if there are others."""
+    kinds = {field.name: field.type for field in file.schema_arrow}
+    return location.sole(kinds, _is_list, "{} list columns of numbers among its columns")
 
 
 def parquet_ids(location: Location) -> AnyArray | list[str]:
