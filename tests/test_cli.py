@@ -78,6 +78,17 @@ def test_build_query_info(run: Run, files: Path) -> None:
         assert words in out
 
 
+def test_names_are_printed_on_one_line_and_quoted_for_a_shell(run: Run, files: Path) -> None:
+    """What is said last can be pasted; a name cannot forge a line."""
+    code, out, _ = run("build", "x.npy", "my index", *STAIRCASE)
+    assert code == 0
+    assert out.splitlines()[-1].endswith(": dpindex info 'my index'")
+    code, out, _ = run("build", "x.npy", "two\nlines", *STAIRCASE)
+    assert code == 0
+    assert r"two\nlines: 300 vectors" in out
+    assert "\nlines" not in out
+
+
 def test_query_formats(run: Run, files: Path) -> None:
     run("build", "x.npy", "ix", *STAIRCASE)
     assert run("query", "ix", "q.npy", "--format", "npz", "--output", "h.npz")[0] == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -96,7 +97,7 @@ def build(
                 progress=report,
             )
     built = outcome.published
-    typer.echo(f"{index}: {outcome.rows} vectors ({outcome.drawn} privatized now).")
+    out.say(f"{index}: {outcome.rows} vectors ({outcome.drawn} privatized now).")
     if built.denoiser is not None:
         typer.echo(f"Denoised: {built.denoiser.kind}, learned from {built.denoiser.rows} codes.")
     if built.not_denoised:
@@ -111,7 +112,7 @@ def build(
     warning = noise_warning(built.manifest.visibility)
     if warning is not None and built.denoiser is None:
         typer.echo(f"Note: {warning}", err=True)
-    typer.echo(f"What this protects and what it does not: dpindex info {index}")
+    out.say(f"What this protects and what it does not: dpindex info {shlex.quote(index)}")
 
 
 @contextmanager

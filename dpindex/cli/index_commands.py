@@ -66,7 +66,7 @@ def privatize(
         out.announce_size(dataset.rows, described.format, max_size)
         labelled = release.scaled(dataset).with_labels(ids)
         outcome = release_into(labelled, target, terms, progress=report)
-    typer.echo(f"{codes}: {outcome.rows} codes, {outcome.published} bytes. {described.guarantee}.")
+    out.say(f"{codes}: {outcome.rows} codes, {outcome.published} bytes. {described.guarantee}.")
     out.print_totals(terms.ledger, ids)
 
 
@@ -139,7 +139,7 @@ def add(
     again = ""
     if upsert:
         again = f" ({replaced} replaced)"
-    typer.echo(f"{index}: {added} added{again}, {len(opened)} in all.")
+    out.say(f"{index}: {added} added{again}, {len(opened)} in all.")
     if codes is None:
         typer.echo(f"Each of these {added} ids spent {promise}: {promise.adjacency.describe()}.")
     else:
@@ -193,7 +193,7 @@ def _denoise(index: str, kind: o.DenoiserKind) -> None:
 
 def _waiting(index: str) -> Callable[[], None]:
     """Return what says, once, why nothing happens."""
-    return lambda: typer.echo(f"waiting for another process that writes {index} …", err=True)
+    return lambda: out.say(f"waiting for another process that writes {index} …", error=True)
 
 
 def query(
@@ -320,7 +320,7 @@ def publish(
             allow_unprotected=allow_unprotected,
             progress=report,
         )
-    typer.echo(f"{uri}, collection {collection}: {len(opened)} codes. {opened.spec.guarantee}.")
+    out.say(f"{uri}, collection {collection}: {len(opened)} codes. {opened.spec.guarantee}.")
     out.warn_of_payload(opened.payload_columns)
 
 
@@ -535,7 +535,7 @@ def codebook(
     archive = BytesIO()
     np.save(archive, book.stated)
     create_file(output, archive.getvalue())
-    typer.echo(f"{output}: {len(book)} codewords of {book.dim} attributes, {book.digest[:12]}….")
+    out.say(f"{output}: {len(book)} codewords of {book.dim} attributes, {book.digest[:12]}….")
 
 
 def spec(

@@ -253,7 +253,7 @@ def evaluate(
         )
     for view in views:
         _print_curve(view.curve)
-    typer.echo(f"Report: {path} ({path.stat().st_size / 1e6:.1f} MB); open it in a browser.")
+    out.say(f"Report: {path} ({path.stat().st_size / 1e6:.1f} MB); open it in a browser.")
 
 
 def _print_curve(curve: Any) -> None:

@@ -6,9 +6,8 @@ import logging
 from collections.abc import Callable
 from typing import Annotated
 
-import typer
-
 from dpindex.cli import options as o
+from dpindex.cli import output as out
 
 
 def serve(
@@ -50,7 +49,7 @@ def serve(
         allow_unprotected=allow_unprotected,
         ready=_ready(index, host),
     )
-    typer.echo(f"{index}: saved.")
+    out.say(f"{index}: saved.")
 
 
 def collect(
@@ -79,9 +78,9 @@ def collect(
     collect(index, Shuffle(shuffled, delta), address=(host, port), tokens=tokens, ready=ready)
     about = summarize(index)
     if about.count:
-        typer.echo(f"{index}: {about.count} codes published, {about.guarantee}.")
+        out.say(f"{index}: {about.count} codes published, {about.guarantee}.")
     else:
-        typer.echo(f"{index}: fewer than {shuffled} codes; nothing is published yet.")
+        out.say(f"{index}: fewer than {shuffled} codes; nothing is published yet.")
 
 
 def _ready(index: str, host: str) -> Callable[[str], None]:
@@ -89,7 +88,7 @@ def _ready(index: str, host: str) -> Callable[[str], None]:
     from dpindex.serve.process import LOOPBACK
 
     def ready(url: str) -> None:
-        typer.echo(f"{index}: listening at {url}")
+        out.say(f"{index}: listening at {url}")
         if host not in LOOPBACK:
             o.note("tokens travel in the clear without TLS: put a proxy that speaks it before this")
 
