@@ -14,6 +14,9 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dpindex.base.arrays import Vectors
+from dpindex.base.errors import InputError, QualityWarning
+from dpindex.mechanism.doubts import doubts
+from dpindex.mechanism.method_table import find_method
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec
 from dpindex.privacy import attribute
@@ -22,7 +25,7 @@ from dpindex.vectors import Ranges
 __all__ = ["PrivateProjection"]
 
 
-_DEFAULTS = {"epsilon": 1.0, "adjacency": None, "clip": True}
+_DEFAULTS = {"epsilon": 1.0, "adjacency": None, "clip": None}
 """Where a transformer's defaults are not those of a spec."""
 
 
@@ -61,9 +64,9 @@ class PrivateProjection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         Budget of one transformation of one row.
     adjacency : Attribute, L2 or Record, optional
         What neighbouring rows may differ in; default one attribute by at most 1.
-    clip : bool
-        Clip rows to ``bounds`` (the default here), or refuse rows outside them. Record methods need
-        False.
+    clip : bool, optional
+        Clip rows to ``bounds`` without a word, or refuse rows outside them; default clip, where a
+        method has bounds. Bring the columns of a table inside first, as by ``ranges``.
     ranges : dpindex.vectors.Ranges or path, optional
         Public ranges of the columns, which are brought to 0 … 1 first: take ``bounds=(0, 1)``.
     allow_unprotected : bool
@@ -117,16 +120,25 @@ class PrivateProjection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         ------
         ValueError
             For bad input; InputError (a ValueError) for parameters that have no guarantee.
+
+        Warns
+        -----
+        QualityWarning
+            For a beta that is a small part of the bounds, and a delta above one over the rows.
         """
         rows = validate_data(self, X, accept_sparse=("csr", "csc"))
         parameters = self.get_params(deep=False)
         del parameters["allow_unprotected"]
-        self.ranges_ = parameters.pop("ranges")
-        if isinstance(self.ranges_, str | os.PathLike):
-            self.ranges_ = Ranges.read(self.ranges_)
+        self.ranges_ = _read_ranges(parameters.pop("ranges"))
+        if self.ranges_ is not None:
+            self.ranges_.scale(rows[:1])  # refuses another number of columns
         if parameters["adjacency"] is None:
             parameters["adjacency"] = attribute(1.0)
+        if parameters["clip"] is None:
+            parameters["clip"] = find_method(self.method).calibration.rounded
         self.spec_ = Spec(dim=rows.shape[1], **parameters)
+        for sentence in doubts(self.spec_, rows.shape[0]):
+            warnings.warn(f"{sentence}.", QualityWarning, stacklevel=2)
         return self
 
     def transform(self, X: Vectors) -> npt.NDArray[np.float32]:
@@ -166,12 +178,23 @@ class PrivateProjection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         return tags
 
 
+def _read_ranges(ranges: Any) -> Ranges | None:
+    """Return the ranges that were given, or those in the file of that name."""
+    if isinstance(ranges, str | os.PathLike):
+        return Ranges.read(ranges)
+    if not isinstance(ranges, Ranges | None):
+        raise InputError(
+            f"ranges must be a dpindex.vectors.Ranges or the path of a .csv file, not {ranges!r}."
+        )
+    return ranges
+
+
 def _warn_of_search(epsilon: float) -> None:
     warnings.warn(
         f"every fit of a clone privatizes the rows anew: cross-validation in f folds spends "
         f"f·epsilon of each row, and a search over c candidates (c·f + 1)·epsilon, which is "
-        f"{16 * epsilon:g} for three candidates in five folds; transform once with epsilon = "
-        f"{epsilon:g}, and search over what learns from the codes.",
+        f"{16 * epsilon:g} for three candidates at epsilon = {epsilon:g} in five folds; transform "
+        f"once with epsilon = {epsilon:g}, and search over what learns from the codes.",
         UserWarning,
         stacklevel=3,
     )

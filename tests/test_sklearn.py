@@ -17,8 +17,9 @@ from sklearn.utils.estimator_checks import check_estimator
 from specs import needed
 
 import dpindex as dpi
-from dpindex.base.errors import InputError
+from dpindex.base.errors import InputError, QualityWarning
 from dpindex.sklearn import PrivateProjection
+from dpindex.vectors import Ranges
 
 FRESH_NOISE = PrivateProjection.expected_failed_checks
 
@@ -95,12 +96,34 @@ def test_a_search_says_once_what_it_spends_of_every_row() -> None:
     assert len(told) == 1
     assert "(c·f + 1)·epsilon" in told[0]
     assert "transform once with epsilon = 2" in told[0]
+    assert "32 for three candidates at epsilon = 2 in five folds" in told[0]
     model.fit(x, np.arange(60) % 2)  # alone it is one release, and nothing is said
+
+
+def test_rows_are_clipped_by_default_where_a_method_has_bounds() -> None:
+    x = np.random.default_rng(4).normal(size=(20, 8))
+    assert PrivateProjection().fit(x).spec_.clip
+    whole = PrivateProjection("record-cap", adjacency=dpi.record()).fit(x)
+    assert not whole.spec_.clip
+    assert whole.transform(x).shape == (20, whole.spec_.code_length)
+
+
+def test_what_promises_little_is_said() -> None:
+    """Bytes without a scale hide one grey level; a delta of a half may publish half of the rows."""
+    x = np.full((20, 6), 200)
+    with pytest.warns(QualityWarning, match=r"beta = 1 is 0\.392 % of the range"):
+        PrivateProjection(bounds=(0, 255)).fit(x)
+    with pytest.warns(QualityWarning, match=r"delta = 0\.5 is more than one over the number"):
+        PrivateProjection("dp-oporp", delta=0.5).fit(x)
 
 
 def test_refusals() -> None:
     with pytest.raises(NotFittedError):
         PrivateProjection().transform(np.zeros((2, 3)))
+    with pytest.raises(InputError, match=r"ranges must be a dpindex\.vectors\.Ranges or the path"):
+        PrivateProjection(ranges=[(0, 1)]).fit(np.zeros((2, 1)))
+    with pytest.raises(InputError, match="1 ranges for 3 columns"):
+        PrivateProjection(ranges=Ranges(("a",), (0,), (1,))).fit(np.zeros((2, 3)))
     with pytest.raises(InputError, match="needs a delta"):
         PrivateProjection("dp-oporp").fit(np.zeros((2, 3)))
     with pytest.raises(InputError, match="outside the public bounds"):
