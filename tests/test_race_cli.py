@@ -95,6 +95,15 @@ def test_info_and_build_say_when_noise_drowns(run: Run) -> None:
     assert "near an average record; an answer has noise of ± 5.05" in shown
 
 
+def test_info_and_build_name_a_delta_above_one_over_n(run: Run) -> None:
+    """Half of the records could be published as they are."""
+    built = run("race", "build", "x.npy", "s.race", "--epsilon", 4, "--delta", 0.5, *HASH).output
+    for words in (built, run("race", "info", "s.race").output):
+        assert "delta = 0.5 is more than one over the number of records, about 0.00025:" in words
+    tight = run("race", "build", "x.npy", "t.race", "--epsilon", 4, "--delta", 1e-6, *HASH).output
+    assert "more than one over" not in tight
+
+
 def test_help_is_whole(run: Run) -> None:
     """No summary of a command is cut off with dots, at the width of a terminal."""
     for group in ((), ("race",)):

@@ -410,6 +410,8 @@ def _failure(path: Path, error: Exception) -> InputError:
         return BusyError(f"{path} is being written by another process; wait for it to end.")
     if "not a database" in reason:
         return DamagedError(f"{path} is not a ledger, or what is left of one.")
+    if isinstance(error, FileNotFoundError):
+        return StorageError(f"{path}: {reason}; check the path.")
     if isinstance(error, OSError | sqlite3.OperationalError):
         return StorageError(
             f"{path} cannot be opened or written: {reason}. Make room there, or allow writing, and "

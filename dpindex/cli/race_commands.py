@@ -155,7 +155,7 @@ def build(
 
     With a ledger each id is one record; a record in a second sketch spends its epsilon again.
     """
-    from dpindex.race.diagnosis import noise_drowns
+    from dpindex.race.diagnosis import loose_delta, noise_drowns
     from dpindex.race.release import build_sketch
 
     out.refuse_existing(sketch)
@@ -178,7 +178,7 @@ def build(
         f"{sketch}: {spec.rows} × {spec.columns} counts, {facts['bytes']} bytes, of about "
         f"{facts['records']} records (a private estimate).\n{released.guarantee}."
     )
-    for sentence in noise_drowns(released):
+    for sentence in (*loose_delta(released), *noise_drowns(released)):
         typer.echo(sentence)
     out.print_totals(terms.ledger, ids)
 
@@ -223,7 +223,7 @@ def query(
 def info(sketch: Sketch, *, picture: MapOptions, as_json: o.AsJson = False) -> None:
     """Say what a sketch protects, and what it does not."""
     from dpindex.race import RaceSketch
-    from dpindex.race.diagnosis import noise_drowns, typical_count
+    from dpindex.race.diagnosis import loose_delta, noise_drowns, typical_count
 
     opened = RaceSketch.open(sketch)
     picture.draw(sketch, opened)
@@ -242,7 +242,7 @@ def info(sketch: Sketch, *, picture: MapOptions, as_json: o.AsJson = False) -> N
         "guarantee": str(opened.guarantee),
     }
     out.print_facts(title, lines, opened.guarantee, spec.dim)
-    for sentence in noise_drowns(opened):
+    for sentence in (*loose_delta(opened), *noise_drowns(opened)):
         typer.echo(f"\n{sentence}")
 
 

@@ -18,7 +18,14 @@ from dpindex.race.hashes import Hash, PStable
 from dpindex.race.moments import Moments, SignPairs
 from dpindex.race.sketch import RaceSketch
 
-__all__ = ["class_weights", "classes_blur", "line_blurs", "noise_drowns", "outliers_blur"]
+__all__ = [
+    "class_weights",
+    "classes_blur",
+    "line_blurs",
+    "loose_delta",
+    "noise_drowns",
+    "outliers_blur",
+]
 
 _SURE = 2.0
 """Standard errors by which a good sign must be above chance."""
@@ -71,6 +78,27 @@ def noise_drowns(sketch: RaceSketch) -> list[str]:
         f"{_short(max(near, 0.0))} ± {_short(error)} others near it, and a count has noise of "
         f"± {_short(noise)}; take {_MORE}, or {_wider(sketch.spec.hash)} if the records lie "
         f"farther apart than that."
+    ]
+
+
+def loose_delta(sketch: RaceSketch) -> list[str]:
+    """Return a sentence if delta is more than one over the number of records, as released.
+
+    >>> from dpindex.race import PStable, SketchSpec
+    >>> x = np.random.default_rng(0).normal(size=(2000, 2))
+    >>> for delta in (1e-6, 0.5):
+    ...     spec = SketchSpec(2, 100, 20, PStable(2.0), epsilon=2.0, delta=delta)
+    ...     print(len(loose_delta(RaceSketch(spec).fit(x).release())))
+    0
+    1
+    """
+    delta = sketch.guarantee.delta
+    share = 1.0 / max(sketch.size, 1.0)
+    if delta <= share:
+        return []
+    return [
+        f"delta = {delta:g} is more than one over the number of records, about {share:.2g}: "
+        f"publishing a record as it is would meet such a delta; take 1e-6, or less."
     ]
 
 
