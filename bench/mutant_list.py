@@ -22,6 +22,12 @@ CAP = {"method": "record-cap", "dim": 48, "k": 64, "epsilon": 1.0}
 SYMBOLS = {"method": "record-codebook", "dim": 24, "epsilon": 1.0, "codewords": 100, "subset": 20}
 LONG = {"method": "dp-signrp-rr", "dim": 24, "k": 4, "epsilon": 1.0, "delta": 1e-6,
         "entries": "gaussian", "min_norm": 4.0}  # fmt: skip
+UNEVEN = {"method": "dp-rp-l", "dim": 24, "k": 8, "epsilon": 1.0, "entries": "uniform"}
+THREEFOLD = {**FLIPS, "k": 15, "repetitions": 3}
+BALL = {"method": "row-oporp-g", "dim": 24, "k": 8, "epsilon": 1.0, "delta": 1e-6, "radius": 2.0}
+CLIPPED = {"method": "dp-signrp-rr", "dim": 24, "k": 4, "epsilon": 1.0, "delta": 1e-6,
+           "entries": "gaussian", "min_norm": 2.0, "clip": True}  # fmt: skip
+SCALED = {**STAIRCASE, "scale": 255.0, "bounds": (0.0, 1.0)}
 SKETCH = {"rows": 20, "width": 16, "epsilon": 1.0}
 
 
@@ -32,15 +38,15 @@ class Mutant:
     Attributes
     ----------
     part : str
-        The part of the package: sampler, chain, stream, index, build, queries, device, ledger,
-        RACE, record.
+        The part of the package: sampler, chain, stream, index, build, queries, device, collector,
+        ledger, RACE, record.
     name : str
         What is wrong, in a few words.
     file, old, new : str
         The file under ``dpindex``, its source text, and what takes its place.
     spec : dict
         What is audited: fields of a Spec, or of a SketchSpec if they have ``rows``; ``codewords``
-        is the size of a codebook.
+        is the size of a codebook, ``radius`` that of l2 adjacency.
     tests : str
         Files under ``tests`` that must notice, separated by spaces.
     audited : bool
@@ -77,6 +83,20 @@ _KEYED = "        cipher = Cipher(algorithms.AES(os.urandom(32)), modes.CTR(os.u
 _BARE = "                bare = (exact.astype(np.int64) >> law.source.cell_bits).astype(np.int32)\n"
 _UPSERT = "            codes = self._released(dataset.with_labels(checked_ids), terms, progress)\n"
 _DEVICE = "    return Privatizer(spec, max_epsilon=max_epsilon).privatize(vector).to_bytes()\n"
+_DIRECTIONS = "    sums = np.add.reduceat(_at_norm_1(rows[by_person]), starts)\n"
+_RESIDENT = (
+    "    def commit(self, space: Workspace, token: str, drawn: Drawn) -> HeldCodes:\n"
+)
+_STAIRS = "    lambda parameters, projection: staircase_noise(parameters.budget), NumberFormat\n"
+_COUNTED = "            for chunk in chunks:\n"
+_ALLOCATED = "        out = np.empty(count, dtype=dtype)\n"
+_TOLD = (
+    "        noise.fill(0)\n        offset = self._law.offset\n"
+    "        variance = self._law.moments.variance[0]\n"
+)
+_SECRET_ORDER = (
+    "    return np.argsort(secret_stream().words(count, np.uint64), kind=\"stable\")\n"
+)
 _ADDITIVE = "test_additive.py test_oracle.py"
 _ENCODER = "test_privatizer.py test_oracle.py"
 
@@ -449,5 +469,251 @@ MUTANTS = [
            "                outcomes[huge] = exact[huge] >= 0\n"
            "            return format_.pack(outcomes)\n", CAP,
            "test_path_checks.py"),
+    # A third reader's
+    Mutant("sampler", "tails drawn again without their period", "mechanism/noise/tables.py",
+           "np.where(again < 0, ~again, again) + (self.period << self.cell_bits)\n",
+           "np.where(again < 0, ~again, again)\n", STAIRCASE, "test_tables.py"),
+    Mutant("sampler", "every second boundary lies at a bucket's edge", "mechanism/noise/tables.py",
+           "        table[split] = _REFINE\n", "        table[split[::2]] = _REFINE\n", STAIRCASE,
+           "test_tables.py"),
+    Mutant("sampler", "the high digit of a Laplace law 2 % steeper", "mechanism/noise/geometric.py",
+           "            fall = drop + mpmath.log(mpmath.mpf(low[0]) / low[-1])\n",
+           "            fall = 1.02 * drop + 1.02 * mpmath.log(mpmath.mpf(low[0]) / low[-1])\n",
+           LAPLACE, "test_two_digit.py test_geometric.py"),
+    Mutant("sampler", "the fine digit of a Gaussian counted twice", "mechanism/noise/gaussian.py",
+           "math.sqrt(sigma**2 - fine_sigma**2)", "math.sqrt(sigma**2 - 2 * fine_sigma**2)",
+           BALL, "test_two_digit.py test_gaussian.py test_gaussian_calibrations.py"),
+    Mutant("sampler", "a ball's noise forgets that codes are rounded",
+           "mechanism/noise/gaussian.py",
+           "        moved_cells += math.sqrt(moved)\n", "        pass\n", BALL,
+           "test_gaussian_calibrations.py test_calibration.py"),
+    Mutant("chain", "a ball's noise forgets that attributes are rounded", "mechanism/grid.py",
+           "    return float(1 << bits) + math.sqrt(dim) * (1.0 + errors)\n",
+           "    return float(1 << bits) + 0 * errors\n", BALL,
+           "test_grid.py test_gaussian_calibrations.py"),
+    Mutant("sampler", "one free point of the square wave never drawn",
+           "mechanism/noise/square_wave.py",
+           "np.where(inside, window, self.cells).ravel()",
+           "np.where(inside, window, self.cells - 1).ravel()", SQUARE, "test_square_wave.py"),
+    Mutant("sampler", "flips that tie are none", "mechanism/noise/randomized_response.py",
+           "        flips[tied] = low_bits < (thresholds[flat[tied]] & "
+           "np.uint64((1 << 48) - 1))\n",
+           "        flips[tied] = low_bits < 0\n", FLIPS, "test_randomized_response.py"),
+    Mutant("sampler", "the largest sums are never flipped",
+           "mechanism/noise/randomized_response.py",
+           "        self._table = np.array([_COIN, *thresholds], dtype=np.uint64)\n",
+           "        self._table = np.array([_COIN, *thresholds[:-1], 0], dtype=np.uint64)\n",
+           LEVELS, "test_randomized_response.py"),
+    Mutant("chain", "the sensitivity is that of the second largest row",
+           "mechanism/projections/base.py",
+           "Sensitivity(*self._rows.max(axis=1, initial=1).tolist())",
+           "Sensitivity(*np.sort(self._rows, axis=1)[:, -2].tolist())", UNEVEN,
+           "test_projection_base.py test_dense.py"),
+    Mutant("chain", "the sensitivity is that of one repetition", "mechanism/projections/oporp.py",
+           "        self.sensitivity = Sensitivity.of_signs(repetitions)\n",
+           "        self.sensitivity = Sensitivity.of_signs(1)\n", THREEFOLD, "test_oporp.py"),
+    Mutant("chain", "the grid is that of unscaled attributes", "mechanism/spec.py",
+           "            beta=self.adjacency.size,\n",
+           "            beta=self.adjacency.size / self.scale,\n", SCALED,
+           "test_spec.py test_privatizer.py test_grid.py"),
+    Mutant("chain", "sparse rows are half as large again", "mechanism/projector.py",
+           "        data = grid.round(block.data)\n",
+           "        data = grid.round(block.data * 1.5)\n", STAIRCASE, "test_projector.py"),
+    Mutant("chain", "min_norm is that before clipping", "mechanism/projector.py",
+           "self._norms(block, clip=True)", "self._norms(block)", CLIPPED,
+           "test_projector.py test_privatizer.py test_path_checks.py"),
+    Mutant("chain", "unused bits of a code hold a sign", "mechanism/privatizer.py", _PRIVATE,
+           "            packed = format_.pack(law.perturb(exact, stream))\n"
+           "            if format_.name == 'signs' and exact.shape[1] % 8:\n"
+           "                packed[:, -1] |= (exact[:, 0] > 0).astype(np.uint8) << 7\n"
+           "            return packed\n", {**FLIPS, "k": 12}, _ENCODER),
+    Mutant("stream", "sixteen bits are eight bits twice", "randomness/secret.py", _FILLED,
+           _FILLED.replace("        return", "        if out.itemsize == 2:\n"
+                           "            out[:] = (out & 255) * 257\n        return"), FLIPS,
+           "test_secret.py test_path_checks.py"),
+    Mutant("stream", "words of a buffer that forks share", "randomness/secret.py", _ALLOCATED,
+           "        global _kept\n"
+           "        size = count * np.dtype(dtype).itemsize\n"
+           "        if size <= 4096:\n"
+           "            kept = globals().get('_kept') or b''\n"
+           "            kept = kept if len(kept) >= size else os.urandom(1 << 16)\n"
+           "            _kept = kept[size:]\n"
+           "            return np.frombuffer(kept[:size], dtype).copy()\n" + _ALLOCATED, STAIRCASE,
+           "test_secret.py"),
+    Mutant("stream", "every second word follows from the one before", "randomness/secret.py",
+           _FILLED,
+           _FILLED.replace("        return", "        odd = out[1::2]\n"
+                           "        odd[:] = out[: 2 * len(odd) : 2] * dtype(5) + dtype(77)\n"
+                           "        return"), STAIRCASE, "test_secret.py test_path_checks.py"),
+    Mutant("record", "one word decides the set and the codeword in it",
+           "mechanism/noise/codebook_response.py",
+           "        inside = stream.words(count, np.uint64) < np.uint64(self.inside)\n"
+           "        chosen = near[np.arange(count), draw_uniform(self.subset, count, stream)]\n",
+           "        coin = stream.words(count, np.uint64)\n"
+           "        inside = coin < np.uint64(self.inside)\n"
+           "        place = (coin >> np.uint64(32)) * np.uint64(self.subset) >> np.uint64(32)\n"
+           "        chosen = near[np.arange(count), place.astype(np.intp)]\n", SYMBOLS,
+           "test_codebook_response.py"),
+    Mutant("record", "symbols are counted in an unsorted set",
+           "mechanism/noise/codebook_response.py",
+           "        near.sort(axis=1)\n", "", SYMBOLS, "test_codebook_response.py"),
+    Mutant("record", "shares of a cap have sixteen bits", "mechanism/noise/cap.py",
+           "                second[side, i, low:high] = bits.astype(np.uint32)\n", "", CAP,
+           "test_cap.py"),
+    Mutant("record", "blocks of a cap share their draws", "mechanism/noise/cap.py",
+           "            agrees = self._agreements(len(rows), stream)\n",
+           "            if not block.start or len(rows) < _ROWS:\n"
+           "                agrees = self._agreements(len(rows), stream)\n", CAP,
+           "test_cap.py test_path_checks.py"),
+    Mutant("queries", "nearest asks exactly", "index/private_index.py",
+           "self._batches(Q, query, count, None, allow_unprotected)",
+           "self._batches(Q, 'exact', count, None, allow_unprotected)", STAIRCASE,
+           "test_private_index.py test_path_checks.py"),
+    Mutant("queries", "a filtered private query is exact", "index/searchable.py",
+           "        batches = self._batches(Q, query, count, reranking, allow_unprotected)\n"
+           "        return self._search(batches, count, filter)\n",
+           "        mode: Any = query if filter is None else 'exact'\n"
+           "        batches = self._batches(Q, mode, count, reranking, allow_unprotected)\n"
+           "        return self._search(batches, count, filter)\n", STAIRCASE,
+           "test_private_index.py test_filters.py test_path_checks.py"),
+    Mutant("queries", "sparse private queries are exact", "index/queries.py",
+           "        if mode == \"exact\":\n",
+           "        if mode == \"exact\" or hasattr(queries, 'indptr'):\n", STAIRCASE,
+           "test_private_index.py test_path_checks.py"),
+    Mutant("device", "it spends all that is accepted", "device.py", _DEVICE,
+           "    loud = spec.with_epsilon(max_epsilon) if spec.budget < max_epsilon else spec\n"
+           "    codes = Privatizer(loud, max_epsilon=max_epsilon).privatize(vector)\n"
+           "    return spec.format.codes(codes.stored).to_bytes()\n", STAIRCASE,
+           "test_device.py test_path_checks.py"),
+    Mutant("device", "a vector has the same noise every time", "device.py", _DEVICE,
+           "    import hashlib\n\n"
+           "    import numpy as np\n\n"
+           "    coder = Privatizer(spec, max_epsilon=max_epsilon)\n"
+           "    own = hashlib.sha256(np.asarray(vector, float).tobytes()).digest()\n"
+           "    words = np.random.default_rng(int.from_bytes(own))\n"
+           "    coder._stream = lambda: type('S', (), {'words': lambda _, n, t: words.integers(\n"
+           "        0, np.iinfo(t).max, n, dtype=t, endpoint=True)})()\n"
+           "    return coder.privatize(vector).to_bytes()\n", STAIRCASE, "test_device.py"),
+    Mutant("device", "a browser draws its bits once", "../examples/browser/encode.js",
+           "    const words = crypto.getRandomValues(new BigUint64Array(3));\n",
+           "    this.bits ??= crypto.getRandomValues(new BigUint64Array(3));\n"
+           "    const words = this.bits.slice();\n", SYMBOLS, "test_browser.py", audited=False),
+    Mutant("build", "chunks begin a row early", "storage/release/work.py",
+           "        chunks = source.chunks(shard.segments[0].rows, start)\n",
+           "        early = max(0, start - 1) if start else 0\n"
+           "        whole = [chunk for _, chunk in source.chunks(None, early)]\n"
+           "        chunks = source.chunks(shard.segments[0].rows, start)\n"
+           "        if len(segments) > 1 and not hasattr(whole[0], 'indptr'):\n"
+           "            rows = np.concatenate(whole)\n"
+           "            step = shard.segments[0].rows\n"
+           "            chunks = iter([\n"
+           "                (s.start, rows[max(0, s.start - 1) :][: s.rows])\n"
+           "                for s in segments\n"
+           "            ])\n", STAIRCASE, "test_engines.py test_path_checks.py"),
+    Mutant("build", "parts after the first spend twice epsilon", "storage/release/work.py",
+           _SEGMENT,
+           "            if shard.first_row:\n"
+           "                louder = Privatizer(self.spec.with_epsilon(2 * self.spec.budget))\n"
+           "                codes = louder.privatize(chunk, first_row=first_row)\n"
+           "                return self.spec.format.codes(codes.stored)\n" + _SEGMENT, STAIRCASE,
+           "test_engines.py test_path_checks.py"),
+    Mutant("build", "what a ledger counts spends twice epsilon", "storage/release/file_targets.py",
+           _RESIDENT,
+           "    def drawing(self, space: Any, token: str, threads: Any) -> Any:\n"
+           "        from dpindex.storage.release.work import CodeDraw\n\n"
+           "        spec = self.spec\n"
+           "        if isinstance(space, LedgerWorkspace):\n"
+           "            spec = spec.with_epsilon(2 * spec.budget)\n"
+           "        made = super().drawing(space, token, threads)\n"
+           "        draws = self.draws(space, token)\n"
+           "        keep = draws.keep\n"
+           "        draws.keep = lambda s, codes, labels: keep(  # type: ignore[method-assign]\n"
+           "            s, self.spec.format.codes(codes.stored), labels\n"
+           "        )\n"
+           "        return CodeDraw(spec, made.content, draws, threads)\n\n" + _RESIDENT,
+           STAIRCASE, "test_ledger.py test_private_index.py test_path_checks.py"),
+    Mutant("build", "rows of a segment lie in order of an attribute", "storage/release/work.py",
+           _SEGMENT,
+           "            if not hasattr(chunk, 'indptr'):\n"
+           "                chunk = chunk[np.argsort(chunk[:, 0], kind='stable')]\n" + _SEGMENT,
+           STAIRCASE, "test_engines.py test_path_checks.py"),
+    Mutant("build", "Dask divides a block by its largest value", "dask.py",
+           "    part = InMemoryPart(shard.part.name, *block)\n",
+           "    vectors = block[0] / max(1e-9, abs(block[0]).max())\n"
+           "    part = InMemoryPart(shard.part.name, vectors, *block[1:])\n", STAIRCASE,
+           "test_dask.py"),
+    Mutant("build", "a published file holds a hash of the vectors", "storage/release/work.py",
+           _SEGMENT,
+           "            if hasattr(self.draws, 'staging') and hasattr(chunk, 'tobytes'):\n"
+           "                import hashlib\n\n"
+           "                seal = hashlib.sha256(chunk.tobytes()).digest()\n"
+           "                self.draws.staging.create(f'segments/{segment.number}.seal', seal)\n"
+           + _SEGMENT, STAIRCASE, "test_engines.py test_hostile.py"),
+    Mutant("index", "upsert of one vector at twice epsilon", "index/private_index.py", _UPSERT,
+           _UPSERT + "            from dpindex.mechanism.privatizer import Privatizer\n\n"
+           "            if len(checked_ids) == 1:\n"
+           "                louder = Privatizer(self.spec.with_epsilon(2 * self.spec.budget))\n"
+           "                codes = self.spec.format.codes(louder.privatize(X).stored)\n", STAIRCASE,
+           "test_private_index.py test_path_checks.py"),
+    Mutant("collector", "a shuffle keeps the order of arrival", "serve/shuffled_file.py",
+           _SECRET_ORDER, "    return np.arange(count)\n", CAP, "test_shuffle_collector.py"),
+    Mutant("collector", "a shuffle in a public order", "serve/shuffled_file.py",
+           _SECRET_ORDER, "    return np.random.default_rng(count).permutation(count)\n", CAP,
+           "test_shuffle_collector.py"),
+    Mutant("collector", "a file that grows keeps what came first in front",
+           "serve/shuffled_file.py",
+           "        larger[_secret_order(len(larger))[: len(codes)]] = codes\n",
+           "        larger[: len(codes)] = codes\n", CAP, "test_shuffle_collector.py"),
+    Mutant("collector", "a shuffle counts twice as many codes", "privacy/shuffling.py",
+           "        others = binom(count - 1, math.exp(-epsilon))\n",
+           "        others = binom(2 * count, math.exp(-epsilon))\n", CAP,
+           "test_guarantee.py test_statement.py", audited=False),
+    Mutant("RACE", "sparse records count twice", "race/sketch.py", _COUNTED,
+           "            chunks = [c for c in chunks for _ in range(1 + sparse.issparse(c))]\n"
+           + _COUNTED, SKETCH, "test_race_sketch.py test_path_checks.py"),
+    Mutant("RACE", "records in single precision count twice", "race/sketch.py", _COUNTED,
+           "            chunks = [\n"
+           "                c for c in chunks\n"
+           "                for _ in range(1 + (getattr(c, 'dtype', None) == np.float32))\n"
+           "            ]\n" + _COUNTED, SKETCH, "test_race_sketch.py test_path_checks.py"),
+    Mutant("RACE", "records after the first block count twice", "race/sketch.py",
+           "                for _, block in spec.hasher.blocks(records, done, clip=True):\n",
+           "                for at, block in spec.hasher.blocks(records, done, clip=True):\n"
+           "                    if at:\n"
+           "                        spec.hasher.each(block, count, pool)\n", SKETCH,
+           "test_race_sketch.py test_path_checks.py"),
+    Mutant("RACE", "counts that nobody hit get no noise", "race/sketch.py", _DRAWN,
+           _DRAWN + "        noise[counts.ravel() == 0] = 0\n", SKETCH, "test_race_sketch.py"),
+    Mutant("RACE", "a sketch in a file is released once a chunk", "race/release.py",
+           "                self._sketch.partial_fit(chunk)\n",
+           "                self._sketch.partial_fit(chunk)\n"
+           "                self._sketch.partial_fit(chunk[:1])\n", SKETCH,
+           "test_race_cli.py test_race_sketch.py"),
+    Mutant("RACE", "the variance tells the exact number of records", "race/sketch.py",
+           _TOLD, "        told = float(counts.sum() - noise.sum()) / self.spec.rows\n"
+           + _TOLD + "        variance += 1e-9 * told\n", SKETCH, "test_race_sketch.py"),
+    Mutant("record", "a person's mean holds a row of the next person", "vectors/persons.py",
+           _DIRECTIONS, _DIRECTIONS
+           + "    sums[:-1] += _at_norm_1(rows[by_person])[starts[1:]]\n", CAP,
+           "test_statement.py"),
+    Mutant("record", "chances of two levels are rounded up", "mechanism/noise/law.py",
+           "    return min(chance, ONE - 1)\n", "    return min(chance + 1, ONE - 1)\n", CAP,
+           "test_law.py test_cap.py test_randomized_response.py"),
+    Mutant("sampler", "laws know epsilon to one digit", "mechanism/noise/geometric.py", _STAIRS,
+           _STAIRS.replace("(parameters.budget)", "(round(parameters.budget, 1))"),
+           {**STAIRCASE, "epsilon": 0.96}, "test_geometric.py test_calibration.py"),
+    Mutant("sampler", "the first law of a process serves every epsilon",
+           "mechanism/noise/geometric.py", _STAIRS,
+           _STAIRS.replace("staircase_noise(parameters.budget)",
+                           "globals().setdefault('_law', staircase_noise(parameters.budget))"),
+           STAIRCASE, "test_geometric.py test_calibration.py test_path_checks.py"),
+    Mutant("sampler", "a tail may be lighter than its level", "mechanism/noise/geometric.py",
+           "        if missing <= 0:\n            break\n", "        break\n", STAIRCASE,
+           "test_geometric.py"),
+    Mutant("chain", "a transformer gives the mean of two", "sklearn.py",
+           "        return privatizer.privatize(rows).to_float()\n",
+           "        two = [privatizer.privatize(rows).to_float() for _ in range(2)]\n"
+           "        return np.asarray((two[0] + two[1]) / 2, np.float32)\n", STAIRCASE,
+           "test_sklearn.py"),
 ]  # fmt: skip
 """All of them. Methods that come later add theirs here."""

@@ -42,6 +42,8 @@ from dpindex.race import PStable, SketchSpec
 stated = json.loads(sys.argv[1])
 if stated.get("method", "").startswith("record-"):
     stated["adjacency"] = dpi.record()
+if radius := stated.pop("radius", 0):
+    stated["adjacency"] = dpi.l2(radius)
 if size := stated.pop("codewords", 0):
     words = np.random.default_rng(0).normal(size=(size, stated["dim"]))
     stated["codebook"] = dpi.Codebook(words)
@@ -90,7 +92,7 @@ class Result:
 
 def planted(mutant: Mutant, folder: Path) -> None:
     """A copy of the package and its tests in ``folder``, with the weakness."""
-    for name in ("dpindex", "tests", "docs", "pyproject.toml", "README.md"):
+    for name in ("dpindex", "examples", "tests", "docs", "pyproject.toml", "README.md"):
         source = ROOT / name
         copy = shutil.copytree if source.is_dir() else shutil.copy
         copy(source, folder / name)
