@@ -146,7 +146,7 @@ def _one_circle(left: dict[str, set[str]]) -> list[str]:
 def test_the_secret_stream_has_three_users() -> None:
     """The encoder, the release of sketches, and the order of a shuffle."""
     users = [name for name, targets in arrows().items() if SECRET in targets]
-    assert sorted(users) == [PRIVATIZER, "dpindex.race.sketch", "dpindex.serve.shuffled_file"]
+    assert sorted(users) == [PRIVATIZER, "dpindex.race.sketch", "dpindex.storage.shuffled_file"]
 
 
 @pytest.mark.parametrize("module", ["dpindex.mechanism.spec", "dpindex.mechanism.codes",

@@ -24,7 +24,7 @@ from dpindex.mechanism.codes import Codes
 from dpindex.serve.acceptor import Outcome, Submission
 from dpindex.serve.process import serve
 from dpindex.serve.shuffle_collector import LOG_NAME, ShuffleCollector
-from dpindex.serve.shuffled_file import Shuffle, ShuffledFile
+from dpindex.storage.shuffled_file import Shuffle, ShuffledFile
 from dpindex.storage.statement import statement_of
 from dpindex.storage.summary import summarize
 

@@ -70,7 +70,7 @@ def collect(
     are too few, the next start continues.
     """
     from dpindex.serve.process import collect
-    from dpindex.serve.shuffled_file import Shuffle
+    from dpindex.storage.shuffled_file import Shuffle
     from dpindex.storage.summary import summarize
 
     tokens = access.read()

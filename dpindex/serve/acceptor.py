@@ -19,7 +19,7 @@ from dpindex.base.errors import InputError
 from dpindex.index.hits import Hits
 from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.spec import Spec
-from dpindex.serve.shuffled_file import Shuffle
+from dpindex.storage.shuffled_file import Shuffle
 from dpindex.similarity.similarity import Metric
 
 __all__ = ["Acceptor", "Outcome", "Searcher", "Submission", "UnavailableError"]

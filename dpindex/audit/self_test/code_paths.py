@@ -21,7 +21,9 @@ import numpy as np
 from scipy import sparse
 
 from dpindex import device
+from dpindex.accounting.ledger import Ledger
 from dpindex.audit.decoding import Ints, Recorder, UnexplainedError
+from dpindex.audit.input_checks import code_checks
 from dpindex.audit.law_verifiers import LawVerifier, law_verifier
 from dpindex.audit.self_test.explanation import decoded, packed, unexplained
 from dpindex.audit.self_test.probes import (
@@ -33,7 +35,7 @@ from dpindex.audit.self_test.probes import (
 )
 from dpindex.audit.self_test.recording import recorded, words_check
 from dpindex.audit.verdict import Check
-from dpindex.base.arrays import AnyArray
+from dpindex.base.arrays import AnyArray, Doubles
 from dpindex.base.errors import InputError
 from dpindex.index.build import build_index
 from dpindex.index.hits import Hits
@@ -42,7 +44,7 @@ from dpindex.mechanism.codes import Codes, codes_from_bytes
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.projector import block_rows
 from dpindex.mechanism.spec import Spec
-from dpindex.storage.release import CodesFile, release
+from dpindex.storage.release import CodesFile, Terms, release
 from dpindex.vectors import as_source
 from dpindex.vectors.dataset import as_dataset
 
@@ -52,7 +54,9 @@ _MAX_NUMBERS = 1 << 22
 _SPARSE_CHUNK = 8192
 _SMALL = 300
 _SIZES = (1, 2, 129)
+_UPSERTS = (1, 9)
 _QUERY_COUNTS = (1, 12, 129)
+_SPARSE_QUERIES = 12
 _EVERYTHING = -1e300
 
 
@@ -95,6 +99,7 @@ class _Paths:
             "path: privatize, types and sizes": self._typed(),
             "path: PrivateIndex.add": self._added(),
             "path: PrivateIndex.upsert": self._upserted(),
+            "path: what a ledger counts": self._counted(),
         }
         if self.spec.guarantee.definition == "DP":  # devices accept nothing weaker
             ways["path: device"] = self._device()
@@ -189,17 +194,46 @@ class _Paths:
 
     def _upserted(self) -> Iterator[Way]:
         """Codes that replace others; those that go are prepared without a secret stream."""
-        kinds = self._drawn(9)
         stored = Privatizer(self.spec).privatize(self.rows[:6]).stored
         zeros = self.spec.format.codes(np.zeros_like(stored))
 
-        def upsert() -> Codes:
+        def upsert(kinds: Ints) -> Codes:
+            ids = np.arange(len(kinds))
             index = PrivateIndex(self.spec)
             index.add_codes(zeros, np.arange(6))
-            index.upsert(self.rows[kinds], np.arange(9), allow_rerelease=True)
+            index.upsert(self.rows[kinds], ids, allow_rerelease=True)
+            index.remove([name for name in range(6) if name not in ids])
             return index.codes
 
-        yield Way(upsert, self.exact[kinds])
+        for count in _UPSERTS:
+            kinds = self._drawn(count)
+            yield Way(partial(upsert, kinds), self.exact[kinds])
+
+    def _counted(self) -> Iterator[Way]:
+        """Codes lie beside a ledger until they are saved, and ids travel with the vectors."""
+        with TemporaryDirectory(prefix="dpindex-audit-") as name:
+            folder = Path(name)
+            ledger = Ledger(folder / "ledger")
+
+            def added(rows: Doubles) -> Codes:
+                index = PrivateIndex(self.spec)
+                index.add(rows, np.arange(len(rows)), ledger=ledger)
+                return index.codes
+
+            def replaced(rows: Doubles) -> Codes:
+                index = PrivateIndex(self.spec)
+                ids = np.arange(len(rows))
+                index.upsert(rows, ids, ledger=ledger, allow_rerelease=True)
+                return index.codes
+
+            def built(rows: Doubles) -> Codes:
+                dataset = as_dataset(as_source(rows)).with_labels(np.arange(len(rows)))
+                build_index(dataset, folder / "index", self.spec, None, Terms(ledger, True))
+                return PrivateIndex.open(folder / "index").codes
+
+            for way in (added, replaced, built):
+                kinds = self._drawn(_SMALL)
+                yield Way(partial(way, self.rows[kinds]), self.exact[kinds])
 
     def _device(self) -> Iterator[Way]:
         for kinds in (self._drawn(1), np.arange(len(self.rows))):
@@ -207,9 +241,12 @@ class _Paths:
             if len(x) == 1:
                 x = x[0]
             yield Way(partial(self._device_codes, x), self.exact[kinds])
+            # A device spends what the spec says, however much it accepts.
+            yield Way(partial(self._device_codes, x, 2 * self.spec.budget), self.exact[kinds])
 
-    def _device_codes(self, x: AnyArray) -> Codes:
-        return codes_from_bytes(device.privatize(x, self.spec, max_epsilon=self.spec.budget))
+    def _device_codes(self, x: AnyArray, max_epsilon: float | None = None) -> Codes:
+        accepted = max_epsilon or self.spec.budget
+        return codes_from_bytes(device.privatize(x, self.spec, max_epsilon=accepted))
 
     def _built(self) -> Iterator[Way]:
         with TemporaryDirectory(prefix="dpindex-audit-") as name:
@@ -246,24 +283,44 @@ class _Paths:
     def _queries_check(self) -> Check:
         """Queries get noise of their own; the answer is that to the codes which follow from it."""
         index = self._searchable(max(0.001, self.spec.budget / 2))
+        some = range(0, len(index), 2)
         answers: dict[str, Callable[[Any], Any]] = {
             "search": lambda queries: index.search(queries, len(index), **_mode(queries)),
+            "search among some": lambda queries: index.search(
+                queries, len(index), filter=some, **_mode(queries)
+            ),
+            "nearest": lambda queries: index.nearest(queries, len(index), **_mode(queries)),
         }
         if self._has_similarities(index):
             answers["range_search"] = lambda queries: index.range_search(
                 queries, _EVERYTHING, **_mode(queries)
             )
-        faults = []
+        faults = self._query_law_faults(index.query_spec)
         for way, answer in answers.items():
             for count in _QUERY_COUNTS:
                 kinds = self._drawn(count)
-                if not self._answered_privately(index, answer, kinds):
+                queries = self.rows[kinds]
+                if count == 1:
+                    queries = queries[0]
+                if not self._answered_privately(index, answer, queries, kinds):
                     faults.append(f"{way} of {count}")
+            if self.has_sparse:
+                thin, kinds = self._thin(_SPARSE_QUERIES)
+                if not self._answered_privately(index, answer, thin, kinds):
+                    faults.append(f"{way} of sparse ones")
         result = f"{sum(_QUERY_COUNTS)} private queries of each way get noise of their own"
         if faults:
             result = f"other codes, or no noise, where queries are answered: {', '.join(faults)}"
         bound = f"the answer to x + draw, or the flip, under {index.query_spec.guarantee}"
         return Check("path: private queries", result, bound, SECOND_DECODING, not faults)
+
+    def _query_law_faults(self, spec: Spec) -> list[str]:
+        """The law of queries must keep a budget of its own, whatever law this process made first."""
+        if spec == self.spec:
+            return []
+        checks, apart = code_checks(spec)
+        checks.append(law_verifier(spec, apart).check())
+        return [f"{check.name} of queries" for check in checks if not check.passed]
 
     def _has_similarities(self, index: PrivateIndex) -> bool:
         """Whether a range can be searched: some codes have no similarities without a norm."""
@@ -274,13 +331,10 @@ class _Paths:
         return True
 
     def _answered_privately(
-        self, index: PrivateIndex, answer: Callable[[Any], Any], kinds: Ints
+        self, index: PrivateIndex, answer: Callable[[Any], Any], queries: Any, kinds: Ints
     ) -> bool:
         """Whether the answer to private queries is that to the codes of the recorded words."""
         spec = index.query_spec
-        queries = self.rows[kinds]
-        if len(kinds) == 1:
-            queries = queries[0]
         with recorded() as recorders:
             hits = answer(queries)
         self.recorders += recorders
@@ -290,7 +344,7 @@ class _Paths:
         except UnexplainedError:
             return False
         expected = answer(spec.format.codes(packed(spec, outcomes)))
-        return _same_hits(hits, expected)
+        return _same_answers(hits, expected)
 
     def _searchable(self, epsilon: float) -> PrivateIndex:
         try:
@@ -331,7 +385,10 @@ def _mode(queries: Any) -> dict[str, Any]:
     return {} if isinstance(queries, Codes) else {"query": "private"}
 
 
-def _same_hits(one: Hits | list[Hits], other: Hits | list[Hits]) -> bool:
+def _same_answers(one: Any, other: Any) -> bool:
+    """Whether two answers are the same: ids, hits, or hits of each query."""
+    if isinstance(one, np.ndarray):
+        return np.array_equal(one, other)
     if isinstance(one, Hits):
         one = [one]
     if isinstance(other, Hits):

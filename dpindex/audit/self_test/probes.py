@@ -103,6 +103,11 @@ def wrong_rows(spec: Spec, rows: Doubles) -> dict[str, AnyArray]:
         wrong["beyond the bounds"] = beyond
     if spec.min_norm is not None:
         wrong["shorter than min_norm"] = 0.97 * rows[0]
+        largest = max(abs(bound) for bound in spec.bounds)
+        if spec.clip and largest < spec.min_norm:
+            peak = np.zeros(spec.dim)
+            peak[0] = 10.0 * spec.min_norm * spec.scale
+            wrong["shorter than min_norm once they are clipped"] = peak
     if spec.norm is not None:
         wrong["not of the declared norm"] = 0.8 * rows[0]
     return wrong

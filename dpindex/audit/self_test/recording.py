@@ -9,12 +9,15 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import product
 from typing import Any
 
 import numpy as np
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 import dpindex.mechanism.privatizer
 import dpindex.race.sketch
+import dpindex.storage.shuffled_file
 from dpindex.audit.decoding import Recorder
 from dpindex.audit.verdict import Check
 
@@ -22,12 +25,19 @@ _STRIDE = 4096
 _SIEVE_BITS = 20
 _DEVIATIONS = 8.0
 _LEAST_KEY = 32
+_COUNTER_BYTES = 16
+_WIDTHS = (np.uint8, np.uint16, np.uint32, np.uint64)
+_COUNTS = (1, 13, 4096, 300_001)
 
 
 @contextmanager
 def recorded() -> Iterator[list[Recorder]]:
-    """Keep the words of every stream that the encoder or a sketch asks for meanwhile."""
-    users: tuple[Any, ...] = (dpindex.mechanism.privatizer, dpindex.race.sketch)
+    """Keep the words of every stream that the encoder, a sketch or a shuffle asks for meanwhile."""
+    users: tuple[Any, ...] = (
+        dpindex.mechanism.privatizer,
+        dpindex.race.sketch,
+        dpindex.storage.shuffled_file,
+    )
     streams = [user.secret_stream for user in users]
     recorders = list[Recorder]()
 
@@ -125,25 +135,61 @@ def entropy_check(stream: Callable[[], Any]) -> Check:
     )
 
 
-def _first_words(stream: Callable[[], Any], given: bytes | None) -> tuple[bytes, bytes]:
+def cipher_check(stream: Callable[[], Any]) -> Check:
+    """Words of every width are AES-256-CTR of zeros under bytes of the system, all of them.
+
+    Every block is computed here by itself, as a counter that is enciphered; the longest requests
+    take several pieces of a stream.
+    """
+    wrong = []
+    for width, count in product(_WIDTHS, _COUNTS):
+        served, words = _first_words(stream, None, count, width)
+        wrong.append(words != _counter_mode(served, len(words)))
+    return Check.none(
+        "stream: words are AES-256 in counter mode",
+        wrong,
+        "widths and lengths whose words are others",
+        "NIST SP 800-38A, 6.5; a cipher that is asked twice, or for half a word, is no such stream",
+    )
+
+
+def _counter_mode(served: bytes, size: int) -> bytes:
+    """Return so many bytes under a key of 32 bytes and a first counter of 16; none under others."""
+    if len(served) != _LEAST_KEY + _COUNTER_BYTES:
+        return b""
+    first = int.from_bytes(served[_LEAST_KEY:], "big")
+    blocks = range(-(-size // _COUNTER_BYTES))
+    period = 1 << (8 * _COUNTER_BYTES)
+    counters = b"".join(((first + i) % period).to_bytes(_COUNTER_BYTES, "big") for i in blocks)
+    # Each block by itself: what a counter mode makes of zeros.
+    cipher = Cipher(algorithms.AES(served[:_LEAST_KEY]), modes.ECB())
+    return cipher.encryptor().update(counters)[:size]
+
+
+def _first_words(
+    stream: Callable[[], Any],
+    given: bytes | None,
+    count: int = 64,
+    width: type[np.unsignedinteger[Any]] = np.uint8,
+) -> tuple[bytes, bytes]:
     """Return the system's bytes, or ``given`` ones, for a new thread's stream; and its words."""
     system: Any = os
     ask = system.urandom
     served = bytearray()
     words = list[bytes]()
 
-    def answer(count: int) -> bytes:
+    def answer(size: int) -> bytes:
         if threading.current_thread() is not reader:
-            return bytes(ask(count))
-        fresh = bytes(ask(count))
+            return bytes(ask(size))
+        fresh = bytes(ask(size))
         if given is not None:
             start = len(served)
-            fresh = given[start : start + count].ljust(count, b"\0")
+            fresh = given[start : start + size].ljust(size, b"\0")
         served.extend(fresh)
         return fresh
 
     def read() -> None:
-        words.append(stream().words(64, np.uint8).tobytes())
+        words.append(stream().words(count, width).tobytes())
 
     reader = threading.Thread(target=read)
     try:

@@ -9,7 +9,7 @@ from dpindex.audit.exact import default_specs, refuse_uncovered, subject
 from dpindex.audit.input_checks import code_checks, sketch_checks
 from dpindex.audit.law_verifiers import law_verifier, law_verifier_class
 from dpindex.audit.self_test.code_paths import path_checks
-from dpindex.audit.self_test.recording import entropy_check
+from dpindex.audit.self_test.recording import cipher_check, entropy_check
 from dpindex.audit.self_test.sketch_paths import sketch_path_checks
 from dpindex.audit.verdict import ExactReport
 from dpindex.mechanism.privatizer import Privatizer
@@ -43,7 +43,7 @@ def check_paths(spec: Spec | SketchSpec, *, large: bool = True) -> ExactReport:
         stream = Privatizer(spec)._stream
         verifier = law_verifier(spec, code_checks(spec)[1])
         checks = path_checks(spec, verifier, large)
-    checks.append(entropy_check(stream))
+    checks += [entropy_check(stream), cipher_check(stream)]
     return ExactReport(subject(spec), spec, tuple(checks), time.perf_counter() - started)
 
 
