@@ -11,8 +11,9 @@ used twice.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -26,6 +27,7 @@ from dpindex.audit.decoding import Ints, Recorder, UnexplainedError
 from dpindex.audit.input_checks import code_checks
 from dpindex.audit.law_verifiers import LawVerifier, law_verifier
 from dpindex.audit.self_test.explanation import decoded, packed, unexplained
+from dpindex.audit.self_test.persons import persons_check
 from dpindex.audit.self_test.probes import (
     FEW_ENTRIES,
     exact_integers,
@@ -33,7 +35,9 @@ from dpindex.audit.self_test.probes import (
     typed_rows,
     wrong_rows,
 )
+from dpindex.audit.self_test.published_files import published_codes_check
 from dpindex.audit.self_test.recording import recorded, words_check
+from dpindex.audit.self_test.shuffle_order import shuffle_check
 from dpindex.audit.verdict import Check
 from dpindex.base.arrays import AnyArray, Doubles
 from dpindex.base.errors import InputError
@@ -44,6 +48,7 @@ from dpindex.mechanism.codes import Codes, codes_from_bytes
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.projector import block_rows
 from dpindex.mechanism.spec import Spec
+from dpindex.privacy import Record
 from dpindex.storage.release import CodesFile, Terms, release
 from dpindex.vectors import as_source
 from dpindex.vectors.dataset import as_dataset
@@ -108,7 +113,13 @@ class _Paths:
         if self.large:
             ways["path: build, codes file, import, save and open"] = self._built()
         checks = [self._check(name, releases) for name, releases in ways.items()]
-        return [*checks, self._queries_check(), self._refusals(), words_check(self.recorders)]
+        checks += [self._queries_check(), self._refusals()]
+        checks.append(published_codes_check(self.spec, self.rows))
+        if isinstance(self.spec.adjacency, Record):
+            checks += [shuffle_check(), persons_check(self.rows)]
+        if find_spec("sklearn") is not None:
+            checks.append(self._transformed())
+        return [*checks, words_check(self.recorders)]
 
     def _check(self, name: str, ways: Iterator[Way]) -> Check:
         faults = []
@@ -247,6 +258,31 @@ class _Paths:
     def _device_codes(self, x: AnyArray, max_epsilon: float | None = None) -> Codes:
         accepted = max_epsilon or self.spec.budget
         return codes_from_bytes(device.privatize(x, self.spec, max_epsilon=accepted))
+
+    def _transformed(self) -> Check:
+        """A transformer gives the decoded codes of its rows, whose noise is drawn once."""
+        # here: scikit-learn need not be installed
+        from dpindex.sklearn import PrivateProjection
+
+        stated = {field.name: getattr(self.spec, field.name) for field in fields(self.spec)}
+        del stated["dim"]
+        kinds = self._drawn(_SMALL)
+        with recorded() as recorders:
+            transformer = PrivateProjection(**stated).fit(self.rows)
+            transformed = transformer.transform(self.rows[kinds])
+        self.recorders += recorders
+        try:
+            outcomes = decoded(self.verifier, self.exact[kinds], recorders)
+        except UnexplainedError:
+            same = False
+        else:
+            expected = self.spec.format.decode(packed(self.spec, outcomes))
+            same = np.array_equal(transformed, expected) and transformer.spec_ == self.spec
+        result = f"{len(kinds)} rows follow from the words of {len(recorders)} streams"
+        if not same:
+            result = "other rows than those of the words"
+        bound = "exactly x + draw, or the flip, decoded"
+        return Check("path: scikit-learn transformer", result, bound, SECOND_DECODING, same)
 
     def _built(self) -> Iterator[Way]:
         with TemporaryDirectory(prefix="dpindex-audit-") as name:

@@ -1,0 +1,121 @@
+"""What is published of two collections must be the same, if the outcomes of their law are.
+
+The outcomes are prepared here. So whatever else a file or a message held of the vectors, a hash, a
+norm, an order, a row without noise, would differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from copy import copy
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+
+from dpindex import device
+from dpindex.audit.input_checks import probe_records, with_draws
+from dpindex.audit.replay import Dealt
+from dpindex.audit.verdict import Check
+from dpindex.base.arrays import AnyArray, Doubles
+from dpindex.index.build import build_index
+from dpindex.index.private_index import PrivateIndex
+from dpindex.mechanism.privatizer import Privatizer
+from dpindex.mechanism.projector import Projector
+from dpindex.mechanism.spec import Spec
+from dpindex.race import RaceSketch, SketchSpec
+from dpindex.race.release import build_sketch
+from dpindex.randomness.secret import secret_stream
+from dpindex.storage.release import CodesFile, release
+from dpindex.vectors import as_source
+from dpindex.vectors.dataset import as_dataset
+
+__all__ = ["published_codes_check", "published_counts_check"]
+
+_COUNT = 600
+
+
+def published_codes_check(spec: Spec, rows: Doubles) -> Check:
+    """Indexes, files of codes and messages of devices, of two halves of the probes."""
+    prepared = _with_outcomes(spec, rows)
+    middle = len(rows) // 2
+    one, other = (np.resize(half, (_COUNT, spec.dim)) for half in (rows[:middle], rows[middle:]))
+    return _same(lambda x, folder: _publish_codes(prepared, x, folder), one, other)
+
+
+def published_counts_check(spec: SketchSpec) -> Check:
+    """Sketches, in memory and built into files, whose released counts are prepared."""
+    records = probe_records(spec)
+    return _same(lambda x, folder: _publish_counts(spec, x, folder), records, records[:7])
+
+
+def _same(
+    publish: Callable[[AnyArray, Path], object], one: AnyArray, other: AnyArray
+) -> Check:
+    names, differ = set[str](), set[str]()
+    published = [_files(publish, x) for x in (one, other)]
+    for files in published:
+        names |= set(files)
+    for name in names:
+        if published[0].get(name) != published[1].get(name):
+            differ.add(name)
+    result = f"{len(names)} files and messages are the same"
+    if differ:
+        result = f"more than the outcomes decides {', '.join(sorted(differ))}"
+    return Check(
+        "path: files hold codes alone",
+        result,
+        "equal, byte for byte, for two collections with equal outcomes",
+        "the guarantee is about a function of the outcomes; prepared ones stand in for the law",
+        not differ,
+    )
+
+
+def _files(publish: Callable[[AnyArray, Path], object], x: AnyArray) -> Mapping[str, bytes]:
+    with TemporaryDirectory(prefix="dpindex-audit-") as name:
+        folder = Path(name)
+        publish(x, folder)
+        paths = [path for path in folder.rglob("*") if path.is_file()]
+        return {str(path.relative_to(folder)): path.read_bytes() for path in paths}
+
+
+def _with_outcomes(spec: Spec, rows: Doubles) -> Spec:
+    """A spec whose law gives the same outcomes, in this order, whatever it is asked about."""
+    outcomes = spec.law.perturb(Projector(spec).project(rows), secret_stream())
+
+    def perturb(x: AnyArray, stream: Any) -> AnyArray:
+        places = np.arange(len(x)) % len(outcomes)
+        return np.asarray(outcomes[places])
+
+    law: Any = copy(spec.law)
+    object.__setattr__(law, "perturb", perturb)
+    prepared = copy(spec)
+    object.__setattr__(prepared, "law", law)
+    return prepared
+
+
+def _publish_codes(spec: Spec, x: Doubles, folder: Path) -> None:
+    names = np.arange(len(x))
+    build_index(as_dataset(as_source(x)).with_labels(names), folder / "built", spec)
+    release(as_dataset(as_source(x)), CodesFile(folder / "file", spec))
+    index = PrivateIndex(spec)
+    index.add(x, names)
+    index.upsert(x[:9], names[:9], allow_rerelease=True)
+    index.save(folder / "saved")
+    (folder / "message").write_bytes(Privatizer(spec).privatize(x[:9]).to_bytes())
+    if spec.guarantee.definition == "DP":  # devices accept nothing weaker
+        sent = device.privatize(x[0], spec, max_epsilon=spec.budget)
+        (folder / "device").write_bytes(sent)
+
+
+def _publish_counts(spec: SketchSpec, x: AnyArray, folder: Path) -> None:
+    released = np.arange(spec.rows * spec.columns, dtype=np.int32) + len(probe_records(spec))
+    exact = with_draws(spec, x, 0).counts.ravel()
+    draws = (released - exact).astype(np.int32)
+    law: Any = copy(spec.law)
+    prepared = copy(spec)
+    object.__setattr__(prepared, "law", law)
+    law.source = Dealt(draws, draws)
+    (folder / "message").write_bytes(RaceSketch(prepared).fit(x).release().to_bytes())
+    build_sketch(as_dataset(as_source(x)), folder / "file", prepared)
