@@ -84,9 +84,7 @@ _BARE = "                bare = (exact.astype(np.int64) >> law.source.cell_bits)
 _UPSERT = "            codes = self._released(dataset.with_labels(checked_ids), terms, progress)\n"
 _DEVICE = "    return Privatizer(spec, max_epsilon=max_epsilon).privatize(vector).to_bytes()\n"
 _DIRECTIONS = "    sums = np.add.reduceat(_at_norm_1(rows[by_person]), starts)\n"
-_RESIDENT = (
-    "    def commit(self, space: Workspace, token: str, drawn: Drawn) -> HeldCodes:\n"
-)
+_RESIDENT = "    def commit(self, space: Workspace, token: str, drawn: Drawn) -> HeldCodes:\n"
 _STAIRS = "    lambda parameters, projection: staircase_noise(parameters.budget), NumberFormat\n"
 _COUNTED = "            for chunk in chunks:\n"
 _ALLOCATED = "        out = np.empty(count, dtype=dtype)\n"
@@ -94,9 +92,7 @@ _TOLD = (
     "        noise.fill(0)\n        offset = self._law.offset\n"
     "        variance = self._law.moments.variance[0]\n"
 )
-_SECRET_ORDER = (
-    "    return np.argsort(secret_stream().words(count, np.uint64), kind=\"stable\")\n"
-)
+_SECRET_ORDER = '    return np.argsort(secret_stream().words(count, np.uint64), kind="stable")\n'
 _ADDITIVE = "test_additive.py test_oracle.py"
 _ENCODER = "test_privatizer.py test_oracle.py"
 

@@ -19,8 +19,8 @@ from dpindex.base.errors import InputError
 from dpindex.index.hits import Hits
 from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.spec import Spec
-from dpindex.storage.shuffled_file import Shuffle
 from dpindex.similarity.similarity import Metric
+from dpindex.storage.shuffled_file import Shuffle
 
 __all__ = ["Acceptor", "Outcome", "Searcher", "Submission", "UnavailableError"]
 

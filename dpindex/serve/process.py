@@ -25,9 +25,9 @@ from dpindex.serve.comparisons import PER_MINUTE, Comparisons
 from dpindex.serve.published_index import connect
 from dpindex.serve.shuffle_collector import LOG_NAME as SHUFFLE_LOG
 from dpindex.serve.shuffle_collector import ShuffleCollector
-from dpindex.storage.shuffled_file import Shuffle
 from dpindex.serve.tokens import Tokens
 from dpindex.storage.databases import is_database_url
+from dpindex.storage.shuffled_file import Shuffle
 
 __all__ = ["LOG_NAME", "LOOPBACK", "Holder", "collect", "serve"]
 

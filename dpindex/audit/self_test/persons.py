@@ -22,13 +22,13 @@ def persons_check(rows: Doubles) -> Check:
     persons = np.arange(len(rows)) % _PERSONS
     wrong = []
     for how in get_args(_How):
-        vectors, _ = one_per_person(rows, persons, how)
+        vectors, _ = one_per_person(rows, persons.tolist(), how)
         expected = [_vector(rows[persons == person], how) for person in range(_PERSONS)]
         wrong.append(np.abs(vectors - expected).max(axis=1) > _ROUNDING * np.abs(expected).max())
         for person in range(_PERSONS):
             others = persons != person
             changed = np.where(others[:, None], rows, rows[::-1] + 1.0)
-            again, _ = one_per_person(changed, persons, how)
+            again, _ = one_per_person(changed, persons.tolist(), how)
             moved = (again != vectors).any(axis=1)
             wrong.append(moved & (np.arange(_PERSONS) != person))
     return Check.none(
@@ -42,6 +42,6 @@ def persons_check(rows: Doubles) -> Check:
 def _vector(rows: Doubles, how: _How) -> AnyArray:
     """Return the vector of one person, computed alone."""
     if how == "first":
-        return rows[0]
+        return np.asarray(rows[0])
     total = sum(row / max(float(np.linalg.norm(row)), 1e-300) for row in rows)
     return np.asarray(total / np.linalg.norm(total))

@@ -50,9 +50,7 @@ def published_counts_check(spec: SketchSpec) -> Check:
     return _same(lambda x, folder: _publish_counts(spec, x, folder), records, records[:7])
 
 
-def _same(
-    publish: Callable[[AnyArray, Path], object], one: AnyArray, other: AnyArray
-) -> Check:
+def _same(publish: Callable[[AnyArray, Path], object], one: AnyArray, other: AnyArray) -> Check:
     names, differ = set[str](), set[str]()
     published = [_files(publish, x) for x in (one, other)]
     for files in published:

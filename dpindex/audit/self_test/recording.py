@@ -26,7 +26,7 @@ _SIEVE_BITS = 20
 _DEVIATIONS = 8.0
 _LEAST_KEY = 32
 _COUNTER_BYTES = 16
-_WIDTHS = (np.uint8, np.uint16, np.uint32, np.uint64)
+_WIDTHS: tuple[type[np.unsignedinteger[Any]], ...] = (np.uint8, np.uint16, np.uint32, np.uint64)
 _COUNTS = (1, 13, 4096, 300_001)
 
 

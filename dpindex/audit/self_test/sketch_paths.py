@@ -2,31 +2,81 @@
 
 from __future__ import annotations
 
-import numpy as np
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 
-from dpindex.audit.decoding import Recorder, UnexplainedError
+import numpy as np
+from scipy import sparse
+
+from dpindex.audit.decoding import Ints, Recorder, UnexplainedError
 from dpindex.audit.input_checks import probe_records, with_draws
 from dpindex.audit.law_verifiers import LawVerifier
 from dpindex.audit.self_test.code_paths import SECOND_DECODING
 from dpindex.audit.self_test.explanation import decoded
+from dpindex.audit.self_test.published_files import published_counts_check
 from dpindex.audit.self_test.recording import recorded, words_check
 from dpindex.audit.verdict import Check
+from dpindex.base.arrays import AnyArray
 from dpindex.race import RaceSketch, SketchSpec
+from dpindex.race.release import build_sketch
+from dpindex.vectors import as_source
+from dpindex.vectors.dataset import as_dataset
 
-_COPIES = 100
+_COPIES = 700
+"""So many copies of a dozen records take more than a block, and more than a chunk if sparse."""
+
+_DTYPES = (np.float32, np.uint8, np.int64)
+
+
+@dataclass(frozen=True)
+class Way:
+    """One release: how it is made, and the exact counts of its records."""
+
+    name: str
+    release: Callable[[], RaceSketch]
+    exact: Ints
 
 
 def sketch_path_checks(spec: SketchSpec, verifier: LawVerifier) -> list[Check]:
     """Released counts must be the exact counts plus the draws.
 
-    The exact counts are those of the same records with draws of zero, which other checks are about.
+    The exact counts are those of each record in a sketch of its own, with draws of zero, summed
+    here: what one record counts is what other checks are about.
     """
+    recorders: list[Recorder] = []
+    faults: list[str] = []
+    count = 0
+    for way in _ways(spec):
+        count += 1
+        with recorded() as streams:
+            counts = way.release().counts.astype(np.int64)
+        recorders += streams
+        try:
+            expected = decoded(verifier, way.exact.reshape(1, -1), streams).reshape(counts.shape)
+        except UnexplainedError:
+            expected = np.full(counts.shape, -1)
+        if not np.array_equal(expected, counts):
+            faults.append(way.name)
+    result = f"{count} sketches, the largest of {_COPIES * len(probe_records(spec))} records"
+    if faults:
+        result = f"other counts where {', '.join(faults)}"
+    name = "path: released counts, merged and stored"
+    counts_check = Check(name, result, "exactly count + draw", SECOND_DECODING, not faults)
+    return [counts_check, published_counts_check(spec), words_check(recorders)]
+
+
+def _ways(spec: SketchSpec) -> Iterator[Way]:
     records = probe_records(spec)
     half = len(records) // 2
-    many = np.tile(records, (_COPIES, 1))
-    exact_many, exact_few = (
-        with_draws(spec, x, 0).counts.astype(np.int64) for x in (many, records)
-    )
+    each = _counts_of_each(spec, records)
+    few = each.sum(axis=0)
+
+    def released(x: Any) -> RaceSketch:
+        return RaceSketch(spec).fit(x).release()
 
     def merged() -> RaceSketch:
         other = RaceSketch(spec).fit(records[:half])
@@ -36,29 +86,37 @@ def sketch_path_checks(spec: SketchSpec, verifier: LawVerifier) -> list[Check]:
         sketch = RaceSketch(spec).partial_fit([records[:half], records[half:]]).release()
         return RaceSketch.from_bytes(sketch.to_bytes())
 
-    def released() -> RaceSketch:
-        return RaceSketch(spec).fit(many).release()
+    def built(x: Any) -> RaceSketch:
+        with TemporaryDirectory(prefix="dpindex-audit-") as name:
+            path = Path(name) / "sketch"
+            build_sketch(as_dataset(as_source(x)), path, spec)
+            return RaceSketch.open(path)
 
-    ways = {
-        "released": (released, exact_many),
-        "merged": (merged, exact_few),
-        "stored": (stored, exact_few),
-    }
-    recorders: list[Recorder] = []
-    faults: list[str] = []
-    for way, (release, exact) in ways.items():
-        with recorded() as streams:
-            counts = release().counts.astype(np.int64)
-        recorders += streams
-        try:
-            expected = decoded(verifier, exact.reshape(1, -1), streams).reshape(counts.shape)
-        except UnexplainedError:
-            expected = np.full(counts.shape, -1)
-        if not np.array_equal(expected, counts):
-            faults.append(way)
-    result = f"{len(ways)} sketches, of {len(many)} and {len(records)} records"
-    if faults:
-        result = f"other counts where {', '.join(faults)}"
-    name = "path: released counts, merged and stored"
-    counts_check = Check(name, result, "exactly count + draw", SECOND_DECODING, not faults)
-    return [counts_check, words_check(recorders)]
+    many = np.tile(records, (_COPIES, 1))
+    yield Way("released", partial(released, many), _COPIES * few)
+    yield Way("merged", merged, few)
+    yield Way("stored", stored, few)
+    yield Way("built into a file", partial(built, many), _COPIES * few)
+    thin = sparse.csr_matrix(many)
+    yield Way("sparse", partial(released, thin), _COPIES * few)
+    yield Way("sparse, built into a file", partial(built, thin), _COPIES * few)
+    for dtype in _DTYPES:
+        typed = _typed(records, dtype)
+        exact = _counts_of_each(spec, typed.astype(np.float64)).sum(axis=0)
+        yield Way(f"{np.dtype(dtype).name} released", partial(released, typed), exact)
+
+
+def _counts_of_each(spec: SketchSpec, records: AnyArray) -> Ints:
+    """Return the exact counts of each record alone, shape (n, rows, columns)."""
+    alone = [with_draws(spec, records[i : i + 1], 0).counts for i in range(len(records))]
+    return np.array(alone, dtype=np.int64)
+
+
+def _typed(records: AnyArray, dtype: type[np.generic]) -> AnyArray:
+    """Return records in another type of numbers, those that fit in it."""
+    limits: Any = np.finfo(dtype) if issubclass(dtype, np.floating) else np.iinfo(dtype)
+    low, high = float(limits.min), float(limits.max)
+    fits = ((records >= low / 2) & (records <= high / 2)).all(axis=1)
+    if low == 0:
+        return np.asarray(np.clip(np.abs(records), low, high).astype(dtype))
+    return np.asarray(records[fits].astype(dtype))
