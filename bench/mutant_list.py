@@ -649,8 +649,8 @@ MUTANTS = [
            _UPSERT + "            from dpindex.mechanism.privatizer import Privatizer\n\n"
            "            if len(checked_ids) == 1:\n"
            "                louder = Privatizer(self.spec.with_epsilon(2 * self.spec.budget))\n"
-           "                codes = self.spec.format.codes(louder.privatize(X).stored)\n", STAIRCASE,
-           "test_private_index.py test_path_checks.py"),
+           "                codes = self.spec.format.codes(louder.privatize(X).stored)\n",
+           STAIRCASE, "test_private_index.py test_path_checks.py"),
     Mutant("collector", "a shuffle keeps the order of arrival", "storage/shuffled_file.py",
            _SECRET_ORDER, "    return np.arange(count)\n", CAP, "test_shuffle_collector.py"),
     Mutant("collector", "a shuffle in a public order", "storage/shuffled_file.py",

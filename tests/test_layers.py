@@ -20,8 +20,9 @@ from dpindex.mechanism.codes import FORMATS
 LAYERS = (
     ("dpindex.__main__", "dpindex"),  # the face names what lies below, and nothing imports it
     ("dpindex.cli", "dpindex.client"),
-    ("dpindex.serve", "dpindex.dask", "dpindex.langchain"),
+    ("dpindex.serve", "dpindex.langchain"),
     ("dpindex.study", "dpindex.audit"),
+    ("dpindex.dask",),
     ("dpindex.index", "dpindex.race", "dpindex.sklearn", "dpindex.device"),
     ("dpindex.storage",),
     ("dpindex.accounting", "dpindex.exposure"),

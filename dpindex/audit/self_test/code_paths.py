@@ -62,6 +62,7 @@ _SIZES = (1, 2, 129)
 _UPSERTS = (1, 9)
 _QUERY_COUNTS = (1, 12, 129)
 _SPARSE_QUERIES = 12
+_DASK_ROWS = 30
 _EVERYTHING = -1e300
 
 
@@ -112,6 +113,8 @@ class _Paths:
             ways["path: privatize, sparse"] = self._sparse()
         if self.large:
             ways["path: build, codes file, import, save and open"] = self._built()
+            if find_spec("dask") and find_spec("distributed"):
+                ways["path: build on Dask"] = self._on_dask()
         checks = [self._check(name, releases) for name, releases in ways.items()]
         checks += [self._queries_check(), self._refusals()]
         checks.append(published_codes_check(self.spec, self.rows))
@@ -154,6 +157,11 @@ class _Paths:
     def _drawn(self, rows: int) -> Ints:
         return self.random.integers(0, len(self.rows), rows)
 
+    def _by_size(self, rows: int) -> Ints:
+        """Small ones first, so that tasks and blocks hold vectors and codes of other ranges."""
+        size = np.argsort(np.abs(self.exact).max(axis=1))
+        return np.asarray(size[np.sort(self._drawn(rows))])
+
     def _thin(self, rows: int) -> tuple[Any, Ints]:
         kinds = self.random.choice(self.thin, rows)
         return sparse.csr_matrix(self.rows[self.thin])[np.searchsorted(self.thin, kinds)], kinds
@@ -163,9 +171,7 @@ class _Paths:
         return Way(lambda: Privatizer(self.spec).privatize(x, **options), exact)
 
     def _dense(self) -> Iterator[Way]:
-        # Small ones first, so that tasks hold codes of different widths.
-        size = np.argsort(np.abs(self.exact).max(axis=1))
-        kinds = size[np.sort(self._drawn(self._many()))]
+        kinds = self._by_size(self._many())
         few = kinds[:_SMALL]
         yield self._privatized(self.rows[kinds], self.exact[kinds], threads=2)
         yield self._privatized(self.rows[few], self.exact[few], checked=True)
@@ -312,6 +318,26 @@ class _Paths:
             yield Way(lambda: written(self.rows[few]), self.exact[few])
             yield Way(lambda: saved(self.rows[few]), self.exact[few])
 
+    def _on_dask(self) -> Iterator[Way]:
+        """A build by the threads of a cluster in this process, whose words are recorded too."""
+        # here: Dask need not be installed
+        from dask import array
+        from distributed import Client
+
+        from dpindex.dask import build
+
+        def built(rows: Doubles) -> Codes:
+            blocks = array.from_array(rows, chunks=(_DASK_ROWS, -1))
+            with (
+                TemporaryDirectory(prefix="dpindex-audit-") as name,
+                Client(processes=False, dashboard_address=None) as client,
+            ):
+                build(blocks, Path(name) / "index", self.spec, client=client)
+                return PrivateIndex.open(Path(name) / "index").codes
+
+        kinds = self._by_size(_SMALL)
+        yield Way(partial(built, self.rows[kinds]), self.exact[kinds])
+
     def _dense_chunk(self) -> int:
         """No chunk of vectors in float64 has more rows."""
         return min(1 << 16, (1 << 25) // (8 * self.spec.dim))
@@ -351,7 +377,7 @@ class _Paths:
         return Check("path: private queries", result, bound, SECOND_DECODING, not faults)
 
     def _query_law_faults(self, spec: Spec) -> list[str]:
-        """The law of queries must keep a budget of its own, whatever law this process made first."""
+        """The law of queries must keep their own budget, whatever law this process made first."""
         if spec == self.spec:
             return []
         checks, apart = code_checks(spec)

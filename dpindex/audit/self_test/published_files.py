@@ -22,11 +22,9 @@ from dpindex.base.arrays import AnyArray, Doubles
 from dpindex.index.build import build_index
 from dpindex.index.private_index import PrivateIndex
 from dpindex.mechanism.privatizer import Privatizer
-from dpindex.mechanism.projector import Projector
 from dpindex.mechanism.spec import Spec
 from dpindex.race import RaceSketch, SketchSpec
 from dpindex.race.release import build_sketch
-from dpindex.randomness.secret import secret_stream
 from dpindex.storage.release import CodesFile, release
 from dpindex.vectors import as_source
 from dpindex.vectors.dataset import as_dataset
@@ -80,7 +78,8 @@ def _files(publish: Callable[[AnyArray, Path], object], x: AnyArray) -> Mapping[
 
 def _with_outcomes(spec: Spec, rows: Doubles) -> Spec:
     """A spec whose law gives the same outcomes, in this order, whatever it is asked about."""
-    outcomes = spec.law.perturb(Projector(spec).project(rows), secret_stream())
+    encoder = Privatizer(spec)
+    outcomes = spec.law.perturb(encoder.project(rows), encoder._stream())
 
     def perturb(x: AnyArray, stream: Any) -> AnyArray:
         places = np.arange(len(x)) % len(outcomes)
