@@ -61,8 +61,9 @@ _QUICK_STEPS = 6
 _REFINED_SPAN = 4.0
 _REFINED_STEPS = 4
 _CONTENDERS = 5
-# Recall that a denoiser adds at least, or it is left out: on tables, luck in its fit moves as much.
-_WORTH_DENOISING = 0.03
+# Share of what is missed without a denoiser that one finds, or it is left out: on tables, luck in
+# its fit moves as much.
+_WORTH_DENOISING = 0.06
 
 _T = TypeVar("_T")
 _R = TypeVar("_R")
@@ -246,7 +247,8 @@ class AttributeNeighbourhood(Neighbourhood):
         """Return the row of the first ranking, or of another that is worth its denoiser."""
         value = self._request.value
         first, *others = simulation.predict(rankings)
-        worth = [row for row in others if value(row) >= value(first) + _WORTH_DENOISING]
+        least = value(first) + _WORTH_DENOISING * (1.0 - value(first))
+        worth = [row for row in others if value(row) >= least]
         return max(worth, key=value, default=first)
 
 
