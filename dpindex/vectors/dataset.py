@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from dpindex.base.arrays import AnyArray
+from dpindex.base.arrays import AnyArray, row_blocks
 from dpindex.base.checks import id_array
 from dpindex.base.errors import InputError
 from dpindex.vectors.parquet import column_type, ids_of, open_file, sole_column, vectors_of
@@ -270,9 +270,9 @@ def rows_at_a_time(source: VectorSource) -> int:
 def _in_parts(
     source: VectorSource, rows_per_part: int | None, part_of: Callable[[int, int], Part]
 ) -> Dataset:
-    rows, columns = source.shape
-    step = rows_per_part or rows_at_a_time(source)
-    parts = tuple(part_of(start, min(step, rows - start)) for start in range(0, rows, step))
+    count, columns = source.shape
+    blocks = row_blocks(count, rows_per_part or rows_at_a_time(source))
+    parts = tuple(part_of(rows.start, rows.stop - rows.start) for rows in blocks)
     return Dataset(source.name, columns, rows_at_a_time(source), parts)
 
 

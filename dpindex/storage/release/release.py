@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Generic
 
 import numpy as np
 
-from dpindex.base.arrays import AnyArray
+from dpindex.base.arrays import AnyArray, row_blocks
 from dpindex.base.errors import DamagedError, InputError
 from dpindex.base.progress import Progress, no_progress
 from dpindex.storage.leak_check import LeakCheck, LeakEvidence, refuse_leaks
@@ -238,9 +238,9 @@ def _shards(dataset: Dataset, segment_rows: int) -> list[Shard]:
     number = 0
     for part in dataset.parts:
         segments = []
-        for start in range(0, part.rows, segment_rows):
-            rows = min(segment_rows, part.rows - start)
-            segments.append(Segment(segment_number(number), start, rows))
+        for rows in row_blocks(part.rows, segment_rows):
+            count = rows.stop - rows.start
+            segments.append(Segment(segment_number(number), rows.start, count))
             number += 1
         shards.append(Shard(part, first_row, tuple(segments)))
         first_row += part.rows
