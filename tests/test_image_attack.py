@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.sparse import csr_matrix
 
 from dpindex import Spec, record
 from dpindex.base.errors import InputError
-from dpindex.study.evaluate import image_attack
+from dpindex.study.evaluate import image_attack, spec_grid
 
 pytest.importorskip("matplotlib")
 pytestmark = pytest.mark.usefixtures("known_noise")
@@ -37,6 +38,16 @@ def test_a_picture_for_each_method_and_length() -> None:
     assert all(picture.png.startswith(b"\x89PNG") for picture in pictures)
     assert "attribute(beta=255)" in pictures[0].caption
     assert "private as they are" in pictures[0].caption
+
+
+@pytest.mark.slow
+def test_images_are_brought_to_norm_1_for_methods_that_hide_whole_records() -> None:
+    """Bytes are outside the bounds of noise on directions, as on the page of a report."""
+    (spec,) = spec_grid(12, ["raw-gaussian"], [8.0], adjacency=record()).specs
+    assert spec.bounds == (-1.0, 1.0)
+    for images in (IMAGES, IMAGES.astype(np.uint8), csr_matrix(IMAGES)):
+        (picture,) = image_attack(images, [spec], (3, 4))
+        assert picture.png.startswith(b"\x89PNG")
 
 
 def test_another_number_of_pixels_is_refused() -> None:

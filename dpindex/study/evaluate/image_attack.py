@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from dpindex.base.arrays import AnyArray, spaced
+from dpindex.base.arrays import AnyArray, row_norms, spaced
 from dpindex.base.errors import InputError
 from dpindex.mechanism.spec import Spec
 from dpindex.study.attacks.rebuilding import FITTED, cosines, public_rows, rebuilt_among
 from dpindex.study.evaluate.curve_charts import gallery_png
+from dpindex.study.evaluate.explorer.measured import at_norm_1, hides_records
 from dpindex.study.evaluate.explorer.page import Picture
 from dpindex.study.evaluate.grid import label
 from dpindex.vectors import as_source, dense_rows
@@ -82,17 +83,19 @@ def _gallery(
     rows: Any, originals: Any, public: Any, specs: list[Spec], shape: tuple[int, ...]
 ) -> bytes:
     low, high = (bound * specs[0].scale for bound in specs[0].bounds)
+    attacked = originals
+    sizes: Any = 1.0
+    if hides_records(specs[0]):  # directions, which are shown as large as the originals
+        low, high = float(originals.min()), float(originals.max())
+        sizes = row_norms(originals)[:, None]
+        parts = (as_source(part, "the images") for part in (rows, originals, public))
+        rows, attacked, public = (at_norm_1(part).read() for part in parts)
     lines: list[tuple[str, AnyArray]] = [("original", originals)]
     ordered = sorted(specs, key=lambda spec: -spec.budget)
     for spec in (ordered[i] for i in spaced(len(ordered), _EPSILONS)):
-        rebuilt = rebuilt_among(spec, originals, rows, public)
+        rebuilt = rebuilt_among(spec, attacked, rows, public)
         cosine = float(cosines(rebuilt, originals).mean())
-        lines.append((f"ε = {spec.budget:g}\ncosine {cosine:.2f}", rebuilt))
-    if not specs[0].method_row.calibration.rounded:  # directions, of which the size is unknown
-        low = float(originals.min())
-        high = float(originals.max())
-        norms = np.linalg.norm(originals, axis=1, keepdims=True)
-        lines = [lines[0], *((text, image * norms) for text, image in lines[1:])]
+        lines.append((f"ε = {spec.budget:g}\ncosine {cosine:.2f}", rebuilt * sizes))
     guess = np.tile(public.mean(axis=0, dtype=np.float64), (len(originals), 1))
-    lines.append((f"no code\ncosine {cosines(guess, originals).mean():.2f}", guess))
+    lines.append((f"no code\ncosine {cosines(guess, originals).mean():.2f}", guess * sizes))
     return gallery_png(lines, shape, (low, high))

@@ -99,9 +99,14 @@ def measured_views(
 
 def _kind(spec: Spec) -> str:
     """Return the kind of adjacency: "record" for any two vectors, also of norm 1."""
-    if spec.adjacency == record() or (spec.adjacency == l2(2.0) and spec.norm == 1.0):
+    if hides_records(spec):
         return _RECORD
     return spec.adjacency.kind
+
+
+def hides_records(spec: Spec) -> bool:
+    """Return whether any two vectors are neighbours, once they are at norm 1."""
+    return spec.adjacency == record() or (spec.adjacency == l2(2.0) and spec.norm == 1.0)
 
 
 def at_norm_1(source: VectorSource) -> VectorSource:
