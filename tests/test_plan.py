@@ -161,6 +161,23 @@ def test_near_vectors_of_counts_are_counts() -> None:
     assert abs((several == asked[:, None]).mean() - same) < 0.03
 
 
+def test_a_sample_is_clipped_as_the_vectors_will_be() -> None:
+    """Counts above the limit lie far away from the near vectors, which are made inside it."""
+    lengths = np.random.default_rng(9).lognormal(1.0, 2.0, (1000, 1))
+    rows = np.rint(lengths * counts(1000, 1)).astype(np.float32)
+    rows = rows[rows.any(axis=1)]
+    terms: dict[str, Any] = {"dim": 60, "n": N, "epsilon": 8.0, "scale": 10.0, "clip": True}
+    terms |= {"bounds": (0.0, 1.0), "methods": ["raw-staircase"]}
+    inside = dpi.plan(**terms, public_sample=np.minimum(rows, 10))
+    clipped = dpi.plan(**terms, public_sample=rows)
+    assert abs(clipped.best.exact.precision - inside.best.exact.precision) < 0.04
+    assert any("as they are clipped" in line for line in clipped.remarks)
+    wide_rows = scipy.sparse.csr_matrix(rows)
+    sample = Sample(wide_rows, np.arange(len(rows)), rows).clipped(0.0, 10.0)
+    for found in (sample.vectors.toarray(), sample.queries):
+        np.testing.assert_array_equal(found, np.minimum(rows, 10))
+
+
 def wide(rows: int, seed: int) -> scipy.sparse.csr_matrix:
     """Twelve of 5000 words in each row, most of them from its topic."""
     rng = np.random.default_rng(seed)

@@ -86,6 +86,8 @@ class AttributeNeighbourhood(Neighbourhood):
             sample = request.sample(request.public, rows)
             Privatizer(first).check(sample.vectors)
         limits = (first.bounds[0] * first.scale, first.bounds[1] * first.scale)
+        if first.clip:
+            sample = sample.clipped(*limits)
         self._model = CollectionModel(sample, options.n, limits, neighbour_cosine, options.metric)
         self._screen = self._model.of_queries(_SCREENING_QUERIES)
         self._workers = idle_cores()

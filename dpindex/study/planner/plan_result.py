@@ -41,6 +41,7 @@ _BY_COSINE = (
     "Neighbours are ranked by cosine, which knows no lengths; where these count, as in tables, "
     "plan and build with the metric l2."
 )
+_OF_CLIPPED = "Neighbours are those of the vectors as they are clipped to the bounds."
 _FROM_SAMPLE = (
     "Predictions assume that the collection resembles the sample, and vary by about 0.04 from one "
     "plan to the next."
@@ -378,6 +379,8 @@ class Plan:
             )
         if self.metric == "cosine" and best.spec.norm is None and best.spec.codebook is None:
             lines.append(_BY_COSINE)
+        if best.spec.clip:
+            lines.append(_OF_CLIPPED)
         lines += [f"{sentence}." for sentence in doubts(best.spec, self.n)]
         if self.sample_in_groups:
             lines.insert(0, _IN_GROUPS)

@@ -97,9 +97,10 @@ def plan(
         skip_leak_check : bool
             Accept a sample that looks like the private vectors themselves.
 
-        And fields of :class:`dpindex.Spec`: adjacency, scale, bounds, clip, norm, … With the
-        default delta of 0 methods that need a delta are not considered. Under ``record()`` the
-        delta is for Gaussian noise of radius 2, which is shown for contrast.
+        And fields of :class:`dpindex.Spec`: adjacency, scale, bounds, clip, norm, … With ``clip``
+        neighbours are those of the clipped vectors. With the default delta of 0 methods that need a
+        delta are not considered. Under ``record()`` the delta is for Gaussian noise of radius 2,
+        which is shown for contrast.
 
     Raises
     ------

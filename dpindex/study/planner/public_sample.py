@@ -163,10 +163,26 @@ class Sample:
         """Return vectors that are each a group of its own."""
         return cls(vectors, np.arange(vectors.shape[0]))
 
+    def clipped(self, low: float, high: float) -> Sample:
+        """Return the sample, and the queries, with every attribute moved into a range."""
+        queries = self.queries
+        if queries is not None:
+            queries = _clipped(queries, low, high)
+        return Sample(_clipped(self.vectors, low, high), self.groups, queries)
+
     @property
     def is_grouped(self) -> bool:
         """True if some vectors have siblings."""
         return len(np.unique(self.groups)) < len(self.groups)
+
+
+def _clipped(vectors: Any, low: float, high: float) -> Any:
+    """Return an array, or a CSR matrix in whose range zero lies, clipped."""
+    if not scipy.sparse.issparse(vectors):
+        return np.clip(vectors, low, high)
+    kept = vectors.copy()
+    np.clip(kept.data, low, high, out=kept.data)
+    return kept
 
 
 def _normal(rows: int, columns: int, stream: PublicStream) -> Doubles:
