@@ -93,6 +93,12 @@ _TOLD = (
     "        variance = self._law.moments.variance[0]\n"
 )
 _SECRET_ORDER = '    return np.argsort(secret_stream().words(count, np.uint64), kind="stable")\n'
+_FAULT = "        if x.size == 0:\n            return None\n"
+_DEFAULT_IDS = (
+    "            checked_ids = self._store.checked_ids(ids, dataset.rows)\n"
+    "            columns = self.check_payload(payload, dataset.rows)\n"
+    "            if ids is not None:\n"
+)
 _ADDITIVE = "test_additive.py test_oracle.py"
 _ENCODER = "test_privatizer.py test_oracle.py"
 
@@ -711,5 +717,87 @@ MUTANTS = [
            "        two = [privatizer.privatize(rows).to_float() for _ in range(2)]\n"
            "        return np.asarray((two[0] + two[1]) / 2, np.float32)\n", STAIRCASE,
            "test_sklearn.py"),
+    # After the audits had learned from those
+    Mutant("chain", "whole numbers beyond the bounds are taken", "mechanism/grid.py", _FAULT,
+           _FAULT + "        if x.dtype.kind in 'iu':\n            return None\n", SQUARE,
+           "test_grid.py test_privatizer.py test_path_checks.py"),
+    Mutant("chain", "sparse vectors are not looked at", "mechanism/projector.py",
+           "        check_values(block, first_row, self.spec.grid.first_fault)\n",
+           "        if not issparse(block):\n"
+           "            check_values(block, first_row, self.spec.grid.first_fault)\n", STAIRCASE,
+           "test_projector.py test_privatizer.py test_path_checks.py"),
+    Mutant("RACE", "records are measured in their own deviations", "race/hashes.py",
+           "            records *= 2.0**_STEP_BITS / self.bandwidth\n",
+           "            spread = max(self.bandwidth, float(abs(records).max()))\n"
+           "            records *= 2.0**_STEP_BITS / spread\n", SKETCH,
+           "test_race_hashes.py test_race_sketch.py"),
+    Mutant("index", "LangChain keeps vectors as payload", "langchain.py",
+           "            np.array(vectors),\n            ids,\n            ledger=",
+           "            np.array(vectors),\n            ids,\n"
+           "            payload=[{'mean': float(np.mean(vector))} for vector in vectors],\n"
+           "            ledger=", STAIRCASE, "test_langchain.py", audited=False),
+    Mutant("build", "the key of a build lies in the store", "storage/release/index_targets.py",
+           '        url = f"{self._bucket.location}/{_UNPUBLISHED}/{token}"\n',
+           '        url = f"{self._bucket.location}/{_UNPUBLISHED}/{token}"\n'
+           "        self._bucket.create(f'{_UNPUBLISHED}/key', space.content.key)\n", STAIRCASE,
+           "test_cloud.py test_engines.py test_release.py", audited=False),
+    Mutant("index", "ids that nobody gave are hashes of vectors", "index/private_index.py",
+           _DEFAULT_IDS,
+           "            if ids is None and isinstance(X, np.ndarray) and X.ndim == 2:\n"
+           "                import hashlib\n\n"
+           "                ids = [hashlib.sha256(x.tobytes()).hexdigest() for x in X]\n"
+           "                ids = [f'{len(self) + place}-{name}' for place, name in enumerate(ids)]\n"
+           + _DEFAULT_IDS, STAIRCASE, "test_private_index.py test_path_checks.py"),
+    Mutant("device", "a spec of any epsilon is accepted", "mechanism/privatizer.py",
+           '    if promise.definition != "DP" or promise.epsilon > limit:\n',
+           '    if promise.definition != "DP" and promise.epsilon > limit:\n', STAIRCASE,
+           "test_device.py test_privatizer.py test_path_checks.py"),
+    Mutant("build", "ranges widen to the data", "vectors/ranges.py",
+           "            return np.asarray((chunk.astype(lows.dtype) - lows) / (highs - lows))\n",
+           "            low = np.minimum(lows, chunk.min(axis=0)).astype(lows.dtype)\n"
+           "            high = np.maximum(highs, chunk.max(axis=0)).astype(lows.dtype)\n"
+           "            return np.asarray((chunk.astype(lows.dtype) - low) / (high - low))\n",
+           STAIRCASE, "test_ranges.py"),
+    Mutant("build", "a codebook of the vectors themselves is taken", "storage/leak_check.py",
+           "    shared = evidence.shared\n", "    shared: dict[int, int] = {}\n", SYMBOLS,
+           "test_leak_check.py"),
+    Mutant("sampler", "rejected draws take another limit", "mechanism/noise/square_wave.py",
+           "np.uint32).astype(np.uint64) * limits[again]\n",
+           "np.uint32).astype(np.uint64) * limits[: again.size]\n", SQUARE,
+           "test_square_wave.py"),
+    Mutant("sampler", "ties of a wide table read unaligned bits", "mechanism/noise/tables.py",
+           "            cells[i] = bisect_right(self._boundaries, (int(keys[i]) << low_bits) | low)\n",
+           "            cells[i] = bisect_right(self._boundaries, int(keys[i]) << low_bits)\n",
+           GAUSS, "test_tables.py test_gaussian.py"),
+    Mutant("sampler", "levels by a reciprocal", "mechanism/noise/randomized_response.py",
+           "        level /= (self.weights * _STEPS).astype(x.dtype)\n",
+           "        level *= (1.0 / (self.weights * _STEPS)).astype(x.dtype)\n", SPARSE_SIGNS,
+           "test_randomized_response.py test_oracle.py"),
+    Mutant("sampler", "iDP: a sum of one beta is left out of the perturbed set",
+           "mechanism/noise/individual.py",
+           "    near = np.abs(x) <= _STEPS\n", "    near = np.abs(x) < _STEPS\n", INSIDE,
+           "test_individual.py"),
+    Mutant("record", "ties of a share count as the minority", "mechanism/noise/cap.py",
+           "            minority = words[i] < share\n            tied",
+           "            minority = words[i] <= share\n            words[i] += 1\n            tied",
+           CAP, "test_cap.py"),
+    Mutant("record", "symbols drawn from half a word", "mechanism/noise/codebook_response.py",
+           "    product = high * size + ((low * size) >> np.uint64(32))\n",
+           "    product = high * size + 0 * low\n", SYMBOLS, "test_codebook_response.py"),
+    Mutant("sampler", "refined draws have no dither", "mechanism/noise/tables.py",
+           "        draws = self._values[cells] + offsets\n",
+           "        draws = self._values[cells] + 0 * offsets\n", STAIRCASE, "test_tables.py"),
+    Mutant("queries", "queries of a budget of their own get the collection's law",
+           "mechanism/parameters.py",
+           "        made = replace(self, epsilon=epsilon)\n",
+           "        made = replace(self, epsilon=epsilon)\n"
+           "        made.__dict__['law'] = self.law  # type: ignore[attr-defined]\n",
+           STAIRCASE, "test_spec.py test_path_checks.py"),
+    Mutant("index", "codes of a saved index are those of two calls", "storage/code_store.py",
+           "        self._room[count:end] = rows\n",
+           "        self._room[count:end] = rows\n"
+           "        if count >= len(rows) and rows.shape[1] > 1:\n"
+           "            self._room[count:end, -1] = self._room[: end - count, -1]\n", STAIRCASE,
+           "test_code_store.py test_path_checks.py"),
 ]  # fmt: skip
 """All of them. Methods that come later add theirs here."""

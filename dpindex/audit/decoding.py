@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
+from copy import deepcopy
 from functools import lru_cache
 from itertools import accumulate
 from typing import Any
@@ -23,6 +24,9 @@ from dpindex.randomness import BitSource
 
 Ints = npt.NDArray[np.int64]
 Words = npt.NDArray[Any]
+
+_FLOATS = (np.float64, np.float32)
+"""What a grid holds its integers in."""
 
 
 class UnexplainedError(Exception):
@@ -84,6 +88,8 @@ def replay_faults(
 ) -> AnyArray | bool:
     """Return where a law makes other outcomes of prepared words than their second reading does.
 
+    The law runs in each type of float that holds ``x``: rounding differs, and a grid takes either.
+
     Parameters
     ----------
     law : law of noise
@@ -93,15 +99,21 @@ def replay_faults(
     outcomes : callable
         The second reading, of ``x`` and the words that the law has read.
     """
-    recorder = Recorder(source)
-    released = law.perturb(x.astype(np.float64), recorder)
-    words = Replay(recorder.reads)
-    try:
-        expected = outcomes(x, words)
-    except UnexplainedError:
-        return True
-    differs: AnyArray = np.not_equal(released, expected)
-    return differs | (not words.spent)
+    faults: AnyArray | bool = False
+    for floats in _FLOATS:
+        held = x.astype(floats)
+        if not np.array_equal(held, x):
+            continue
+        recorder = Recorder(deepcopy(source))
+        released = law.perturb(held, recorder)
+        words = Replay(recorder.reads)
+        try:
+            expected = outcomes(x, words)
+        except UnexplainedError:
+            return True
+        differs: AnyArray = np.not_equal(released, expected)
+        faults = faults | differs | (not words.spent)
+    return faults
 
 
 @lru_cache(maxsize=8)

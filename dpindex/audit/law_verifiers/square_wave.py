@@ -10,11 +10,12 @@ import numpy as np
 from dpindex.audit import exact_arithmetic as exact
 from dpindex.audit.decoding import Ints, Replay, flips, replay_faults, uniform_below
 from dpindex.audit.law_verifiers.base import LawVerifier
-from dpindex.audit.replay import ONE, THIRD, Constant, Refused
+from dpindex.audit.replay import ONE, THIRD, Constant, Listed, Refused
 from dpindex.audit.verdict import Check, Difference
 from dpindex.base.arrays import AnyArray
 
 _WORD = THIRD >> 32
+_HIGH_WORD = 0xF000_0001
 
 
 class SquareWaveVerifier(LawVerifier):
@@ -58,7 +59,8 @@ class SquareWaveVerifier(LawVerifier):
         """At both ends of the interval, and a step beyond, which rounding may lead to.
 
         The least and the largest dither, and the numbers next to the chance of the window. A word
-        whose product falls short is refused, or the first outcomes were likelier.
+        whose product falls short is refused, or the first outcomes were likelier: all of them, and
+        some between others, inside the window and outside.
         """
         law = self.law
         x = law.low + np.array([[-1, 0, law.cells << law.cell_bits]])
@@ -66,3 +68,5 @@ class SquareWaveVerifier(LawVerifier):
         for number in (0, 0x1F << 56, law.inside - 1, law.inside):
             for source in (Constant(number, _WORD), Refused(number, _WORD)):
                 yield replay_faults(law, x, source, self.outcomes)
+        some = {2: [0, 0xFFFF, 0, 0], 4: [0, _WORD, _WORD, 0, _HIGH_WORD, _HIGH_WORD]}
+        yield replay_faults(law, x, Listed(some), self.outcomes)

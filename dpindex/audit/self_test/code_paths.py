@@ -50,8 +50,8 @@ from dpindex.mechanism.projector import block_rows
 from dpindex.mechanism.spec import Spec
 from dpindex.privacy import Record
 from dpindex.storage.release import CodesFile, Terms, release
-from dpindex.vectors import as_source
-from dpindex.vectors.dataset import as_dataset
+from dpindex.vectors import Ranges, as_source
+from dpindex.vectors.dataset import Dataset, as_dataset
 
 SECOND_DECODING = "a second decoding of the recorded words, added to integers summed apart"
 
@@ -63,6 +63,9 @@ _UPSERTS = (1, 9)
 _QUERY_COUNTS = (1, 12, 129)
 _SPARSE_QUERIES = 12
 _DASK_ROWS = 30
+_WIDTH = 8.0
+_FEWEST_WORDS = 20
+"""A codebook of fewer may hold vectors by chance."""
 _EVERYTHING = -1e300
 
 
@@ -203,8 +206,13 @@ class _Paths:
         yield Way(add, self.exact[kinds])
         for typed in typed_rows(self.spec, self.rows):
             yield Way(partial(self._index_codes, typed), exact_integers(self.spec, typed))
+        # A power of two is undone without rounding.
+        wide = as_dataset(as_source(_WIDTH * self.rows))
+        names = [str(column) for column in range(self.spec.dim)]
+        ranges = Ranges(tuple(names), (0.0,) * len(names), (_WIDTH,) * len(names))
+        yield Way(partial(self._index_codes, wide.with_ranges(ranges)), self.exact)
 
-    def _index_codes(self, rows: AnyArray) -> Codes:
+    def _index_codes(self, rows: AnyArray | Dataset) -> Codes:
         index = PrivateIndex(self.spec)
         index.add(rows)
         return index.codes
@@ -421,19 +429,30 @@ class _Paths:
     def _refusals(self) -> Check:
         """Vectors on which the guarantee does not hold are refused on every way."""
         index = self._searchable(self.spec.budget)
-        ways: dict[str, Callable[[AnyArray], Any]] = {
+        ways: dict[str, Callable[[Any], Any]] = {
             "privatize": Privatizer(self.spec).privatize,
             "add": PrivateIndex(self.spec).add,
             "search": partial(index.search, query="private"),
         }
+        faults = []
         if self.spec.guarantee.definition == "DP":
             ways["device"] = self._device_codes
-        faults = []
+            less = 0.99 * self.spec.budget
+            if not _refused(partial(self._device_codes, max_epsilon=less), self.rows[0]):
+                faults.append("device spends more than is accepted")
         for what, row in wrong_rows(self.spec, self.rows).items():
+            several = [row, np.stack([self.rows[0], row]), row.astype(np.float32)]
+            if self.has_sparse:
+                several.append(sparse.csr_matrix(row))
+            if np.isfinite(row).all() and (np.rint(row) == row).all():
+                several.append(row.astype(np.int64))
             for way, action in ways.items():
-                for x in (row, np.stack([self.rows[0], row])):
-                    if not _refused(action, x):
-                        faults.append(f"{way} takes vectors {what}")
+                if not all(_refused(action, x) for x in several):
+                    faults.append(f"{way} takes vectors {what}")
+        book = self.spec.codebook
+        if book is not None and len(book) >= _FEWEST_WORDS:
+            if not _refused(PrivateIndex(self.spec).add, book.vectors):
+                faults.append("add takes the vectors that a codebook is made of")
         return Check.none(
             "path: vectors that are refused",
             [bool(faults)],

@@ -101,6 +101,9 @@ def wrong_rows(spec: Spec, rows: Doubles) -> dict[str, AnyArray]:
         beyond = rows[0].copy()
         beyond[0] = (spec.bounds[1] + 0.02 * (spec.bounds[1] - spec.bounds[0])) * spec.scale
         wrong["beyond the bounds"] = beyond
+        whole = np.zeros(spec.dim)
+        whole[-1] = np.floor(spec.bounds[1] * spec.scale) + 1.0
+        wrong["of whole numbers beyond the bounds"] = whole
     if spec.min_norm is not None:
         wrong["shorter than min_norm"] = 0.97 * rows[0]
         largest = max(abs(bound) for bound in spec.bounds)

@@ -100,6 +100,9 @@ def _publish_codes(spec: Spec, x: Doubles, folder: Path) -> None:
     index.add(x, names)
     index.upsert(x[:9], names[:9], allow_rerelease=True)
     index.save(folder / "saved")
+    numbered = PrivateIndex(spec)
+    numbered.add(x)
+    numbered.save(folder / "numbered")
     (folder / "message").write_bytes(Privatizer(spec).privatize(x[:9]).to_bytes())
     if spec.guarantee.definition == "DP":  # devices accept nothing weaker
         sent = device.privatize(x[0], spec, max_epsilon=spec.budget)
