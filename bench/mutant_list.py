@@ -746,7 +746,8 @@ MUTANTS = [
            "            if ids is None and isinstance(X, np.ndarray) and X.ndim == 2:\n"
            "                import hashlib\n\n"
            "                ids = [hashlib.sha256(x.tobytes()).hexdigest() for x in X]\n"
-           "                ids = [f'{len(self) + place}-{name}' for place, name in enumerate(ids)]\n"
+           "                last = len(self)\n"
+           "                ids = [f'{last + place}-{name}' for place, name in enumerate(ids)]\n"
            + _DEFAULT_IDS, STAIRCASE, "test_private_index.py test_path_checks.py"),
     Mutant("device", "a spec of any epsilon is accepted", "mechanism/privatizer.py",
            '    if promise.definition != "DP" or promise.epsilon > limit:\n',
@@ -766,8 +767,7 @@ MUTANTS = [
            "np.uint32).astype(np.uint64) * limits[: again.size]\n", SQUARE,
            "test_square_wave.py"),
     Mutant("sampler", "ties of a wide table read unaligned bits", "mechanism/noise/tables.py",
-           "            cells[i] = bisect_right(self._boundaries, (int(keys[i]) << low_bits) | low)\n",
-           "            cells[i] = bisect_right(self._boundaries, int(keys[i]) << low_bits)\n",
+           "(int(keys[i]) << low_bits) | low)\n", "int(keys[i]) << low_bits)\n",
            GAUSS, "test_tables.py test_gaussian.py"),
     Mutant("sampler", "levels by a reciprocal", "mechanism/noise/randomized_response.py",
            "        level /= (self.weights * _STEPS).astype(x.dtype)\n",

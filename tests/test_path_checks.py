@@ -169,7 +169,12 @@ def wrong_edge(patch: Patch) -> Spec:
 
 
 def doubled_in_add(patch: Patch) -> Spec:
-    def add(index: PrivateIndex, x: Any, ids: Any = None) -> None:
+    original = PrivateIndex.add
+
+    def add(index: PrivateIndex, x: Any, ids: Any = None, **terms: Any) -> None:
+        if terms or not isinstance(x, np.ndarray):
+            original(index, x, ids, **terms)
+            return
         codes = Privatizer(index.spec.with_epsilon(2.0)).privatize(x)
         index.add_codes(index.spec.format.codes(codes.stored), ids)
 

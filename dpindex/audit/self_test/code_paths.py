@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -329,16 +330,16 @@ class _Paths:
     def _on_dask(self) -> Iterator[Way]:
         """A build by the threads of a cluster in this process, whose words are recorded too."""
         # here: Dask need not be installed
-        from dask import array
-        from distributed import Client
-
         from dpindex.dask import build
+
+        array: Any = import_module("dask.array")
+        distributed: Any = import_module("distributed")
 
         def built(rows: Doubles) -> Codes:
             blocks = array.from_array(rows, chunks=(_DASK_ROWS, -1))
             with (
                 TemporaryDirectory(prefix="dpindex-audit-") as name,
-                Client(processes=False, dashboard_address=None) as client,
+                distributed.Client(processes=False, dashboard_address=None) as client,
             ):
                 build(blocks, Path(name) / "index", self.spec, client=client)
                 return PrivateIndex.open(Path(name) / "index").codes
@@ -449,16 +450,21 @@ class _Paths:
             for way, action in ways.items():
                 if not all(_refused(action, x) for x in several):
                     faults.append(f"{way} takes vectors {what}")
-        book = self.spec.codebook
-        if book is not None and len(book) >= _FEWEST_WORDS:
-            if not _refused(PrivateIndex(self.spec).add, book.vectors):
-                faults.append("add takes the vectors that a codebook is made of")
+        if self._takes_codewords():
+            faults.append("add takes the vectors that a codebook is made of")
         return Check.none(
             "path: vectors that are refused",
             [bool(faults)],
             "; ".join(faults) or "vectors outside the promise taken",
             "the guarantee is about vectors within the bounds, of finite numbers, of the norm",
         )
+
+    def _takes_codewords(self) -> bool:
+        """Whether a collection is taken that the codebook was made of."""
+        book = self.spec.codebook
+        if book is None or len(book) < _FEWEST_WORDS:
+            return False
+        return not _refused(PrivateIndex(self.spec).add, book.vectors)
 
 
 def _mode(queries: Any) -> dict[str, Any]:
