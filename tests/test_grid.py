@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dpindex import Spec
 from dpindex.base.errors import InputError
 from dpindex.mechanism.grid import Grid, grid_point, grid_step
 
@@ -314,3 +315,12 @@ def test_neighbours_at_a_bound_stay_neighbours(
     if abs(float(one) - float(other)) <= beta and grid.first_fault(pair) is None:
         first, second = grid.round(pair).astype(np.float64)
         assert abs(first - second) <= 1 << 12
+
+
+@pytest.mark.parametrize("scale", [0.01, 1.0, 255.0])
+def test_low_the_grid_of_a_spec_is_that_of_scaled_attributes(scale: float) -> None:
+    """One beta, in units of the data, is 2^bits steps but for the slack, whatever the scale."""
+    spec = Spec("dp-oporp-staircase", dim=4, k=4, epsilon=1.0, scale=scale)
+    beta = spec.guarantee.adjacency.size
+    low, high = spec.rounding_grid.round(np.array([0.0, beta]))
+    assert 0 <= (1 << spec.rounding_grid.bits) - (high - low) <= 1

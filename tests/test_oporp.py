@@ -173,3 +173,12 @@ def test_spread_is_the_root_mean_square_of_a_coordinate() -> None:
     projection = Oporp(12, 8, 0, 2)
     squares = projection.apply(np.eye(12)) ** 2
     assert squares.mean() == pytest.approx(projection.rms**2)
+
+
+@pytest.mark.parametrize(("dim", "k", "repetitions"), SHAPES)
+def test_low_the_sensitivity_counts_every_repetition(dim: int, k: int, repetitions: int) -> None:
+    """One attribute moves one bin of each repetition by its sign."""
+    moved = np.abs(definition(dim, k, 0, repetitions)).sum(axis=1)
+    stated = Oporp(dim, k, seed=0, repetitions=repetitions).sensitivity
+    assert (moved == repetitions).all()
+    assert (stated.count, stated.l1, stated.l2_squared) == (repetitions,) * 3

@@ -5,37 +5,50 @@ The weaknesses that a hostile reader planted, and which "still held", are tests 
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from scipy import sparse
 from specs import codebook
 from streams import Seeded
 
+import dpindex.audit.self_test.persons
+import dpindex.device
 import dpindex.mechanism.privatizer
+import dpindex.storage.shuffled_file
+import dpindex.vectors
 from dpindex import PrivateIndex, Privatizer, Spec, l2, record
 from dpindex.audit import verify
 from dpindex.audit.decoding import Recorder, Replay, UnexplainedError, table_draws
 from dpindex.audit.law_verifiers import VERIFIERS, law_verifier_class
 from dpindex.audit.self_test import check_paths
 from dpindex.audit.self_test.probes import exact_integers, probe_rows
-from dpindex.audit.self_test.recording import entropy_check, words_check
+from dpindex.audit.self_test.recording import cipher_check, entropy_check, words_check
 from dpindex.index.queries import QueryMaker
+from dpindex.mechanism.grid import Grid
 from dpindex.mechanism.noise.additive import AdditiveNoise
-from dpindex.mechanism.noise.randomized_response import FlipsByLevel
+from dpindex.mechanism.noise.geometric import staircase_noise
+from dpindex.mechanism.noise.randomized_response import FlipsByLevel, draw_flips
 from dpindex.mechanism.noise.square_wave import SquareWave
 from dpindex.mechanism.projector import Projector
 from dpindex.race import PStable, RaceSketch, SketchSpec
 from dpindex.randomness.secret import SecretStream, secret_stream
+from dpindex.storage.release.draws import StagedDraws
+from dpindex.storage.release.work import CodeDraw
+from dpindex.vectors import Ranges
 
 STAIRCASE = Spec("dp-oporp-staircase", dim=24, k=8, epsilon=1.0)
+CAP = Spec("record-cap", dim=24, k=64, epsilon=1.0, adjacency=record())
 WAVE = Spec("raw-square-wave", dim=8, epsilon=1.0, bounds=(0.0, 1.0))
 PLAIN: dict[str, Any] = {"dim": 24, "epsilon": 1.0}
 ONE_OF_EACH = [
@@ -281,6 +294,318 @@ def test_a_build_that_averages_two_releases_is_named(monkeypatch: Patch) -> None
     assert "path: build, codes file, import, save and open" in check_paths(STAIRCASE).failed
 
 
+def louder(spec: Spec, x: Any) -> Any:
+    """Codes that spend twice epsilon, under the fingerprint of a spec."""
+    return spec.format.codes(Privatizer(spec.with_epsilon(2 * spec.budget)).privatize(x).stored)
+
+
+def device_that_spends_all_that_is_accepted(patch: Patch) -> Spec:
+    def privatize(vector: Any, spec: Spec, *, max_epsilon: float) -> bytes:
+        coder = Privatizer(spec.with_epsilon(max_epsilon), max_epsilon=max_epsilon)
+        return bytes(spec.format.codes(coder.privatize(vector).stored).to_bytes())
+
+    patch.setattr(dpindex.device, "privatize", privatize)
+    return STAIRCASE
+
+
+def device_that_accepts_any_epsilon(patch: Patch) -> Spec:
+    patch.setattr(dpindex.mechanism.privatizer, "_refuse_above", lambda limit, spec: None)
+    return STAIRCASE
+
+
+def single_replacements_at_twice_epsilon(patch: Patch) -> Spec:
+    original = PrivateIndex._released
+
+    def released(index: PrivateIndex, dataset: Any, *terms: Any) -> Any:
+        codes = original(index, dataset, *terms)
+        if dataset.rows > 1:
+            return codes
+        with dataset.parts[0].vectors() as source:
+            return louder(index.spec, source.read())
+
+    patch.setattr(PrivateIndex, "_released", released)
+    return STAIRCASE
+
+
+def half_the_noise_where_a_ledger_counts(patch: Patch) -> Spec:
+    original = StagedDraws.keep
+
+    def keep(draws: StagedDraws, segment: Any, codes: Any, labels: Any) -> Any:
+        fewer = codes.format.codes(codes.stored // 2)
+        return original(draws, segment, fewer, labels)
+
+    patch.setattr(StagedDraws, "keep", keep)
+    return STAIRCASE
+
+
+def exact_where(chosen: Callable[[Any], bool]) -> Callable[[Patch], Spec]:
+    """Private queries that are asked exactly where something holds of them."""
+
+    def plant(patch: Patch) -> Spec:
+        original = QueryMaker.__call__
+
+        def make(maker: QueryMaker, queries: Any, mode: Any, **terms: Any) -> Any:
+            if mode == "private" and chosen(queries):
+                mode = "exact"
+            made: Any = original(maker, queries, mode, **terms)
+            return made
+
+        patch.setattr(QueryMaker, "__call__", make)
+        return STAIRCASE
+
+    return plant
+
+
+def nearest_exactly(patch: Patch) -> Spec:
+    original = PrivateIndex.nearest
+
+    def nearest(index: PrivateIndex, queries: Any, k: int = 10, query: Any = "exact") -> Any:
+        return original(index, queries, k)
+
+    patch.setattr(PrivateIndex, "nearest", nearest)
+    return STAIRCASE
+
+
+def filtered_exactly(patch: Patch) -> Spec:
+    original = PrivateIndex.search
+
+    def search(
+        index: PrivateIndex, queries: Any, k: int = 10, query: Any = "exact", filter: Any = None
+    ) -> Any:
+        if filter is not None:
+            query = "exact"
+        return original(index, queries, k, query, filter=filter)
+
+    patch.setattr(PrivateIndex, "search", search)
+    return STAIRCASE
+
+
+def hash_beside_the_codes(patch: Patch) -> Spec:
+    original = CodeDraw._privatized
+
+    def privatized(draw: CodeDraw, shard: Any, segment: Any, chunk: Any) -> Any:
+        if isinstance(draw.draws, StagedDraws):
+            seal = hashlib.sha256(np.ascontiguousarray(chunk).tobytes()).digest()
+            draw.draws.staging.create(f"segments/{segment.number}.seal", seal)
+        return original(draw, shard, segment, chunk)
+
+    patch.setattr(CodeDraw, "_privatized", privatized)
+    return STAIRCASE
+
+
+def ids_from_vectors(patch: Patch) -> Spec:
+    original = PrivateIndex.add
+
+    def add(index: PrivateIndex, x: Any, ids: Any = None, **terms: Any) -> None:
+        if ids is None and isinstance(x, np.ndarray):
+            start = len(index)
+            norms = np.linalg.norm(x, axis=1)
+            ids = [f"{start + place}-{norm}" for place, norm in enumerate(norms)]
+        original(index, x, ids, **terms)
+
+    patch.setattr(PrivateIndex, "add", add)
+    return STAIRCASE
+
+
+def shuffle_in_order(patch: Patch) -> Spec:
+    patch.setattr(dpindex.storage.shuffled_file, "_secret_order", np.arange)
+    return CAP
+
+
+def shuffle_in_a_public_order(patch: Patch) -> Spec:
+    def order(count: int) -> Any:
+        return np.random.default_rng(count).permutation(count)
+
+    patch.setattr(dpindex.storage.shuffled_file, "_secret_order", order)
+    return CAP
+
+
+def persons_that_overlap(patch: Patch) -> Spec:
+    original = dpindex.vectors.one_per_person
+
+    def one_per_person(vectors: Any, persons: Any, how: Any = "mean") -> Any:
+        made, names = original(vectors, persons, how)
+        made[1:] += 1e-3 * made[:-1]
+        return made, names
+
+    patch.setattr(dpindex.audit.self_test.persons, "one_per_person", one_per_person)
+    return CAP
+
+
+def transformer_of_two_releases(patch: Patch) -> Spec:
+    sklearn = pytest.importorskip("dpindex.sklearn")
+    original = sklearn.PrivateProjection.transform
+
+    def transform(transformer: Any, x: Any) -> Any:
+        return (original(transformer, x) + original(transformer, x)) / 2
+
+    patch.setattr(sklearn.PrivateProjection, "transform", transform)
+    return STAIRCASE
+
+
+def ranges_from_the_data(patch: Patch) -> Spec:
+    original = Ranges._scaled
+
+    def scaled(ranges: Ranges, dtype: Any) -> Callable[[Any], Any]:
+        scale = original(ranges, dtype)
+
+        def widened(chunk: Any) -> Any:
+            made = scale(chunk)
+            return made / max(1.0, 2 * float(np.abs(made).max()))
+
+        return widened
+
+    patch.setattr(Ranges, "_scaled", scaled)
+    return STAIRCASE
+
+
+def whole_numbers_unseen(patch: Patch) -> Spec:
+    original = Grid.first_fault
+
+    def first_fault(grid: Grid, x: Any) -> Any:
+        if x.dtype.kind in "iu":
+            return None
+        return original(grid, x)
+
+    patch.setattr(Grid, "first_fault", first_fault)
+    return WAVE
+
+
+def sparse_rows_unseen(patch: Patch) -> Spec:
+    original = Projector._check_values
+
+    def check(projector: Projector, block: Any, first_row: int) -> None:
+        if not sparse.issparse(block) or np.isnan(block.data).any():
+            original(projector, block, first_row)
+
+    patch.setattr(Projector, "_check_values", check)
+    return STAIRCASE
+
+
+def codebook_of_the_vectors(patch: Patch) -> Spec:
+    module = dpindex.storage.release.release
+    patch.setattr(sys.modules[module.__module__], "refuse_leaks", lambda book, evidence: None)
+    return Spec("record-codebook", adjacency=record(), codebook=codebook(24), **PLAIN)
+
+
+def sketch_records(chosen: Callable[[Any], bool]) -> Callable[[Patch], SketchSpec]:
+    """Records that count twice where something holds of them."""
+
+    def plant(patch: Patch) -> SketchSpec:
+        original = RaceSketch.partial_fit
+
+        def partial_fit(sketch: RaceSketch, chunks: Any) -> RaceSketch:
+            if sparse.issparse(chunks) or isinstance(chunks, np.ndarray):
+                chunks = [chunks]
+            return original(sketch, [c for c in chunks for _ in range(1 + chosen(c))])
+
+        patch.setattr(RaceSketch, "partial_fit", partial_fit)
+        return SketchSpec(3, 10, 32, PStable(1.0, 2), 1.0)
+
+    return plant
+
+
+def exact_size_in_a_header(patch: Patch) -> SketchSpec:
+    original = RaceSketch.release
+
+    def release(sketch: RaceSketch) -> RaceSketch:
+        records = int(sketch._secret()[0].sum())
+        original(sketch)
+        held: Any = sketch._released
+        sketch._released = replace(held, variance=held.variance + 1e-9 * records)
+        return sketch
+
+    patch.setattr(RaceSketch, "release", release)
+    return SketchSpec(3, 10, 32, PStable(1.0, 2), 1.0)
+
+
+REFUSED = "path: vectors that are refused"
+ALONE = "path: files hold codes alone"
+QUERIES = "path: private queries"
+COUNTS = "path: released counts, merged and stored"
+
+
+@pytest.mark.parametrize(
+    ("plant", "check"),
+    [
+        (device_that_spends_all_that_is_accepted, "path: device"),
+        (device_that_accepts_any_epsilon, REFUSED),
+        (single_replacements_at_twice_epsilon, "path: PrivateIndex.upsert"),
+        (half_the_noise_where_a_ledger_counts, "path: what a ledger counts"),
+        (exact_where(sparse.issparse), QUERIES),
+        (nearest_exactly, QUERIES),
+        (filtered_exactly, QUERIES),
+        (hash_beside_the_codes, ALONE),
+        (ids_from_vectors, ALONE),
+        (exact_size_in_a_header, ALONE),
+        (shuffle_in_order, "path: order of a shuffle"),
+        (shuffle_in_a_public_order, "path: order of a shuffle"),
+        (persons_that_overlap, "path: one vector a person"),
+        (transformer_of_two_releases, "path: scikit-learn transformer"),
+        (ranges_from_the_data, "path: PrivateIndex.add"),
+        (whole_numbers_unseen, REFUSED),
+        (sparse_rows_unseen, REFUSED),
+        (codebook_of_the_vectors, REFUSED),
+        (sketch_records(sparse.issparse), COUNTS),
+        (sketch_records(lambda chunk: chunk.dtype == np.float32), COUNTS),
+        (sketch_records(lambda chunk: chunk.shape[0] > 8000), COUNTS),
+    ],
+)
+def test_low_ways_that_audits_did_not_run(plant: Any, check: str, monkeypatch: Patch) -> None:
+    """What a third hostile reader planted, and the audits of that day let pass."""
+    assert check in check_paths(plant(monkeypatch), large=False).failed
+
+
+@pytest.mark.slow
+def test_low_one_law_for_every_budget(monkeypatch: Patch) -> None:
+    """A law that is kept for the next budget too leaves queries with noise of another."""
+    kept = staircase_noise(STAIRCASE.budget)
+    monkeypatch.setattr("dpindex.mechanism.noise.geometric.staircase_noise", lambda epsilon: kept)
+    assert QUERIES in check_paths(STAIRCASE).failed
+
+
+def test_low_levels_by_a_reciprocal(monkeypatch: Patch) -> None:
+    """Rounding in single precision shows only where the sampler runs in single precision."""
+    spec = Spec("dp-signrp-geometric", dim=24, k=8, epsilon=8.0, entries="uniform")
+
+    def perturb(law: FlipsByLevel, x: Any, stream: Any) -> Any:
+        level = np.abs(x) * (1.0 / (law.weights * (1 << spec.grid.bits))).astype(x.dtype)
+        level = np.minimum(np.ceil(level), len(law.thresholds)).astype(np.intp)
+        return (x > 0) ^ draw_flips(law._table, level, stream)
+
+    assert verify(spec).passed
+    monkeypatch.setattr(FlipsByLevel, "perturb", perturb)
+    assert verify(spec).failed == ("sampler: outcomes of replayed words",)
+
+
+def test_low_rejected_draws_take_the_limits_of_others(monkeypatch: Patch) -> None:
+    def draw_below(limits: Any, stream: Any) -> Any:
+        limits = limits.astype(np.uint64)
+        product = stream.words(limits.size, np.uint32).astype(np.uint64) * limits
+        low = np.uint64((1 << 32) - 1)
+        while (again := np.flatnonzero((product & low) < np.uint64(1 << 32) % limits)).size:
+            fresh = stream.words(again.size, np.uint32).astype(np.uint64)
+            product[again] = fresh * limits[: again.size]
+        return (product >> np.uint64(32)).astype(np.int64)
+
+    monkeypatch.setattr("dpindex.mechanism.noise.square_wave.draw_below", draw_below)
+    assert verify(WAVE).failed == ("sampler: outcomes of replayed words",)
+
+
+@pytest.mark.parametrize("clip", [False, True])
+def test_low_min_norm_is_that_after_clipping(clip: bool, monkeypatch: Patch) -> None:
+    spec = Spec("dp-signrp-rr", dim=24, k=4, epsilon=1.0, delta=1e-6, entries="gaussian",
+                min_norm=2.0, clip=clip)  # fmt: skip
+    original = Projector._norms
+
+    def norms(projector: Projector, block: Any, clip: bool = False) -> Any:
+        return original(projector, block)
+
+    assert REFUSED not in check_paths(spec, large=False).failed
+    monkeypatch.setattr(Projector, "_norms", norms)
+    assert (REFUSED in check_paths(spec, large=False).failed) == clip
+
+
 # Streams
 
 
@@ -300,6 +625,33 @@ def test_words_read_twice_inverted_or_uneven_are_found() -> None:
     assert not words_check(recorders(words[0], ~words[0])).passed
     assert not words_check(recorders(words[0] | np.uint32(4))).passed
     assert not words_check([]).passed
+
+
+class Doubled(SecretStream):
+    """Words of sixteen bits that are eight bits twice."""
+
+    def words(self, count: int, dtype: Any) -> Any:
+        words = super().words(count, dtype)
+        if words.itemsize == 2:
+            words = (words & 255) * 257
+        return words
+
+
+class Expanded(SecretStream):
+    """Words of which every second follows from the one before."""
+
+    def words(self, count: int, dtype: Any) -> Any:
+        words = super().words(count, dtype)
+        odd = words[1::2]
+        odd[:] = words[: 2 * len(odd) : 2] * dtype(5) + dtype(77)
+        return words
+
+
+def test_low_words_that_are_not_all_of_the_cipher() -> None:
+    assert cipher_check(secret_stream).passed
+    assert not cipher_check(Doubled).passed
+    assert not cipher_check(Expanded).passed
+    assert not cipher_check(lambda: Seeded(3)).passed
 
 
 def test_a_key_that_is_not_all_from_the_system_is_found() -> None:

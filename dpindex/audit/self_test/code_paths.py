@@ -423,7 +423,7 @@ class _Paths:
         except InputError:  # so little budget is not to be had
             index = PrivateIndex(self.spec)
         with recorded() as recorders:
-            index.add(self.rows)
+            index.add(self.rows, np.arange(len(self.rows)))
         self.recorders += recorders
         return index
 
