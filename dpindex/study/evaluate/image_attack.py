@@ -86,7 +86,8 @@ def _gallery(
     attacked = originals
     sizes: Any = 1.0
     if hides_records(specs[0]):  # directions, which are shown as large as the originals
-        low, high = float(originals.min()), float(originals.max())
+        low = float(originals.min())
+        high = float(originals.max())
         sizes = row_norms(originals)[:, None]
         parts = (as_source(part, "the images") for part in (rows, originals, public))
         rows, attacked, public = (at_norm_1(part).read() for part in parts)
