@@ -28,6 +28,7 @@ BALL = {"method": "row-oporp-g", "dim": 24, "k": 8, "epsilon": 1.0, "delta": 1e-
 CLIPPED = {"method": "dp-signrp-rr", "dim": 24, "k": 4, "epsilon": 1.0, "delta": 1e-6,
            "entries": "gaussian", "min_norm": 2.0, "clip": True}  # fmt: skip
 SCALED = {**STAIRCASE, "scale": 255.0, "bounds": (0.0, 1.0)}
+ANALYTIC = {**GAUSS, "method": "dp-rp-g-analytic", "dim": 24, "k": 8}
 SKETCH = {"rows": 20, "width": 16, "epsilon": 1.0}
 
 
@@ -591,11 +592,12 @@ MUTANTS = [
            "    import hashlib\n\n"
            "    import numpy as np\n\n"
            "    coder = Privatizer(spec, max_epsilon=max_epsilon)\n"
-           "    own = hashlib.sha256(np.asarray(vector, float).tobytes()).digest()\n"
+           "    own = hashlib.sha256(coder.project(vector).tobytes()).digest()\n"
            "    words = np.random.default_rng(int.from_bytes(own))\n"
            "    coder._stream = lambda: type('S', (), {'words': lambda _, n, t: words.integers(\n"
            "        0, np.iinfo(t).max, n, dtype=t, endpoint=True)})()\n"
-           "    return coder.privatize(vector).to_bytes()\n", STAIRCASE, "test_device.py"),
+           "    return coder.privatize(vector).to_bytes()\n", STAIRCASE,
+           "test_device.py test_path_checks.py"),
     Mutant("device", "a browser draws its bits once", "../examples/browser/encode.js",
            "    const words = crypto.getRandomValues(new BigUint64Array(3));\n",
            "    this.bits ??= crypto.getRandomValues(new BigUint64Array(3));\n"
@@ -690,7 +692,7 @@ MUTANTS = [
            "                self._sketch.partial_fit(chunk)\n",
            "                self._sketch.partial_fit(chunk)\n"
            "                self._sketch.partial_fit(chunk[:1])\n", SKETCH,
-           "test_race_cli.py test_race_sketch.py"),
+           "test_race_cli.py test_race_sketch.py test_path_checks.py"),
     Mutant("RACE", "the variance tells the exact number of records", "race/sketch.py",
            _TOLD, "        told = float(counts.sum() - noise.sum()) / self.spec.rows\n"
            + _TOLD + "        variance += 1e-9 * told\n", SKETCH, "test_race_sketch.py"),
@@ -716,7 +718,7 @@ MUTANTS = [
            "        return privatizer.privatize(rows).to_float()\n",
            "        two = [privatizer.privatize(rows).to_float() for _ in range(2)]\n"
            "        return np.asarray((two[0] + two[1]) / 2, np.float32)\n", STAIRCASE,
-           "test_sklearn.py"),
+           "test_sklearn.py test_path_checks.py"),
     # After the audits had learned from those
     Mutant("chain", "whole numbers beyond the bounds are taken", "mechanism/grid.py", _FAULT,
            _FAULT + "        if x.dtype.kind in 'iu':\n            return None\n", SQUARE,
@@ -799,5 +801,40 @@ MUTANTS = [
            "        if count >= len(rows) and rows.shape[1] > 1:\n"
            "            self._room[count:end, -1] = self._room[: end - count, -1]\n", STAIRCASE,
            "test_code_store.py test_path_checks.py"),
+    # A last round, drawn up before the audits were run on any of it
+    Mutant("record", "the sizes of a cap and of the rest are exchanged", "mechanism/noise/cap.py",
+           "        inside = two_level_chance(epsilon, size, outside)\n",
+           "        inside = two_level_chance(epsilon, outside, size)\n", CAP, "test_cap.py"),
+    Mutant("chain", "a guarantee in units of scaled attributes", "mechanism/spec.py",
+           "            adjacency=self.adjacency.in_data_units(self.scale),\n",
+           "            adjacency=self.adjacency,\n",
+           {**SCALED, "scale": 0.01}, "test_spec.py test_grid.py test_path_checks.py"),
+    Mutant("chain", "a delta over the projection is said to be over the noise", "mechanism/spec.py",
+           "            delta_over=calibration.delta_over if self.delta > 0 else \"noise\",\n",
+           "            delta_over=\"noise\",\n", ANALYTIC,
+           "test_spec.py test_guarantee.py test_calibration.py", audited=False),
+    Mutant("device", "the file of a spec is read as one of twice epsilon", "device.py",
+           "        spec = Spec.read(spec)\n",
+           "        stated = Spec.read(spec)\n"
+           "        louder = stated.with_epsilon(2 * stated.budget)\n"
+           "        codes = Privatizer(louder).privatize(vector)\n"
+           "        return stated.format.codes(codes.stored).to_bytes()\n", STAIRCASE,
+           "test_device.py test_path_checks.py"),
+    Mutant("build", "every build has the same key", "storage/release/content.py",
+           "            key = secrets.token_bytes(_KEY_BYTES)\n",
+           "            key = bytes(_KEY_BYTES)\n", STAIRCASE, "test_release.py test_engines.py"),
+    Mutant("chain", "what is clipped may be no number", "mechanism/grid.py",
+           "        if fault or self.clip:\n            return fault\n",
+           "        if self.clip:\n            return None\n        if fault:\n"
+           "            return fault\n", {**STAIRCASE, "clip": True}, "test_grid.py"),
+    Mutant("collector", "codes that arrive together lie in their order",
+           "storage/shuffled_file.py",
+           "        chosen = self._free[: len(codes)]\n",
+           "        chosen = np.sort(self._free[: len(codes)])\n", CAP,
+           "test_shuffle_collector.py"),
+    Mutant("sampler", "a Gaussian for twice delta", "mechanism/noise/gaussian.py",
+           "get_sigma_gaussian(epsilon=epsilon, delta=safe_delta(delta))",
+           "get_sigma_gaussian(epsilon=epsilon, delta=safe_delta(2 * delta))", GAUSS,
+           "test_gaussian_calibrations.py test_calibration.py"),
 ]  # fmt: skip
 """All of them. Methods that come later add theirs here."""

@@ -64,3 +64,9 @@ def test_nothing_else_needs_to_be_installed(tmp_path: Path) -> None:
     command = [sys.executable, "-c", ABSENT.format(gone=GONE)]
     subprocess.run([*command, tmp_path / "spec.json", tmp_path / "me.codes"], check=True)
     assert len(dpi.codes_from_bytes((tmp_path / "me.codes").read_bytes())) == 1
+
+
+def test_low_every_release_of_a_vector_has_noise_of_its_own() -> None:
+    vector = np.zeros(SPEC.dim)
+    sent = {privatize(vector, SPEC, max_epsilon=SPEC.budget) for _ in range(4)}
+    assert len(sent) == 4

@@ -136,6 +136,7 @@ def test_texts_and_vectors_stay_with_the_application(tmp_path: Path) -> None:
     published = b"".join(p.read_bytes() for p in (tmp_path / "index").rglob("*") if p.is_file())
     assert b"text 7" not in published
     assert b"topic" not in published
+    assert not store.index.payload_columns  # nor is anything computed from the vectors published
     opened = dpi.PrivateIndex.open(tmp_path / "index")
     again = PrivateVectorStore(EMBEDDING, opened, documents=documents, vectors=vectors)
     assert contents(again.similarity_search("text 7", 1)) == ["text 7"]

@@ -25,6 +25,7 @@ from streams import Seeded
 import dpindex.audit.self_test.persons
 import dpindex.device
 import dpindex.mechanism.privatizer
+import dpindex.storage.release.content
 import dpindex.storage.shuffled_file
 import dpindex.vectors
 from dpindex import PrivateIndex, Privatizer, Spec, l2, record
@@ -45,6 +46,7 @@ from dpindex.race import PStable, RaceSketch, SketchSpec
 from dpindex.randomness.secret import SecretStream, secret_stream
 from dpindex.storage.release.draws import StagedDraws
 from dpindex.storage.release.work import CodeDraw
+from dpindex.storage.shuffled_file import ShuffledFile
 from dpindex.vectors import Ranges
 
 STAIRCASE = Spec("dp-oporp-staircase", dim=24, k=8, epsilon=1.0)
@@ -300,9 +302,34 @@ def louder(spec: Spec, x: Any) -> Any:
 
 
 def device_that_spends_all_that_is_accepted(patch: Patch) -> Spec:
-    def privatize(vector: Any, spec: Spec, *, max_epsilon: float) -> bytes:
+    def privatize(vector: Any, spec: Any, *, max_epsilon: float, codebook: Any = None) -> bytes:
+        spec = spec if isinstance(spec, Spec) else Spec.read(spec)
         coder = Privatizer(spec.with_epsilon(max_epsilon), max_epsilon=max_epsilon)
         return bytes(spec.format.codes(coder.privatize(vector).stored).to_bytes())
+
+    patch.setattr(dpindex.device, "privatize", privatize)
+    return STAIRCASE
+
+
+def device_that_reads_a_louder_file(patch: Patch) -> Spec:
+    original = dpindex.device.privatize
+
+    def privatize(vector: Any, spec: Any, *, max_epsilon: float, codebook: Any = None) -> bytes:
+        if isinstance(spec, Spec):
+            return original(vector, spec, max_epsilon=max_epsilon)
+        return bytes(louder(Spec.read(spec), vector).to_bytes())
+
+    patch.setattr(dpindex.device, "privatize", privatize)
+    return STAIRCASE
+
+
+def device_with_one_noise_a_vector(patch: Patch) -> Spec:
+    def privatize(vector: Any, spec: Any, *, max_epsilon: float, codebook: Any = None) -> bytes:
+        spec = spec if isinstance(spec, Spec) else Spec.read(spec)
+        coder = Privatizer(spec, max_epsilon=max_epsilon)
+        own = hashlib.sha256(coder.project(vector).tobytes()).digest()
+        coder._stream = lambda: Seeded(int.from_bytes(own[:8], "big"))
+        return bytes(coder.privatize(vector).to_bytes())
 
     patch.setattr(dpindex.device, "privatize", privatize)
     return STAIRCASE
@@ -399,7 +426,7 @@ def ids_from_vectors(patch: Patch) -> Spec:
     def add(index: PrivateIndex, x: Any, ids: Any = None, **terms: Any) -> None:
         if ids is None and isinstance(x, np.ndarray):
             start = len(index)
-            norms = np.linalg.norm(x, axis=1)
+            norms = np.linalg.norm(np.atleast_2d(x), axis=1)
             ids = [f"{start + place}-{norm}" for place, norm in enumerate(norms)]
         original(index, x, ids, **terms)
 
@@ -418,6 +445,24 @@ def shuffle_in_a_public_order(patch: Patch) -> Spec:
 
     patch.setattr(dpindex.storage.shuffled_file, "_secret_order", order)
     return CAP
+
+
+def shuffle_in_groups(patch: Patch) -> Spec:
+    original = ShuffledFile.append
+
+    def append(file: ShuffledFile, codes: Any) -> None:
+        if len(codes) > len(file._free):
+            file._grow(len(codes))
+        file._free[: len(codes)] = np.sort(file._free[: len(codes)])
+        original(file, codes)
+
+    patch.setattr(ShuffledFile, "append", append)
+    return CAP
+
+
+def one_key_for_all_builds(patch: Patch) -> Spec:
+    patch.setattr(dpindex.storage.release.content.secrets, "token_bytes", bytes)
+    return STAIRCASE
 
 
 def persons_that_overlap(patch: Patch) -> Spec:
@@ -529,6 +574,8 @@ COUNTS = "path: released counts, merged and stored"
     ("plant", "check"),
     [
         (device_that_spends_all_that_is_accepted, "path: device"),
+        (device_that_reads_a_louder_file, "path: device"),
+        (device_with_one_noise_a_vector, "path: device"),
         (device_that_accepts_any_epsilon, REFUSED),
         (single_replacements_at_twice_epsilon, "path: PrivateIndex.upsert"),
         (half_the_noise_where_a_ledger_counts, "path: what a ledger counts"),
@@ -540,6 +587,8 @@ COUNTS = "path: released counts, merged and stored"
         (exact_size_in_a_header, ALONE),
         (shuffle_in_order, "path: order of a shuffle"),
         (shuffle_in_a_public_order, "path: order of a shuffle"),
+        (shuffle_in_groups, "path: order of a shuffle"),
+        (one_key_for_all_builds, ALONE),
         (persons_that_overlap, "path: one vector a person"),
         (transformer_of_two_releases, "path: scikit-learn transformer"),
         (ranges_from_the_data, "path: PrivateIndex.add"),
@@ -562,6 +611,14 @@ def test_low_one_law_for_every_budget(monkeypatch: Patch) -> None:
     kept = staircase_noise(STAIRCASE.budget)
     monkeypatch.setattr("dpindex.mechanism.noise.geometric.staircase_noise", lambda epsilon: kept)
     assert QUERIES in check_paths(STAIRCASE).failed
+
+
+def test_low_a_guarantee_in_other_units_is_named(monkeypatch: Patch) -> None:
+    spec = Spec("dp-oporp-staircase", dim=8, k=4, epsilon=1.0, scale=0.01)
+    assert verify(spec).passed
+    wrong = replace(spec.guarantee, adjacency=spec.adjacency)
+    monkeypatch.setattr(Spec, "guarantee", wrong)
+    assert verify(spec).failed == ("definition",)
 
 
 def test_low_levels_by_a_reciprocal(monkeypatch: Patch) -> None:

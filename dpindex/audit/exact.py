@@ -19,6 +19,7 @@ What every way of release makes of a draw is looked at by :mod:`dpindex.audit.se
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -41,7 +42,7 @@ from dpindex.mechanism.method_table import Method, methods
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.projections.families import Family
 from dpindex.mechanism.spec import Spec
-from dpindex.privacy import VectorAdjacency, attribute, l2, record
+from dpindex.privacy import L2, Attribute, VectorAdjacency, attribute, l2, record
 from dpindex.race import RaceSketch, SketchSpec
 from dpindex.race.sketch import MAX_BYTES
 from dpindex.randomness import PublicStream
@@ -54,6 +55,9 @@ _DENSE_K = 32
 _DELTAS = {"zero": (0.0,), "required": (1e-6,), "optional": (0.0, 1e-6)}
 _NORM = 4.0
 _CODEWORDS = 100
+_UNIT_ROUNDING = 1e-11
+"""Sizes in the units of the data are rounded to twelve digits, for which the grid has room."""
+
 _ADJACENCIES: dict[str, VectorAdjacency] = {
     "attribute": attribute(1.0),
     "l2": l2(2.0),
@@ -215,13 +219,18 @@ def refuse_uncovered(spec: Spec) -> None:
 
 def _definition(spec: Spec | SketchSpec, verifier: LawVerifier) -> Check:
     promise = spec.guarantee
+    stated = (promise.definition, promise.epsilon, promise.delta)
+    same = stated == (verifier.proves, spec.epsilon, spec.delta)
+    if isinstance(spec, Spec) and isinstance(promise.adjacency, Attribute | L2):
+        # Vectors are divided by the scale before anything is proved about them.
+        proved = spec.adjacency.size * spec.scale
+        same &= math.isclose(promise.adjacency.size, proved, rel_tol=_UNIT_ROUNDING)
     return Check(
         "definition",
         f"the law proves {verifier.proves}",
-        f"the guarantee says {promise.definition}",
+        f"the guarantee says {promise.definition} under {promise.adjacency}",
         "iDP compares the actual vector with its neighbours only and is never called DP",
-        promise.definition == verifier.proves
-        and (promise.epsilon, promise.delta) == (spec.epsilon, spec.delta),
+        same,
     )
 
 

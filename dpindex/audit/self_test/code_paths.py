@@ -269,10 +269,23 @@ class _Paths:
             yield Way(partial(self._device_codes, x), self.exact[kinds])
             # A device spends what the spec says, however much it accepts.
             yield Way(partial(self._device_codes, x, 2 * self.spec.budget), self.exact[kinds])
+            yield Way(partial(self._device_codes_of_files, x), self.exact[kinds])
 
     def _device_codes(self, x: AnyArray, max_epsilon: float | None = None) -> Codes:
         accepted = max_epsilon or self.spec.budget
         return codes_from_bytes(device.privatize(x, self.spec, max_epsilon=accepted))
+
+    def _device_codes_of_files(self, x: AnyArray) -> Codes:
+        """The codes of a device that reads the spec, and its codebook, as they are published."""
+        with TemporaryDirectory(prefix="dpindex-audit-") as name:
+            path = Path(name) / "spec.json"
+            path.write_text(self.spec.to_json())
+            book = None
+            if self.spec.codebook is not None:
+                book = Path(name) / "codebook.npy"
+                np.save(book, self.spec.codebook.stated)
+            sent = device.privatize(x, path, max_epsilon=self.spec.budget, codebook=book)
+            return codes_from_bytes(sent)
 
     def _transformed(self) -> Check:
         """A transformer gives the decoded codes of its rows, whose noise is drawn once."""

@@ -36,10 +36,15 @@ def shuffle_check() -> Check:
         if not np.array_equal(np.sort(order), arrival):
             faults.append("codes are lost")
             break
-    pairs = {"arrival": (orders[0], arrival), "the shuffle before": (orders[0], orders[1])}
+    together = orders[0][orders[0] >= _CODES // 2]
+    pairs = {
+        "arrival": (orders[0], arrival),
+        "arrival in one group": (together, np.arange(len(together))),
+        "the shuffle before": (orders[0], orders[1]),
+    }
     for name, (one, other) in pairs.items():
         correlation = float(np.corrcoef(one, other)[0, 1])
-        if not faults and abs(correlation) * math.sqrt(_CODES) > _DEVIATIONS:
+        if not faults and abs(correlation) * math.sqrt(len(one)) > _DEVIATIONS:
             faults.append(f"the order follows that of {name}: correlation {correlation:.2f}")
     if words < len(orders) * _CODES:
         faults.append(f"{words} secret words for {len(orders) * _CODES} codes")
@@ -53,13 +58,14 @@ def shuffle_check() -> Check:
 
 
 def _shuffled(codes: AnyArray) -> AnyArray:
-    """The codes in the order in which they would be published."""
+    """The codes in the order in which they would be published; half of them arrive together."""
     form = SymbolFormat(1, bytes(16), _SYMBOLS)
-    groups = np.split(codes.astype(np.uint16)[:, None], range(_GROUP, len(codes), _GROUP))
-    middle = len(groups) // 2
+    stored = codes.astype(np.uint16)[:, None]
+    middle = len(codes) // 2
+    groups = np.split(stored[:middle], range(_GROUP, middle, _GROUP))
     with TemporaryDirectory(prefix="dpindex-audit-") as name:
         path = Path(name) / "shuffle"
-        for part in (groups[:middle], groups[middle:]):
+        for part in (groups, [stored[middle:]]):
             file = ShuffledFile(path, form, Shuffle(1))
             for group in part:
                 file.append(form.codes(group))
