@@ -29,6 +29,7 @@ CLIPPED = {"method": "dp-signrp-rr", "dim": 24, "k": 4, "epsilon": 1.0, "delta":
            "entries": "gaussian", "min_norm": 2.0, "clip": True}  # fmt: skip
 SCALED = {**STAIRCASE, "scale": 255.0, "bounds": (0.0, 1.0)}
 ANALYTIC = {**GAUSS, "method": "dp-rp-g-analytic", "dim": 24, "k": 8}
+REPLACED = {"rows": 20, "width": 16, "epsilon": 1.0, "neighbouring": "replace"}
 SKETCH = {"rows": 20, "width": 16, "epsilon": 1.0}
 
 
@@ -774,7 +775,7 @@ MUTANTS = [
     Mutant("sampler", "levels by a reciprocal", "mechanism/noise/randomized_response.py",
            "        level /= (self.weights * _STEPS).astype(x.dtype)\n",
            "        level *= (1.0 / (self.weights * _STEPS)).astype(x.dtype)\n", SPARSE_SIGNS,
-           "test_randomized_response.py test_oracle.py"),
+           "test_randomized_response.py test_path_checks.py"),
     Mutant("sampler", "iDP: a sum of one beta is left out of the perturbed set",
            "mechanism/noise/individual.py",
            "    near = np.abs(x) <= _STEPS\n", "    near = np.abs(x) < _STEPS\n", INSIDE,
@@ -836,5 +837,56 @@ MUTANTS = [
            "get_sigma_gaussian(epsilon=epsilon, delta=safe_delta(delta))",
            "get_sigma_gaussian(epsilon=epsilon, delta=safe_delta(2 * delta))", GAUSS,
            "test_gaussian_calibrations.py test_calibration.py"),
+    # One more, of ordinary mistakes
+    Mutant("sampler", "digits of a Laplace law overlap", "mechanism/noise/geometric.py",
+           "np.where(high < 0, ~high, high) << (self.digit + self.cell_bits)",
+           "np.where(high < 0, ~high, high) << (self.digit - 1 + self.cell_bits)", LAPLACE,
+           "test_two_digit.py"),
+    Mutant("sampler", "the window of a square wave is cut at its top",
+           "mechanism/noise/square_wave.py",
+           "        return np.where(inside, cell + drawn, outside).astype(np.int32)\n",
+           "        within = np.minimum(cell + drawn, self.cells + self.half_width)\n"
+           "        return np.where(inside, within, outside).astype(np.int32)\n", SQUARE,
+           "test_square_wave.py"),
+    Mutant("chain", "a factor of the grid is a little large", "mechanism/grid.py",
+           "        factor = self.dtype(1.0 / (self.step * self.scale))\n",
+           "        factor = self.dtype(1.0001 / (self.step * self.scale))\n", STAIRCASE,
+           "test_grid.py"),
+    Mutant("stream", "one key and counter for a hundred draws", "randomness/secret.py", _KEYED,
+           "        drawn, key = globals().get('_kept', (100, b''))\n"
+           "        if drawn == 100:\n"
+           "            drawn, key = 0, os.urandom(48)\n"
+           "        globals()['_kept'] = drawn + 1, key\n"
+           "        cipher = Cipher(algorithms.AES(key[:32]), modes.CTR(key[32:]))\n", STAIRCASE,
+           "test_secret.py test_path_checks.py"),
+    Mutant("record", "sums of a cap are a weight behind", "mechanism/noise/cap.py",
+           "            sums += agrees[i] * weight\n",
+           "            sums += agrees[i] * self.cap.weights[max(0, i - 1)]\n", CAP,
+           "test_cap.py"),
+    Mutant("record", "the coin of a codebook has 63 bits", "mechanism/noise/codebook_response.py",
+           "        inside = stream.words(count, np.uint64) < np.uint64(self.inside)\n",
+           "        coin = stream.words(count, np.uint64) >> np.uint64(1)\n"
+           "        inside = coin < np.uint64(self.inside)\n", SYMBOLS,
+           "test_codebook_response.py"),
+    Mutant("queries", "a private query spends four times its budget", "storage/manifest.py",
+           "        return self.spec.with_epsilon(self.query_epsilon)\n",
+           "        return self.spec.with_epsilon(4 * self.query_epsilon)\n", STAIRCASE,
+           "test_private_index.py test_directory.py test_path_checks.py"),
+    Mutant("build", "segments of one ten share a file", "storage/release/draws.py",
+           "        return self.staging.read(SegmentPaths(segment.number).codes, max_bytes)\n",
+           "        found = self.staging.read(SegmentPaths(segment.number).codes, max_bytes)\n"
+           "        first = SegmentPaths(segment.number[:-1] + '0').codes\n"
+           "        shared = self.staging.read(first, max_bytes)\n"
+           "        return found if shared is None or found is None else shared\n", STAIRCASE,
+           "test_engines.py test_path_checks.py"),
+    Mutant("collector", "a shuffle of too few is published", "serve/shuffle_collector.py",
+           "        if len(self._file) >= self._promised.codes:\n",
+           "        if len(self._file) >= 1:\n", CAP, "test_shuffle_collector.py", audited=False),
+    Mutant("RACE", "a replaced record counts as one change", "mechanism/noise/counts.py",
+           "    changed = rows * CHANGES[neighbouring]\n", "    changed = rows\n", REPLACED,
+           "test_counts.py test_race_sketch.py"),
+    Mutant("record", "a person's first row is the next person's", "vectors/persons.py",
+           "        return rows[first], names\n", "        return rows[np.roll(first, 1)], names\n",
+           CAP, "test_statement.py"),
 ]  # fmt: skip
 """All of them. Methods that come later add theirs here."""

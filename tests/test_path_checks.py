@@ -44,6 +44,7 @@ from dpindex.mechanism.noise.square_wave import SquareWave
 from dpindex.mechanism.projector import Projector
 from dpindex.race import PStable, RaceSketch, SketchSpec
 from dpindex.randomness.secret import SecretStream, secret_stream
+from dpindex.storage.manifest import Settings
 from dpindex.storage.release.draws import StagedDraws
 from dpindex.storage.release.work import CodeDraw
 from dpindex.storage.shuffled_file import ShuffledFile
@@ -619,6 +620,14 @@ def test_low_a_guarantee_in_other_units_is_named(monkeypatch: Patch) -> None:
     wrong = replace(spec.guarantee, adjacency=spec.adjacency)
     monkeypatch.setattr(Spec, "guarantee", wrong)
     assert verify(spec).failed == ("definition",)
+
+
+@pytest.mark.slow
+def test_low_queries_of_another_budget_are_named(monkeypatch: Patch) -> None:
+    monkeypatch.setattr(
+        Settings, "query_spec", property(lambda held: held.spec.with_epsilon(2 * held.spec.budget))
+    )
+    assert QUERIES in check_paths(STAIRCASE).failed
 
 
 def test_low_levels_by_a_reciprocal(monkeypatch: Patch) -> None:

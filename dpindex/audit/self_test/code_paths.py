@@ -366,7 +366,8 @@ class _Paths:
 
     def _queries_check(self) -> Check:
         """Queries get noise of their own; the answer is that to the codes which follow from it."""
-        index = self._searchable(max(0.001, self.spec.budget / 2))
+        budget = max(0.001, self.spec.budget / 2)
+        index = self._searchable(budget)
         some = range(0, len(index), 2)
         answers: dict[str, Callable[[Any], Any]] = {
             "search": lambda queries: index.search(queries, len(index), **_mode(queries)),
@@ -380,6 +381,8 @@ class _Paths:
                 queries, _EVERYTHING, **_mode(queries)
             )
         faults = self._query_law_faults(index.query_spec)
+        if index.query_spec.budget not in (self.spec.budget, budget):
+            faults.append("another budget than was asked for")
         for way, answer in answers.items():
             for count in _QUERY_COUNTS:
                 kinds = self._drawn(count)
