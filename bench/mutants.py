@@ -1,6 +1,6 @@
 """Plants weaknesses, one at a time, and records which check notices each.
 
-    python bench/mutants.py                   # all of them: about half an hour on two cores
+    python bench/mutants.py                   # all of them: 45 minutes on two cores
     python bench/mutants.py --only "half"     # those whose name or part contains it
     python bench/mutants.py --table           # docs/mutations.md from the last results
 

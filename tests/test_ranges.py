@@ -34,6 +34,12 @@ def test_every_range_becomes_0_to_1(dtype: str) -> None:
     assert scaled[1:].tolist() == SCALED[1:]  # ends are ends, to the last digit
 
 
+def test_low_ranges_learn_nothing_from_the_data() -> None:
+    """Values beyond a range stay beyond 0 … 1, and move no other value."""
+    ranges = Ranges(("a",), (0.0,), (4.0,))
+    assert ranges.scale([[2.0], [12.0], [-4.0]]).tolist() == [[0.5], [3.0], [-1.0]]
+
+
 def test_ends_that_floats_round_are_ends() -> None:
     ranges = Ranges(("t",), (0.1,), (0.7,))
     assert ranges.scale(np.array([[0.1], [0.7]], dtype=np.float32)).tolist() == [[0.0], [1.0]]
