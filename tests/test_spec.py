@@ -408,3 +408,10 @@ def test_files_are_read_and_faults_begin_with_their_path(tmp_path: Path) -> None
         dpi.Spec.read(path)
     with pytest.raises(InputError, match="cannot be read"):
         dpi.Spec.read(tmp_path / "none.json")
+
+
+def test_low_a_delta_over_the_projection_is_stated() -> None:
+    """Where delta is also the chance of a bad projection, the guarantee says so."""
+    for method, over in (("dp-rp-g-analytic", "projection"), ("dp-rp-g-opt", "noise")):
+        spec = dpi.Spec(method, dim=24, k=8, epsilon=1.0, delta=1e-6)
+        assert spec.guarantee.delta_over == over
