@@ -352,7 +352,7 @@ class _Paths:
             blocks = array.from_array(rows, chunks=(_DASK_ROWS, -1))
             with (
                 TemporaryDirectory(prefix="dpindex-audit-") as name,
-                distributed.client_type(processes=False, dashboard_address=None) as client,
+                distributed.Client(processes=False, dashboard_address=None) as client,
             ):
                 build(blocks, Path(name) / "index", self.spec, client=client)
                 return PrivateIndex.open(Path(name) / "index").codes
