@@ -205,11 +205,12 @@ def test_more_candidates_find_more(browser: Any, files: dict[str, Path]) -> None
     explorer = Explorer(browser, files["id"])
     explorer.page.select_option("#focus", label="dp-oporp-staircase, k = 12")
     assert "codes alone decide" in explorer.text("#candidates-said")
-    before = [explorer.text("#now"), explorer.pixels("#found canvas"), explorer.label("#linked")]
+    now = "#methods .method:first-child .now"
+    before = [explorer.text(now), explorer.pixels("#found canvas"), explorer.label("#linked")]
     explorer.press("#candidates", "End")
     assert explorer.text("#candidates-value") == "R = 50"
     assert "50 of 80: 63 % of the vectors" in explorer.text("#candidates-said")
-    after = [explorer.text("#now"), explorer.pixels("#found canvas"), explorer.label("#linked")]
+    after = [explorer.text(now), explorer.pixels("#found canvas"), explorer.label("#linked")]
     assert all(one != other for one, other in zip(before, after, strict=True))
     assert "among 50 candidates" in explorer.text("#table")
     explorer.close()
@@ -247,10 +248,20 @@ def test_texts_are_shown_one_query_at_a_time(browser: Any, files: dict[str, Path
     assert "<img src=x onerror=alert(1)>" in first
     explorer.page.select_option("#query", index=1)
     assert explorer.page.inner_text("#hits") != first
-    explorer.page.select_option("#focus", label="none-oporp, k = 12")
     explorer.page.get_by_label("Only you").check()
     assert explorer.page.locator("#hits .hit").count() == 10
-    assert explorer.text("#rebuilt").count("would pick the right one") == 4
+    assert explorer.text("#rebuilt").count("the attacker would pick") == 4
+    explorer.close()
+
+
+def test_what_has_no_noise_is_named_and_is_no_protection(
+    browser: Any, files: dict[str, Path]
+) -> None:
+    explorer = Explorer(browser, files["id"])
+    assert "none-oporp, k = 12 (dotted: no noise, the limit" in explorer.text("#methods")
+    assert explorer.page.locator("#focus option").all_text_contents() == [
+        method["label"] for method in explorer.data["views"][0]["methods"][:-1]
+    ]
     explorer.close()
 
 

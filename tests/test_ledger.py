@@ -570,9 +570,8 @@ def test_what_could_not_be_written_is_taken_back(
     connect = sqlite3.connect
     with monkeypatch.context() as patch:
         patch.setattr(sqlite3, "connect", lambda *a, **k: connect(*a, **k, factory=Failing))
-        with pytest.raises(
-            (InputError, KeyboardInterrupt), match=r"ledger cannot be .* disk is full|^$"
-        ):
+        words = r"ledger cannot be .* disk is full|^$"
+        with pytest.raises((InputError, KeyboardInterrupt), match=words):
             ledger.record(SPEC, [f"b{i}" for i in range(1000)])
     assert ledger.path.read_bytes() == before
     assert sorted(p.name for p in ledger.path.parent.iterdir()) == ["ledger", "ledger.key"]
