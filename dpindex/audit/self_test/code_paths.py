@@ -18,6 +18,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+from warnings import catch_warnings, simplefilter
 
 import numpy as np
 from scipy import sparse
@@ -41,7 +42,7 @@ from dpindex.audit.self_test.recording import recorded, words_check
 from dpindex.audit.self_test.shuffle_order import shuffle_check
 from dpindex.audit.verdict import Check
 from dpindex.base.arrays import AnyArray, Doubles
-from dpindex.base.errors import InputError
+from dpindex.base.errors import InputError, QualityWarning
 from dpindex.index.build import build_index
 from dpindex.index.hits import Hits
 from dpindex.index.private_index import PrivateIndex
@@ -295,7 +296,8 @@ class _Paths:
         stated = {field.name: getattr(self.spec, field.name) for field in fields(self.spec)}
         del stated["dim"]
         kinds = self._drawn(_SMALL)
-        with recorded() as recorders:
+        with recorded() as recorders, catch_warnings():
+            simplefilter("ignore", QualityWarning)  # whoever made the spec was warned
             transformer = PrivateProjection(**stated).fit(self.rows)
             transformed = transformer.transform(self.rows[kinds])
         self.recorders += recorders
