@@ -739,7 +739,8 @@ def test_every_planted_weakness_changes_one_piece_of_source(bench: Path) -> None
     for mutant in planted:
         text = (Path(dpindex.__file__).parent / mutant.file).read_text()
         assert text.count(mutant.old) == 1, mutant.name
-        ast.parse(text.replace(mutant.old, mutant.new))
+        if mutant.file.endswith(".py"):  # the encoder of browsers is JavaScript
+            ast.parse(text.replace(mutant.old, mutant.new))
 
 
 def test_the_campaign_missed_nothing_and_its_table_is_up_to_date(bench: Path) -> None:
