@@ -354,7 +354,7 @@ class _Paths:
             blocks = array.from_array(rows, chunks=(_DASK_ROWS, -1))
             with (
                 TemporaryDirectory(prefix="dpindex-audit-") as name,
-                distributed.Client(processes=False, dashboard_address=None) as client,
+                distributed.Client(processes=False, dashboard_address="127.0.0.1:0") as client,
             ):
                 build(blocks, Path(name) / "index", self.spec, client=client)
                 return PrivateIndex.open(Path(name) / "index").codes
