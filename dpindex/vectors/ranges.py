@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from dpindex.base.arrays import AnyArray, Floats, Vectors
+from dpindex.base.arrays import AnyArray, Doubles, Vectors
 from dpindex.base.checks import MAX_TEXT
 from dpindex.base.errors import InputError
 from dpindex.base.files import parse_file
@@ -130,10 +130,11 @@ class Ranges:
         highs = tuple(high for _, _, high in rows)
         return cls(names, lows, highs)
 
-    def scale(self, vectors: Vectors) -> Floats:
+    def scale(self, vectors: Vectors) -> Doubles:
         """Return vectors with every column's range brought to 0 … 1, shape (n, p).
 
-        Floats keep their type, bytes and short integers become float32, longer ones float64.
+        In float64, whatever the type of the vectors: the proof of a guarantee has room for its
+        roundings, and none for two more of float32.
 
         Raises
         ------
@@ -165,7 +166,7 @@ class Ranges:
                 f"{source.name}: there are {len(self.columns)} ranges for {columns} columns; give "
                 f"one for each, in their order."
             )
-        return source.mapped(self._scaled(source.dtype), self._dtype(source.dtype), self.digest)
+        return source.mapped(self._scaled(source.dtype), np.dtype(np.float64), self.digest)
 
     @property
     def digest(self) -> str:
@@ -194,7 +195,7 @@ class Ranges:
         >>> ranges.deciding([[0, 1, 1], [1, 0, 2], [0, 0, 3]])
         [('a', 0.5), ('b', 0.5)]
         """
-        variances = self.scale(vectors).astype(np.float64).var(axis=0)
+        variances = self.scale(vectors).var(axis=0)
         shares = variances / max(float(variances.sum()), 1e-300)
         chosen: list[tuple[str, float]] = []
         held = 0.0
@@ -205,21 +206,17 @@ class Ranges:
             chosen.append((self.columns[column], round(float(shares[column]), 2)))
         return chosen
 
-    @staticmethod
-    def _dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
-        return np.result_type(dtype, np.float32)
-
     def _scaled(self, dtype: np.dtype[Any]) -> Callable[[AnyArray], AnyArray]:
         """Return the function that scales chunks of a type; ends are as the type holds them."""
         ends = np.array([self.lows, self.highs])
         if dtype.kind == "f":
             ends = ends.astype(dtype)
-        lows, highs = ends.astype(self._dtype(dtype))
+        lows, highs = ends.astype(np.float64)
         if not (lows < highs).all():
             column = self.columns[int(np.argmin(lows < highs))]
             raise InputError(f"the range of column {column!r} is empty in {dtype} numbers.")
 
         def scaled(chunk: AnyArray) -> AnyArray:
-            return np.asarray((chunk.astype(lows.dtype) - lows) / (highs - lows))
+            return np.asarray((chunk.astype(np.float64) - lows) / (highs - lows))
 
         return scaled
