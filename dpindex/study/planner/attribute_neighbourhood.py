@@ -61,9 +61,10 @@ _QUICK_STEPS = 6
 _REFINED_SPAN = 4.0
 _REFINED_STEPS = 4
 _CONTENDERS = 5
-# Share of what is missed without a denoiser that one finds, or it is left out: on tables, luck in
-# its fit moves as much.
-_WORTH_DENOISING = 0.06
+# A denoiser finds such a share of what is missed without it, or a quarter more, or it is left out:
+# on tables, luck in its fit moves as much.
+_WORTH_OF_MISSED = 0.06
+_WORTH_OF_FOUND = 0.25
 
 _T = TypeVar("_T")
 _R = TypeVar("_R")
@@ -249,8 +250,9 @@ class AttributeNeighbourhood(Neighbourhood):
         """Return the row of the first ranking, or of another that is worth its denoiser."""
         value = self._request.value
         first, *others = simulation.predict(rankings)
-        least = value(first) + _WORTH_DENOISING * (1.0 - value(first))
-        worth = [row for row in others if value(row) >= least]
+        plain = value(first)
+        gain = min(_WORTH_OF_MISSED * (1.0 - plain), _WORTH_OF_FOUND * plain)
+        worth = [row for row in others if value(row) > plain + gain]
         return max(worth, key=value, default=first)
 
 
