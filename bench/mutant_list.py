@@ -757,7 +757,7 @@ MUTANTS = [
            '    if promise.definition != "DP" and promise.epsilon > limit:\n', STAIRCASE,
            "test_device.py test_privatizer.py test_path_checks.py"),
     Mutant("build", "ranges widen to the data", "vectors/ranges.py",
-           "            return np.asarray((chunk.astype(lows.dtype) - lows) / (highs - lows))\n",
+           "            return np.asarray((chunk.astype(np.float64) - lows) / (highs - lows))\n",
            "            low = np.minimum(lows, chunk.min(axis=0)).astype(lows.dtype)\n"
            "            high = np.maximum(highs, chunk.max(axis=0)).astype(lows.dtype)\n"
            "            return np.asarray((chunk.astype(lows.dtype) - low) / (high - low))\n",
