@@ -25,6 +25,7 @@ from streams import Seeded
 import dpindex.audit.self_test.persons
 import dpindex.device
 import dpindex.mechanism.privatizer
+import dpindex.storage.payload
 import dpindex.storage.release.content
 import dpindex.storage.shuffled_file
 import dpindex.vectors
@@ -44,10 +45,14 @@ from dpindex.mechanism.noise.square_wave import SquareWave
 from dpindex.mechanism.projector import Projector
 from dpindex.race import PStable, RaceSketch, SketchSpec
 from dpindex.randomness.secret import SecretStream, secret_stream
+from dpindex.serve.client import Client
+from dpindex.serve.shuffle_collector import ShuffleCollector
+from dpindex.storage.directory import IndexDirectory
 from dpindex.storage.manifest import Settings
+from dpindex.storage.release import release
 from dpindex.storage.release.draws import StagedDraws
 from dpindex.storage.release.work import CodeDraw
-from dpindex.storage.shuffled_file import ShuffledFile
+from dpindex.storage.shuffled_file import Shuffle, ShuffledFile
 from dpindex.vectors import Ranges
 
 STAIRCASE = Spec("dp-oporp-staircase", dim=24, k=8, epsilon=1.0)
@@ -603,6 +608,113 @@ COUNTS = "path: released counts, merged and stored"
 )
 def test_low_ways_that_audits_did_not_run(plant: Any, check: str, monkeypatch: Patch) -> None:
     """What a third hostile reader planted, and the audits of that day let pass."""
+    assert check in check_paths(plant(monkeypatch), large=False).failed
+
+
+def released_under_the_budget_of_queries(patch: Patch) -> Spec:
+    def released(index: PrivateIndex, dataset: Any, *_: Any) -> Any:
+        with dataset.parts[0].vectors() as source:
+            codes = Privatizer(index.query_spec).privatize(source.read())
+        return index.spec.format.codes(codes.stored)
+
+    patch.setattr(PrivateIndex, "_released", released)
+    return STAIRCASE
+
+
+def slots_by_one_byte(patch: Patch) -> Spec:
+    def order(count: int) -> Any:
+        return np.argsort(secret_stream().words(count, np.uint64) & np.uint64(255), kind="stable")
+
+    patch.setattr(dpindex.storage.shuffled_file, "_secret_order", order)
+    return CAP
+
+
+def shuffle_of_too_few(patch: Patch) -> Spec:
+    original = ShuffleCollector._finish
+
+    def finish(collector: ShuffleCollector) -> None:
+        collector._promised = Shuffle(1, collector._promised.delta)
+        original(collector)
+
+    patch.setattr(ShuffleCollector, "_finish", finish)
+    return CAP
+
+
+def replaced_codes_that_stay(patch: Patch) -> Spec:
+    patch.setattr(IndexDirectory, "_discard", lambda directory, named: None)
+    return STAIRCASE
+
+
+def values_under_nulls(patch: Patch) -> Spec:
+    patch.setattr(dpindex.storage.payload, "_copied", lambda table: table.combine_chunks())
+    return STAIRCASE
+
+
+def a_second_draw_beside_the_first(patch: Patch) -> Spec:
+    original = StagedDraws.keep
+
+    def keep(draws: StagedDraws, segment: Any, codes: Any, labels: Any) -> Any:
+        if draws.find(segment) is not None:
+            draws.staging.create(f"segments/{segment.number}.other", codes.to_bytes())
+        return original(draws, segment, codes, labels)
+
+    patch.setattr(StagedDraws, "keep", keep)
+    return STAIRCASE
+
+
+def reranked_queries_in_the_address(patch: Patch) -> Spec:
+    original = Client.search
+
+    def search(client: Client, codes: bytes, k: int = 10, **how: Any) -> Any:
+        if how.get("queries") is not None:
+            client._ask(f"/search?hint={hash(how['queries'].tobytes())}", codes)
+        return original(client, codes, k, **how)
+
+    patch.setattr(Client, "search", search)
+    return STAIRCASE
+
+
+def ledger_told_too_late(patch: Patch) -> Spec:
+    run: Any = sys.modules[release.__module__]._Run
+    book, draw = run._book, run._drawn
+    tokens: list[str] = []
+    patch.setattr(run, "_book", lambda run, token: tokens.append(token))
+
+    def drawn(run: Any, *work: Any) -> Any:
+        receipts = draw(run, *work)
+        book(run, tokens.pop())
+        return receipts
+
+    patch.setattr(run, "_drawn", drawn)
+    return STAIRCASE
+
+
+def ledger_of_one_token(patch: Patch) -> Spec:
+    run: Any = sys.modules[release.__module__]._Run
+    book = run._book
+    patch.setattr(run, "_book", lambda run, token: book(run, "one"))
+    return STAIRCASE
+
+
+LEDGER = "path: a ledger counts every release first"
+REMAINS = "path: what is replaced, masked or drawn twice is gone"
+
+
+@pytest.mark.parametrize(
+    ("plant", "check"),
+    [
+        (released_under_the_budget_of_queries, "path: PrivateIndex.add"),
+        (slots_by_one_byte, "path: order of a shuffle"),
+        (shuffle_of_too_few, "path: fewest codes of a shuffle"),
+        (replaced_codes_that_stay, REMAINS),
+        (values_under_nulls, REMAINS),
+        (a_second_draw_beside_the_first, REMAINS),
+        (reranked_queries_in_the_address, ALONE),
+        (ledger_told_too_late, LEDGER),
+        (ledger_of_one_token, LEDGER),
+    ],
+)
+def test_low_what_a_fourth_reader_planted(plant: Any, check: str, monkeypatch: Patch) -> None:
     assert check in check_paths(plant(monkeypatch), large=False).failed
 
 

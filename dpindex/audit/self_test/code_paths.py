@@ -29,6 +29,7 @@ from dpindex.audit.decoding import Ints, Recorder, UnexplainedError
 from dpindex.audit.input_checks import code_checks
 from dpindex.audit.law_verifiers import LawVerifier, law_verifier
 from dpindex.audit.self_test.explanation import decoded, packed, unexplained
+from dpindex.audit.self_test.ledger_counts import ledger_check
 from dpindex.audit.self_test.persons import persons_check
 from dpindex.audit.self_test.probes import (
     FEW_ENTRIES,
@@ -39,7 +40,8 @@ from dpindex.audit.self_test.probes import (
 )
 from dpindex.audit.self_test.published_files import published_codes_check
 from dpindex.audit.self_test.recording import recorded, words_check
-from dpindex.audit.self_test.shuffle_order import shuffle_check
+from dpindex.audit.self_test.remains import remains_check
+from dpindex.audit.self_test.shuffle_order import fewest_codes_check, shuffle_check
 from dpindex.audit.verdict import Check
 from dpindex.base.arrays import AnyArray, Doubles
 from dpindex.base.errors import InputError, QualityWarning
@@ -123,8 +125,10 @@ class _Paths:
         checks = [self._check(name, releases) for name, releases in ways.items()]
         checks += [self._queries_check(), self._refusals()]
         checks.append(published_codes_check(self.spec, self.rows))
+        checks.append(remains_check(self.spec, self.rows))
+        checks.append(ledger_check(self.spec, self.rows))
         if isinstance(self.spec.adjacency, Record):
-            checks += [shuffle_check(), persons_check(self.rows)]
+            checks += [shuffle_check(), fewest_codes_check(self.spec), persons_check(self.rows)]
         if find_spec("sklearn") is not None:
             checks.append(self._transformed())
         return [*checks, words_check(self.recorders)]
@@ -200,7 +204,7 @@ class _Paths:
         third = len(kinds) // 3
 
         def add() -> Codes:
-            index = PrivateIndex(self.spec)
+            index = self._index(self.spec.budget / 2)  # queries have a budget of their own
             index.add(self.rows[kinds[:third]])
             index.add(self.rows[kinds[third:]])
             return index.codes
@@ -226,7 +230,7 @@ class _Paths:
 
         def upsert(kinds: Ints) -> Codes:
             ids = np.arange(len(kinds))
-            index = PrivateIndex(self.spec)
+            index = self._index(self.spec.budget / 2)
             index.add_codes(zeros, np.arange(6))
             index.upsert(self.rows[kinds], ids, allow_rerelease=True)
             index.remove([name for name in range(6) if name not in ids])
@@ -435,11 +439,14 @@ class _Paths:
         expected = answer(spec.format.codes(packed(spec, outcomes)))
         return _same_answers(hits, expected)
 
-    def _searchable(self, epsilon: float) -> PrivateIndex:
+    def _index(self, query_epsilon: float) -> PrivateIndex:
         try:
-            index = PrivateIndex(self.spec, query_epsilon=epsilon if self.large else None)
+            return PrivateIndex(self.spec, query_epsilon=query_epsilon)
         except InputError:  # so little budget is not to be had
-            index = PrivateIndex(self.spec)
+            return PrivateIndex(self.spec)
+
+    def _searchable(self, epsilon: float) -> PrivateIndex:
+        index = self._index(epsilon) if self.large else PrivateIndex(self.spec)
         with recorded() as recorders:
             index.add(self.rows, np.arange(len(self.rows)))
         self.recorders += recorders

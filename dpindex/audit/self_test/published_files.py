@@ -18,6 +18,7 @@ import numpy as np
 from dpindex import device
 from dpindex.audit.input_checks import probe_records, with_draws
 from dpindex.audit.replay import Dealt
+from dpindex.audit.self_test.messages import sent_by_client
 from dpindex.audit.verdict import Check
 from dpindex.base.arrays import AnyArray, Doubles
 from dpindex.index.build import build_index
@@ -108,7 +109,9 @@ def _publish_codes(spec: Spec, x: Doubles, folder: Path) -> None:
     numbered = PrivateIndex(spec)
     numbered.add(x)
     numbered.save(folder / "numbered")
-    (folder / "message").write_bytes(Privatizer(spec).privatize(x[:9]).to_bytes())
+    codes = Privatizer(spec).privatize(x[:9])
+    (folder / "message").write_bytes(codes.to_bytes())
+    (folder / "requests").write_bytes(sent_by_client(spec, codes, x[:9]))
     if spec.guarantee.definition == "DP":  # devices accept nothing weaker
         sent = device.privatize(x[0], spec, max_epsilon=spec.budget)
         (folder / "device").write_bytes(sent)

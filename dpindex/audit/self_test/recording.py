@@ -31,7 +31,7 @@ _COUNTS = (1, 13, 4096, 300_001)
 
 
 @contextmanager
-def recorded() -> Iterator[list[Recorder]]:
+def recorded(recorder: Callable[[Any], Recorder] = Recorder) -> Iterator[list[Recorder]]:
     """Keep the words of every stream that the encoder, a sketch or a shuffle asks for meanwhile."""
     users: tuple[Any, ...] = (
         dpindex.mechanism.privatizer,
@@ -43,7 +43,7 @@ def recorded() -> Iterator[list[Recorder]]:
 
     def recording(stream: Callable[[], Any]) -> Callable[[], Recorder]:
         def record() -> Recorder:
-            recorders.append(Recorder(stream()))
+            recorders.append(recorder(stream()))
             return recorders[-1]
 
         return record

@@ -1,4 +1,4 @@
-"""The order of a shuffle: it must not tell in which order codes arrived, nor be known before."""
+"""A shuffle: its order tells nothing of the arrival, and it is not smaller than was promised."""
 
 from __future__ import annotations
 
@@ -11,21 +11,29 @@ import numpy as np
 from dpindex.audit.self_test.recording import recorded
 from dpindex.audit.verdict import Check
 from dpindex.base.arrays import AnyArray
-from dpindex.mechanism.codes import SymbolFormat
+from dpindex.index.private_index import PrivateIndex
+from dpindex.mechanism.codes import Codes, SymbolFormat
+from dpindex.mechanism.privatizer import Privatizer
+from dpindex.mechanism.spec import Spec
+from dpindex.serve.acceptor import Submission
+from dpindex.serve.shuffle_collector import ShuffleCollector
 from dpindex.storage.shuffled_file import Shuffle, ShuffledFile
 
-__all__ = ["shuffle_check"]
+__all__ = ["fewest_codes_check", "shuffle_check"]
 
 _CODES = 3000
 _GROUP = 125
 _SYMBOLS = 1 << 16
 _DEVIATIONS = 8.0
+_FEWEST = 200
+_DELTA = 1e-6
 
 
 def shuffle_check() -> Check:
     """An experiment on numbered codes: two shuffles, each opened twice, in a file that grows.
 
-    Ranks of independent orders correlate by more than is allowed here with probability below 1e-14.
+    Ranks of independent orders correlate by more than is allowed here with probability below 1e-14,
+    and neighbours are in order more often than is allowed with probability below 1e-14.
     """
     arrival = np.arange(_CODES)
     with recorded() as recorders:
@@ -46,6 +54,10 @@ def shuffle_check() -> Check:
         correlation = float(np.corrcoef(one, other)[0, 1])
         if not faults and abs(correlation) * math.sqrt(len(one)) > _DEVIATIONS:
             faults.append(f"the order follows that of {name}: correlation {correlation:.2f}")
+    places = {"arrival": np.argsort(orders[0]), "slots": orders[0]}
+    for name, sequence in places.items():
+        if not faults and abs(_excess_of_ascents(sequence)) > _DEVIATIONS:
+            faults.append(f"neighbours by {name} are in the order of the other too often")
     if words < len(orders) * _CODES:
         faults.append(f"{words} secret words for {len(orders) * _CODES} codes")
     return Check(
@@ -55,6 +67,39 @@ def shuffle_check() -> Check:
         "Feldman, McMillan & Talwar 2021, Thm 3.2, is about a uniform order",
         not faults,
     )
+
+
+def fewest_codes_check(spec: Spec) -> Check:
+    """A collector publishes a shuffle of as many codes as was promised, and none of one fewer."""
+    rows = np.random.default_rng(0).normal(size=(_FEWEST, spec.dim))
+    codes = Privatizer(spec).privatize(rows)
+    one_less = spec.format.codes(codes.stored[1:])
+    few, enough = _published(spec, one_less), _published(spec, codes)
+    return Check(
+        "path: fewest codes of a shuffle",
+        f"{few} of {_FEWEST - 1} and {enough} of {_FEWEST} codes are published",
+        f"0, and all of {_FEWEST}, which is what was promised",
+        "Feldman, McMillan & Talwar 2021, Thm 3.2, for so many codes; fewer hide each other less",
+        few == 0 and enough == _FEWEST,
+    )
+
+
+def _published(spec: Spec, codes: Codes) -> int:
+    """How many codes an index holds once a collector of them has ended."""
+    with TemporaryDirectory(prefix="dpindex-audit-") as name:
+        folder = Path(name) / "index"
+        PrivateIndex(spec).save(folder)
+        shuffle = Shuffle(_FEWEST, _DELTA)
+        with ShuffleCollector(PrivateIndex.open(folder), folder, shuffle) as collector:
+            collector.submit(Submission(codes, np.empty(0, np.int64))).result()
+        return len(PrivateIndex.open(folder))
+
+
+def _excess_of_ascents(sequence: AnyArray) -> float:
+    """How many deviations more neighbours ascend than in a uniform order (Eulerian numbers)."""
+    pairs = len(sequence) - 1
+    ascents = int(np.count_nonzero(np.diff(sequence) > 0))
+    return (ascents - pairs / 2) / math.sqrt((pairs + 2) / 12)
 
 
 def _shuffled(codes: AnyArray) -> AnyArray:

@@ -1,0 +1,84 @@
+"""A ledger counts every release of every id, and is told before the first word of noise is read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+
+from dpindex.accounting.ledger import Ledger
+from dpindex.audit.decoding import Recorder, Words
+from dpindex.audit.self_test.recording import recorded
+from dpindex.audit.verdict import Check
+from dpindex.base.arrays import Doubles
+from dpindex.index.build import build_index
+from dpindex.index.private_index import PrivateIndex
+from dpindex.mechanism.spec import Spec
+from dpindex.storage.release import CodesFile, Terms, release
+from dpindex.vectors import as_source
+from dpindex.vectors.dataset import as_dataset
+
+__all__ = ["ledger_check"]
+
+_COUNT = 20
+
+
+def ledger_check(spec: Spec, rows: Doubles) -> Check:
+    """Add, replace, build and write the same ids, and read the ledger whenever words are read."""
+    vectors = np.resize(rows, (_COUNT, spec.dim))
+    ids = np.arange(_COUNT)
+    with TemporaryDirectory(prefix="dpindex-audit-") as name:
+        folder = Path(name)
+        ledger = Ledger(folder / "ledger")
+        terms = Terms(ledger, allow_rerelease=True)
+        index = PrivateIndex(spec)
+        dataset = as_dataset(as_source(vectors)).with_labels(ids)
+        releases: tuple[Callable[[], object], ...] = (
+            lambda: index.add(vectors, ids, ledger=ledger),
+            lambda: index.upsert(vectors, ids, ledger=ledger, allow_rerelease=True),
+            lambda: build_index(dataset, folder / "index", spec, None, terms),
+            lambda: release(dataset, CodesFile(folder / "codes", spec), terms),
+        )
+        reads = late = 0
+        for number, action in enumerate(releases, start=1):
+            told: list[int] = []
+            with recorded(partial(_Witness, ledger=ledger, told=told)):
+                action()
+            reads += len(told)
+            late += sum(known < number * _COUNT for known in told)
+        entries = ledger.entries()
+        each = ledger.totals(ids)
+    counted = [(entry.spec, entry.count) for entry in entries] == len(releases) * [(spec, _COUNT)]
+    complete = [(total.ids, total.releases) for total in each] == [(_COUNT, len(releases))]
+    found = f"{len(entries)} releases, told before noise was read"
+    if late:
+        found = f"noise was read {late} times before the ledger knew"
+    if not (counted and complete):
+        found = "other releases, ids or specs than were made"
+    return Check(
+        "path: a ledger counts every release first",
+        found,
+        f"{len(releases)} releases of {_COUNT} ids under the spec",
+        "a total of epsilons is one of all releases",
+        reads > 0 and late == 0 and counted and complete,
+    )
+
+
+class _Witness(Recorder):
+    """A recorder that notes of how many ids a ledger knew whenever words were read."""
+
+    def __init__(self, stream: Any, ledger: Ledger, told: list[int]) -> None:
+        super().__init__(stream)
+        self._ledger = ledger
+        self._told = told
+
+    def words(self, count: int, dtype: type[np.unsignedinteger[Any]]) -> Words:
+        known = 0
+        if self._ledger.path.exists():
+            known = sum(entry.count for entry in self._ledger.entries())
+        self._told.append(known)
+        return super().words(count, dtype)

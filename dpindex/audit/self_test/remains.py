@@ -1,0 +1,107 @@
+"""What must not remain: replaced codes, values under nulls, and the draws of a losing attempt."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+
+from dpindex.audit.verdict import Check
+from dpindex.base.arrays import Doubles
+from dpindex.index.build import build_index
+from dpindex.index.private_index import PrivateIndex
+from dpindex.mechanism.codes import Codes
+from dpindex.mechanism.privatizer import Privatizer
+from dpindex.mechanism.spec import Spec
+from dpindex.storage.release import Segment
+from dpindex.storage.release.draws import StagedDraws
+from dpindex.storage.release.work import Labels
+from dpindex.storage.staging import StagingFolder
+from dpindex.vectors import as_source
+from dpindex.vectors.dataset import as_dataset
+
+__all__ = ["remains_check"]
+
+_COUNT = 40
+_MASKED = "masked-{}"
+_REMOVED = "removed-{}"
+
+
+def remains_check(spec: Spec, rows: Doubles) -> Check:
+    """Files of an index after replacing and removing, of a build with nulls, of two attempts."""
+    vectors = np.resize(rows, (_COUNT, spec.dim))
+    faults = {
+        "replaced codes": _keeps_replaced(spec, vectors),
+        "a second draw": _keeps_second_draw(spec, vectors),
+    }
+    if find_spec("pyarrow") is not None:
+        faults["values under nulls"] = _keeps_masked(spec, vectors)
+    kept = [name for name, fault in faults.items() if fault]
+    return Check(
+        "path: what is replaced, masked or drawn twice is gone",
+        f"kept: {', '.join(kept)}" if kept else f"{len(faults)} kinds are in no file",
+        "in no file",
+        "a second code of a vector costs its epsilon again; what is cut from a payload is not said",
+        not kept,
+    )
+
+
+def _keeps_replaced(spec: Spec, vectors: Doubles) -> bool:
+    """Whether a saved index still has codes that were replaced, or an id that was removed."""
+    names = [_REMOVED.format(row) for row in range(_COUNT)]
+    with TemporaryDirectory(prefix="dpindex-audit-") as name:
+        folder = Path(name) / "index"
+        index = PrivateIndex(spec)
+        index.add(vectors, names)
+        index.save(folder)
+        replaced = _bytes_of(index.codes)
+        index = PrivateIndex.open(folder)
+        index.upsert(vectors, names, allow_rerelease=True)
+        index.remove(names[:1])
+        index.save(folder)
+        everything = _everything(folder)
+    removed, left = (word.encode() in everything for word in names[:2])
+    return replaced in everything or removed or not left
+
+
+def _keeps_second_draw(spec: Spec, vectors: Doubles) -> bool:
+    """Whether a staging has codes of an attempt that another was before."""
+    encoder = Privatizer(spec)
+    first, second = encoder.privatize(vectors), encoder.privatize(vectors)
+    segment = Segment("000000", 0, _COUNT)
+    with TemporaryDirectory(prefix="dpindex-audit-") as name:
+        staging = Path(name) / "staging"
+        staging.mkdir()
+        draws = StagedDraws(StagingFolder(staging), spec.format, with_labels=False)
+        for codes in (first, second):
+            draws.keep(segment, codes, Labels(np.arange(_COUNT), None))
+        everything = _everything(Path(name))
+    first_kept, second_kept = (_bytes_of(codes) in everything for codes in (first, second))
+    return second_kept or not first_kept
+
+
+def _keeps_masked(spec: Spec, vectors: Doubles) -> bool:
+    """Whether a built index has the values that nulls of its payload hide."""
+    arrow: Any = import_module("pyarrow")
+    words = arrow.array([_MASKED.format(row) for row in range(_COUNT)])
+    odd_rows = arrow.py_buffer(bytes([0b10101010] * _COUNT))
+    masked = arrow.Array.from_buffers(words.type, _COUNT, [odd_rows, *words.buffers()[1:]])
+    with TemporaryDirectory(prefix="dpindex-audit-") as name:
+        dataset = as_dataset(as_source(vectors)).with_labels(payload=arrow.table({"word": masked}))
+        build_index(dataset, Path(name) / "index", spec)
+        everything = _everything(Path(name))
+    hidden, seen = (_MASKED.format(row).encode() in everything for row in (0, 1))
+    return hidden or not seen
+
+
+def _bytes_of(codes: Codes) -> bytes:
+    return bytes(np.ascontiguousarray(codes.stored).tobytes())
+
+
+def _everything(folder: Path) -> bytes:
+    """The bytes of all files of a folder, one after the other."""
+    return b"".join(path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file())
