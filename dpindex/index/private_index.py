@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
 
-from dpindex.accounting.ledger import Ledger
 from dpindex.base.arrays import AnyArray, Vectors, row_blocks, spaced
 from dpindex.base.errors import InputError, naming
 from dpindex.base.html import facts_html
@@ -42,7 +41,8 @@ from dpindex.vectors.dataset import Dataset, as_dataset
 from dpindex.vectors.source import as_source
 from dpindex.vectors.stores import is_url
 
-if TYPE_CHECKING:  # who only searches needs no secret stream
+if TYPE_CHECKING:  # who only searches needs no ledger and no secret stream
+    from dpindex.accounting.ledger import Ledger
     from dpindex.base.progress import Progress
     from dpindex.storage.release.workspace import Workspace
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import scipy
 
 from dpindex.base.arrays import Doubles, Floats
 
@@ -176,15 +175,16 @@ class AgreementLaw(ObservationLaw):
     def _raised(self, value: Doubles, variance: Doubles) -> Doubles:
         """Binomial log probabilities, over the ratio of the variance to theirs."""
         bits = self.bits
-        agree = (bits + value[..., None]) / 2
+        agree = np.rint((bits + value[..., None]) / 2).astype(np.intp)
         chance = np.clip((1 + self.expected / bits) / 2, 1e-9, 1 - 1e-9)
-        log = scipy.special.xlogy(agree, chance) + scipy.special.xlogy(bits - agree, 1 - chance)
-        log -= scipy.special.gammaln(agree + 1) + scipy.special.gammaln(bits - agree + 1)
+        log = agree * np.log(chance) + (bits - agree) * np.log(1 - chance)
+        log_factorials = np.cumsum(np.log(np.maximum(np.arange(bits + 1), 1)))
+        log -= log_factorials[agree] + log_factorials[bits - agree]
         return np.asarray(log * (4 * bits * chance * (1 - chance) / variance))
 
     def log_density(self, value: Doubles, variance: Doubles) -> Doubles:
         one = variance.reshape(-1, CELLS)[0]  # observations have no scales
-        total = scipy.special.logsumexp(self._raised(self.values, one), axis=0)
+        total = np.logaddexp.reduce(self._raised(self.values, one), axis=0)
         return np.asarray(self._raised(value, one) - total)
 
     def chances(self, scale: float) -> Doubles:
