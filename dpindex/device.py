@@ -32,8 +32,9 @@ def privatize(
     spec : path or Spec
         The file ``spec.json`` that the holder of the index published.
     max_epsilon : float
-        The largest epsilon that the owner of the vector accepts, whatever the spec says. It is that
-        of one release under the spec's own adjacency and delta: read ``spec.guarantee.protects()``.
+        The largest epsilon that the owner of the vector accepts, whatever the spec says; a delta
+        above 1e-4 is never accepted. It is that of one release under the spec's own adjacency: read
+        ``spec.guarantee.protects()``.
     codebook : path, optional
         The public codewords, for a spec that names some.
 
@@ -44,8 +45,8 @@ def privatize(
     Raises
     ------
     InputError
-        For a spec that cannot be read, promises a larger epsilon or none, or lacks its codebook;
-        and for a vector of another length, with NaN, or outside the bounds.
+        For a spec that cannot be read, promises a larger epsilon or delta, or none, or lacks its
+        codebook; and for a vector of another length, with NaN, or outside the bounds.
 
     >>> import dpindex as dpi
     >>> spec = dpi.Spec("dp-oporp-staircase", dim=6, k=2, epsilon=2.0)

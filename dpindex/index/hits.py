@@ -48,7 +48,7 @@ class Hits:
         unbiased estimates. NaN where flips depend on norms nobody declared (``Spec.norm``).
     stderr : float64 array, shape (nq, k)
         Its error: the posterior deviation of cosines, the standard error of the others. The truth
-        lies within two of it about 95 times in 100; of codeword codes 85 to 100 times, and the
+        lies within two of it about 95 times in 100; of codeword codes 80 to 100 times, and the
         error grows where the codebook does not cover the collection.
     unbiased : float64 array, shape (nq, k)
         The unbiased estimate from the codes of this pair alone, cosines clipped to [−1, 1]. The

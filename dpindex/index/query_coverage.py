@@ -9,7 +9,7 @@ import numpy as np
 
 from dpindex.base.errors import QualityWarning
 from dpindex.mechanism.spec import Spec
-from dpindex.similarity.codebook_coverage import FAR, far_queries
+from dpindex.similarity.codebook_coverage import far_queries
 
 __all__ = ["QueryCoverage"]
 
@@ -20,7 +20,7 @@ _MANY_FAR = 0.2
 
 
 class QueryCoverage:
-    """Tells how many queries lie far from a codebook, and warns once if many do.
+    """Warns once if many queries lie far from a codebook.
 
     Parameters
     ----------
@@ -32,25 +32,23 @@ class QueryCoverage:
         self._codebook = spec.codebook
         self._checked = False
 
-    def far(self, queries: Any, *, private: bool) -> float:
-        """Return the share of private queries, (nq, dim), that is far beyond chance, [0, 1].
+    def warn_of_far(self, queries: Any) -> None:
+        """Warn once if many of the first queries, shape (nq, dim), lie far from all codewords.
 
-        Codes, sparse vectors and fewer than 20 queries tell nothing: 0. Exact queries show
-        themselves how far they are: they are checked once, and their share is 0.
+        Codes, sparse vectors and fewer than 20 queries tell nothing. The answer does not depend on
+        it: that to private queries is a function of their codes alone.
 
         Warns
         -----
         QualityWarning
-            Once, if many of the first queries do.
         """
-        if self._codebook is None or not isinstance(queries, np.ndarray):
-            return 0.0
+        if self._codebook is None or self._checked or not isinstance(queries, np.ndarray):
+            return
         if queries.ndim != 2 or len(queries) < _MIN_QUERIES:
-            return 0.0
-        if self._checked and not private:
-            return 0.0
+            return
+        self._checked = True
         share = far_queries(queries, self._codebook)
-        if share > _MANY_FAR and not self._checked:
+        if share > _MANY_FAR:
             warnings.warn(
                 f"{share:.0%} of the queries lie farther from the codebook than 95 % of public "
                 "vectors do: it holds nothing like them, and few of their neighbours will be "
@@ -58,7 +56,3 @@ class QueryCoverage:
                 QualityWarning,
                 stacklevel=4,
             )
-        self._checked = True
-        if not private:
-            return 0.0
-        return max(0.0, (share - FAR) / (1.0 - FAR))

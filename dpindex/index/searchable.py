@@ -19,6 +19,7 @@ from dpindex.index.queries import QueryMaker, QueryMode, checked_k
 from dpindex.index.query_coverage import QueryCoverage
 from dpindex.index.reranking import Reranking, new_reranking, with_exact, within
 from dpindex.mechanism.codes import Codes, check_format
+from dpindex.similarity.covered_symbols import doubt_of
 from dpindex.similarity.float_codes import Estimate
 from dpindex.similarity.posterior import in_ranking_order
 from dpindex.similarity.similarity import Estimator, Queries, similarity_of
@@ -283,7 +284,9 @@ class Searchable(ABC):
         allow_unprotected: bool,
     ) -> list[Batch]:
         made = self._queries(queries, mode, allow_unprotected=allow_unprotected)
-        made = replace(made, far=self._coverage.far(queries, private=made.private))
+        self._coverage.warn_of_far(queries)
+        if made.private and self.spec.codebook is not None:
+            made = replace(made, doubt=doubt_of(made.values, made.spec))
         count = k
         if reranking is not None:
             count = reranking.candidates

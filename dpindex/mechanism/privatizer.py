@@ -18,6 +18,9 @@ from dpindex.randomness.secret import secret_stream
 
 __all__ = ["Privatizer"]
 
+_MAX_DELTA = 1e-4
+"""A device accepts no more: with that chance nothing at all is promised."""
+
 
 # Freeing one large block tells glibc's malloc to keep blocks of that size instead of handing every
 # freed array back to the kernel and faulting it in again, page by page: a third of the ingest time.
@@ -37,15 +40,15 @@ class Privatizer(Projector):
     allow_unprotected : bool
         Allow a ``none-*`` baseline, whose codes are exact projections.
     max_epsilon : float, optional
-        The largest epsilon that whoever owns the vectors accepts, whatever a foreign spec says. It
-        is that of one release under the spec's own adjacency, scale and delta, which are to be
-        read as well: ``spec.guarantee.protects()``.
+        The largest epsilon that whoever owns the vectors accepts, whatever a foreign spec says, and
+        a delta of at most 1e-4. It is that of one release under the spec's own adjacency and scale,
+        which are to be read as well: ``spec.guarantee.protects()``.
 
     Raises
     ------
     InputError
-        For a spec that protects nothing, or one whose epsilon is above ``max_epsilon`` or not that
-        of DP.
+        For a spec that protects nothing, or, with ``max_epsilon``, one whose epsilon is above it or
+        not that of DP, or whose delta is above 1e-4.
 
     >>> spec = Spec(method="dp-oporp-staircase", dim=6, k=2, epsilon=2.0)
     >>> codes = Privatizer(spec, max_epsilon=3.0).privatize(np.zeros((3, 6)))
@@ -132,4 +135,9 @@ def _refuse_above(limit: float, spec: Spec) -> None:
             f"the spec promises {promise}, where at most epsilon = {limit:g} of DP is accepted "
             f"(max_epsilon); ask for another spec, or accept more.",
             parameters=["max_epsilon"],
+        )
+    if promise.delta > _MAX_DELTA:
+        raise InputError(
+            f"the spec promises {promise}, where a delta of at most {_MAX_DELTA:g} is accepted: "
+            f"with that chance nothing is promised; ask for another spec."
         )

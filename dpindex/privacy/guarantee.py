@@ -157,6 +157,7 @@ class Guarantee:
             epsilon=amplified_epsilon(self.epsilon, count, delta),
             delta=delta,
             adjacency=ShuffledRecords(count, self.epsilon),
+            exact=False,
         )
 
     def odds(self) -> str:

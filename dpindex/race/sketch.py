@@ -514,6 +514,10 @@ def _unpacked(facts: dict[str, Any], arrays: Mapping[str, AnyArray]) -> tuple[Sk
     counts = wide.view("<u8").astype(np.int64).reshape(spec.rows, spec.columns) + facts["least"]
     epsilon, delta, offset, variance = (float(facts[name]) for name in _NUMBERS)
     guarantee = replace(spec.guarantee, epsilon=epsilon, delta=delta)
+    if epsilon < spec.guarantee.epsilon or delta < spec.guarantee.delta:
+        raise InputError(
+            f"this sketch states {guarantee}, less than its spec, {spec.guarantee}; it was changed."
+        )
     return spec, Release(_smallest(counts), guarantee, offset, variance)
 
 

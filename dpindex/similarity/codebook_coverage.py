@@ -58,6 +58,7 @@ def crowding(sample: Codes, law: SymbolLaw) -> float:
     return (observed - _DEVIATIONS * deviation) / (expected * (1.0 + _DEVIATIONS * relative))
 
 
+@lru_cache(maxsize=8)
 def _expected(law: SymbolLaw) -> tuple[float, float]:
     """Return what public vectors give, and its relative standard deviation.
 

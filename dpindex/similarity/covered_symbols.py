@@ -2,8 +2,8 @@
 
 Estimates are calibrated on the codebook (:mod:`dpindex.similarity.symbol_codes`). Of a collection
 or of queries that are unlike it they say little: such a vector may be no nearer to the codeword of
-its report than a vector at random. The chance of that is taken from the coverage of the collection
-and of private queries. The error then reaches as far as a vector at random lies.
+its report than a vector at random. The chance of that is taken from the codes of the collection and
+of private queries. The error then reaches as far as a vector at random lies.
 """
 
 from __future__ import annotations
@@ -34,12 +34,17 @@ class CoveredSymbols(Estimator):
 
     def __init__(self, spec: Spec, codes: Codes) -> None:
         self._similarity = SymbolSimilarity(spec, "cosine")
-        self._doubt = 0.0
-        if len(codes) > 1:
-            self._doubt = 1.0 - 1.0 / max(crowding(codes, spec.symbol_law), 1.0)
+        self._doubt = doubt_of(codes, spec)
 
     def estimates(self, codes: Codes, queries: Queries, groups: int) -> Estimate:
         estimate, error = self._similarity.estimates(codes, queries, groups)
         at_random = codeword_similarities(queries).mean(axis=1, keepdims=True)
-        trust = (1.0 - self._doubt) * (1.0 - queries.far)
+        trust = (1.0 - self._doubt) * (1.0 - queries.doubt)
         return estimate, np.hypot(error, np.sqrt(1.0 - trust) * (estimate - at_random))
+
+
+def doubt_of(codes: Codes, spec: Spec) -> float:
+    """Return the chance that a vector is unlike the codebook, as the symbols of many show it."""
+    if len(codes) < 2:
+        return 0.0
+    return 1.0 - 1.0 / max(crowding(codes, spec.symbol_law), 1.0)

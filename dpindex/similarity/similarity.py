@@ -33,22 +33,21 @@ class Queries:
         The spec they were projected or privatized under.
     private : bool
         Whether they are codes.
-    far : float
-        Of private queries, the share that lies farther from a codebook than public vectors do
-        beyond chance, [0, 1]; 0 where it is unknown.
+    doubt : float
+        Of symbols, the chance that a query is unlike the codebook, as their codes show it, [0, 1].
     """
 
     values: Any
     spec: Spec
     private: bool
-    far: float = 0.0
+    doubt: float = 0.0
 
     def __len__(self) -> int:
         return len(self.values)
 
     def __getitem__(self, rows: slice | npt.NDArray[np.intp]) -> Queries:
         values = self.values.take(rows) if self.private else self.values[rows]
-        return Queries(values, self.spec, self.private, self.far)
+        return Queries(values, self.spec, self.private, self.doubt)
 
     def to_float(self) -> Doubles:
         """In units of the scaled attributes, float64, shape (nq, k); signs as ±1."""

@@ -265,9 +265,11 @@ class CodeDraw:
         # The target refused methods without protection before anything was read.
         privatizer = Privatizer(self.spec, allow_unprotected=True)
         first_row = shard.part.start + segment.start
+        # Without a key nothing shows that these are the vectors that were checked.
+        checked = self.content is not None
         with naming(shard.part.name):
             return privatizer.privatize(
-                chunk, first_row=first_row, threads=self.threads, checked=True
+                chunk, first_row=first_row, threads=self.threads, checked=checked
             )
 
 
