@@ -916,5 +916,77 @@ MUTANTS = [
     Mutant("ledger", "every release has one token", "storage/release/release.py",
            "token=f\"{token}/{number}\"", "token=f\"{number}\"", STAIRCASE,
            "test_path_checks.py test_private_index.py"),
+    # What a fifth reader planted
+    Mutant("sampler", "the last block of a cap reuses the draws before it",
+           "mechanism/noise/cap.py",
+           "            agrees = self._agreements(len(rows), stream)\n",
+           "            if block.start == 0 or len(rows) == _ROWS:  # the last one is short\n"
+           "                drawn = self._agreements(len(rows), stream)\n"
+           "            agrees = drawn[: len(rows)]\n", CAP,
+           "test_path_checks.py"),
+    Mutant("chain", "the first block of a call is checked alone",
+           "mechanism/privatizer.py",
+           "            exact = self._project_block(block, first_row + start, checked)\n",
+           "            known = checked or start > 0\n"
+           "            exact = self._project_block(block, first_row + start, known)\n",
+           STAIRCASE, "test_path_checks.py"),
+    Mutant("index", "a transformer is pickled with a row",
+           "sklearn.py",
+           "        self.spec_ = Spec(dim=rows.shape[1], **parameters)\n",
+           "        self.spec_ = Spec(dim=rows.shape[1], **parameters)\n"
+           "        self._example = rows[:1]\n", STAIRCASE,
+           "test_path_checks.py"),
+    Mutant("device", "a codebook file lifts the limit",
+           "device.py",
+           "    return Privatizer(spec, max_epsilon=max_epsilon).privatize(vector).to_bytes()\n",
+           "    limit = max_epsilon if codebook is None else None\n"
+           "    return Privatizer(spec, max_epsilon=limit).privatize(vector).to_bytes()\n", SYMBOLS,
+           "test_path_checks.py"),
+    Mutant("queries", "private queries in lists are asked exactly",
+           "index/queries.py",
+           "        if mode == \"exact\":\n",
+           "        if mode == \"exact\" or not hasattr(queries, \"dtype\"):\n", STAIRCASE,
+           "test_path_checks.py"),
+    Mutant("chain", "delta of a group grows once",
+           "privacy/guarantee.py",
+           "        exponent = (steps - 1) * self.epsilon\n",
+           "        exponent = self.epsilon\n", GAUSS,
+           "test_path_checks.py"),
+    Mutant("collector", "a shuffle of few states the epsilon of ten thousand",
+           "storage/manifest.py",
+           "        return self.spec.guarantee.shuffled(min(count, _COUNTED), "
+           "self.shuffle_delta)\n",
+           "        among = max(10_000, min(count, _COUNTED))\n"
+           "        return self.spec.guarantee.shuffled(among, self.shuffle_delta)\n", CAP,
+           "test_path_checks.py"),
+    Mutant("ledger", "a tight total of a group moves by a root",
+           "accounting/composition.py",
+           "            deviation / steps, value_discretization_interval=interval\n",
+           "            deviation / math.sqrt(steps), value_discretization_interval=interval\n",
+           GAUSS, "test_path_checks.py"),
+    Mutant("ledger", "a total leaves out smaller changes",
+           "accounting/ledger.py",
+           "            promises += [total(alike, delta, change) for change in changes]\n",
+           "            for size in changes:\n"
+           "                same = [s for s in alike if s.guarantee.adjacency == size]\n"
+           "                promises.append(total(same, delta, size))\n", STAIRCASE,
+           "test_path_checks.py"),
+    Mutant("RACE", "merged releases of one promise count once",
+           "race/sketch.py",
+           "    if disjoint:\n",
+           "    if disjoint or a.guarantee == b.guarantee:\n", SKETCH,
+           "test_path_checks.py"),
+    Mutant("collector", "slots are ordered by two bytes",
+           "storage/shuffled_file.py",
+           "    return np.argsort(secret_stream().words(count, np.uint64), kind=\"stable\")\n",
+           "    return np.argsort(secret_stream().words(count, np.uint16), kind=\"stable\")\n", CAP,
+           "test_path_checks.py"),
+    Mutant("queries", "errors of private answers tell how far queries lie",
+           "index/searchable.py",
+           "            made = replace(made, doubt=doubt_of(made.values, made.spec))\n",
+           "            if not isinstance(queries, Codes):\n"
+           "                shown = float(abs(self._queries.vectors(queries)).mean())\n"
+           "                made = replace(made, doubt=min(1.0, shown))\n", SYMBOLS,
+           "test_path_checks.py"),
 ]  # fmt: skip
 """All of them. Methods that come later add theirs here."""

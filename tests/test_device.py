@@ -46,6 +46,12 @@ def test_no_more_is_spent_than_the_owner_accepts() -> None:
         privatize(np.zeros(12), SPEC, max_epsilon=1.5)
 
 
+def test_a_delta_that_promises_nothing_is_refused() -> None:
+    loud = dpi.Spec("dp-oporp", 12, k=4, epsilon=1.0, delta=0.5)
+    with pytest.raises(InputError, match=r"a delta of at most 0\.0001 is accepted"):
+        privatize(np.zeros(12), loud, max_epsilon=2.0)
+
+
 def test_codewords_are_read_from_their_file(tmp_path: Path) -> None:
     words = np.eye(12, dtype=np.float32)
     np.save(tmp_path / "words.npy", words)

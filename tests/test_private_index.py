@@ -29,6 +29,7 @@ from dpindex.mechanism.spec import Spec
 from dpindex.similarity.similarity import InnerProductSimilarity
 from dpindex.storage.code_store import CodeStore
 from dpindex.storage.staging import StagingFolder
+from dpindex.vectors import open_dataset
 
 pytestmark = pytest.mark.usefixtures("known_noise")
 
@@ -793,3 +794,20 @@ def test_a_large_index_opens_and_searches_in_little_memory(tmp_path: Path) -> No
     rows, kilobytes = map(int, run.stdout.split())
     assert rows == 1_000_000
     assert kilobytes < 56 << 10
+
+
+def test_vectors_that_change_after_their_check_are_checked_as_they_are_drawn(
+    tmp_path: Path,
+) -> None:
+    """Without a ledger nothing recognises them; they used to be privatized unseen."""
+    place = tmp_path / "x.npy"
+    np.save(place, np.zeros((4, 8)))
+
+    def change(done: int, rows: int, what: str) -> None:
+        if what == "privatizing":
+            np.save(place, np.full((4, 8), 1e6))
+
+    index = PrivateIndex(Spec("dp-oporp-staircase", dim=8, k=4, epsilon=1.0))
+    with pytest.raises(InputError, match="row 0"):
+        index.add(open_dataset(place), progress=change)
+    assert len(index) == 0

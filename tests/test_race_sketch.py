@@ -494,6 +494,7 @@ FORGED: list[dict[str, Any]] = [
     {"facts": {"variance": 10**301}},
     {"facts": {"epsilon": "1"}},
     {"facts": {"epsilon": True}},
+    {"facts": {"epsilon": 0.5}},  # less than its spec
     {"facts": {"least": 1 << 70}},
     {"facts": {"least": 1.5}},
     {"facts": {"offset": None}},

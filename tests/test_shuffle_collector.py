@@ -156,6 +156,12 @@ def test_enough_codes_are_published_with_the_guarantee_of_the_shuffle(index: Pat
     assert len(saved.search(np.eye(DIM)[:1], k=3).ids[0]) == 3
 
 
+def test_a_shuffled_promise_is_one_for_real_numbers() -> None:
+    """Its epsilon is computed in floats, and no exact audit repeats it."""
+    assert CAP.guarantee.exact
+    assert not CAP.guarantee.shuffled(1000, 1e-6).exact
+
+
 def test_a_published_shuffle_takes_nothing_more(index: Path) -> None:
     with collecting(index) as collector:
         sent(collector, codes(30))

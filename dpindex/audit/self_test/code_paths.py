@@ -10,6 +10,7 @@ used twice.
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
@@ -42,6 +43,7 @@ from dpindex.audit.self_test.published_files import published_codes_check
 from dpindex.audit.self_test.recording import recorded, words_check
 from dpindex.audit.self_test.remains import remains_check
 from dpindex.audit.self_test.shuffle_order import fewest_codes_check, shuffle_check
+from dpindex.audit.self_test.stated_numbers import stated_numbers_check
 from dpindex.audit.verdict import Check
 from dpindex.base.arrays import AnyArray, Doubles
 from dpindex.base.errors import InputError, QualityWarning
@@ -63,6 +65,9 @@ _MAX_NUMBERS = 1 << 22
 _SPARSE_CHUNK = 8192
 _SMALL = 300
 _SIZES = (1, 2, 129)
+_BLOCK_AND_MORE = 4500
+"""Rows that fill a block of a law within a task, and a part of the next."""
+
 _UPSERTS = (1, 9)
 _QUERY_COUNTS = (1, 12, 129)
 _SPARSE_QUERIES = 12
@@ -127,6 +132,7 @@ class _Paths:
         checks.append(published_codes_check(self.spec, self.rows))
         checks.append(remains_check(self.spec, self.rows))
         checks.append(ledger_check(self.spec, self.rows))
+        checks.append(stated_numbers_check(self.spec))
         if isinstance(self.spec.adjacency, Record):
             checks += [shuffle_check(), fewest_codes_check(self.spec), persons_check(self.rows)]
         if find_spec("sklearn") is not None:
@@ -195,9 +201,14 @@ class _Paths:
     def _typed(self) -> Iterator[Way]:
         for typed in typed_rows(self.spec, self.rows):
             yield self._privatized(typed, exact_integers(self.spec, typed))
-        for count in _SIZES:
+        sizes = list(_SIZES)
+        if self.large:
+            sizes.append(_BLOCK_AND_MORE)
+        for count in sizes:
             kinds = self._drawn(count)
             yield self._privatized(self.rows[kinds], self.exact[kinds])
+        kinds = self._drawn(3)
+        yield self._privatized(self.rows[kinds].tolist(), self.exact[kinds])
 
     def _added(self) -> Iterator[Way]:
         kinds = self._drawn(_SMALL)
@@ -280,7 +291,7 @@ class _Paths:
         accepted = max_epsilon or self.spec.budget
         return codes_from_bytes(device.privatize(x, self.spec, max_epsilon=accepted))
 
-    def _device_codes_of_files(self, x: AnyArray) -> Codes:
+    def _device_codes_of_files(self, x: AnyArray, max_epsilon: float | None = None) -> Codes:
         """The codes of a device that reads the spec, and its codebook, as they are published."""
         with TemporaryDirectory(prefix="dpindex-audit-") as name:
             path = Path(name) / "spec.json"
@@ -289,7 +300,8 @@ class _Paths:
             if self.spec.codebook is not None:
                 book = Path(name) / "codebook.npy"
                 np.save(book, self.spec.codebook.stated)
-            sent = device.privatize(x, path, max_epsilon=self.spec.budget, codebook=book)
+            accepted = max_epsilon or self.spec.budget
+            sent = device.privatize(x, path, max_epsilon=accepted, codebook=book)
             return codes_from_bytes(sent)
 
     def _transformed(self) -> Check:
@@ -311,7 +323,9 @@ class _Paths:
             same = False
         else:
             expected = self.spec.format.decode(packed(self.spec, outcomes))
+            again = PrivateProjection(**stated).fit(self.rows[::-1])
             same = np.array_equal(transformed, expected) and transformer.spec_ == self.spec
+            same = same and pickle.dumps(transformer) == pickle.dumps(again)
         result = f"{len(kinds)} rows follow from the words of {len(recorders)} streams"
         if not same:
             result = "other rows than those of the words"
@@ -397,6 +411,8 @@ class _Paths:
                     queries = queries[0]
                 if not self._answered_privately(index, answer, queries, kinds):
                     faults.append(f"{way} of {count}")
+                if not self._answered_privately(index, answer, queries.tolist(), kinds):
+                    faults.append(f"{way} of {count} in lists")
             if self.has_sparse:
                 thin, kinds = self._thin(_SPARSE_QUERIES)
                 if not self._answered_privately(index, answer, thin, kinds):
@@ -464,10 +480,12 @@ class _Paths:
         if self.spec.guarantee.definition == "DP":
             ways["device"] = self._device_codes
             less = 0.99 * self.spec.budget
-            if not _refused(partial(self._device_codes, max_epsilon=less), self.rows[0]):
-                faults.append("device spends more than is accepted")
+            for send in (self._device_codes, self._device_codes_of_files):
+                if not _refused(partial(send, max_epsilon=less), self.rows[0]):
+                    faults.append("device spends more than is accepted")
         for what, row in wrong_rows(self.spec, self.rows).items():
-            several = [row, np.stack([self.rows[0], row]), row.astype(np.float32)]
+            before = np.resize(self.rows[0], (self._many(), self.spec.dim))
+            several = [row, np.stack([*before, row]), row.astype(np.float32)]
             if self.has_sparse:
                 several.append(sparse.csr_matrix(row))
             if np.isfinite(row).all() and (np.rint(row) == row).all():
@@ -475,6 +493,9 @@ class _Paths:
             for way, action in ways.items():
                 if not all(_refused(action, x) for x in several):
                     faults.append(f"{way} takes vectors {what}")
+        bounded = not isinstance(self.spec.adjacency, Record) and not self.spec.clip
+        if bounded and self._takes_beyond_ranges():
+            faults.append("add takes numbers beyond the ranges of columns")
         if self._takes_codewords():
             faults.append("add takes the vectors that a codebook is made of")
         return Check.none(
@@ -483,6 +504,15 @@ class _Paths:
             "; ".join(faults) or "vectors outside the promise taken",
             "the guarantee is about vectors within the bounds, of finite numbers, of the norm",
         )
+
+    def _takes_beyond_ranges(self) -> bool:
+        """Whether a table is taken in which one number lies beyond the range of its column."""
+        names = tuple(str(column) for column in range(self.spec.dim))
+        ranges = Ranges(names, (0.0,) * len(names), (1.0,) * len(names))
+        table = np.full((3, self.spec.dim), 0.5)
+        table[2, 0] = 1.5
+        outlying = as_dataset(as_source(table)).with_ranges(ranges)
+        return not _refused(PrivateIndex(self.spec).add, outlying)
 
     def _takes_codewords(self) -> bool:
         """Whether a collection is taken that the codebook was made of."""
@@ -508,13 +538,19 @@ def _same_answers(one: Any, other: Any) -> bool:
     if len(one) != len(other):
         return False
     return all(
-        np.array_equal(np.ravel(mine.ids), np.ravel(theirs.ids))
-        and np.array_equal(np.ravel(mine.scores), np.ravel(theirs.scores))
-        for mine, theirs in zip(one, other, strict=True)
+        _same_columns(mine.columns, theirs.columns) for mine, theirs in zip(one, other, strict=True)
     )
 
 
-def _refused(action: Callable[[AnyArray], Any], x: AnyArray) -> bool:
+def _same_columns(one: dict[str, AnyArray], other: dict[str, AnyArray]) -> bool:
+    """Whether two answers have the same neighbours, numbers and errors."""
+    return one.keys() == other.keys() and all(
+        np.array_equal(np.ravel(column), np.ravel(other[name]), equal_nan=name != "ids")
+        for name, column in one.items()
+    )
+
+
+def _refused(action: Callable[[Any], Any], x: AnyArray | Dataset) -> bool:
     try:
         action(x)
     except InputError:

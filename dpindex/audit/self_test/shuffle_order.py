@@ -17,7 +17,7 @@ from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec
 from dpindex.serve.acceptor import Submission
 from dpindex.serve.shuffle_collector import ShuffleCollector
-from dpindex.storage.shuffled_file import Shuffle, ShuffledFile
+from dpindex.storage.shuffled_file import Shuffle, ShuffledFile, _secret_order
 
 __all__ = ["fewest_codes_check", "shuffle_check"]
 
@@ -25,6 +25,7 @@ _CODES = 3000
 _GROUP = 125
 _SYMBOLS = 1 << 16
 _DEVIATIONS = 8.0
+_MANY = 1 << 20
 _FEWEST = 200
 _DELTA = 1e-6
 
@@ -58,6 +59,8 @@ def shuffle_check() -> Check:
     for name, sequence in places.items():
         if not faults and abs(_excess_of_ascents(sequence)) > _DEVIATIONS:
             faults.append(f"neighbours by {name} are in the order of the other too often")
+    if abs(_excess_of_ascents(_secret_order(_MANY))) > _DEVIATIONS:
+        faults.append(f"neighbours of {_MANY} are in order too often")
     if words < len(orders) * _CODES:
         faults.append(f"{words} secret words for {len(orders) * _CODES} codes")
     return Check(

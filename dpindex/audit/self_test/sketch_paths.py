@@ -21,6 +21,7 @@ from dpindex.audit.self_test.published_files import published_counts_check
 from dpindex.audit.self_test.recording import recorded, words_check
 from dpindex.audit.verdict import Check
 from dpindex.base.arrays import AnyArray
+from dpindex.privacy import Guarantee
 from dpindex.race import RaceSketch, SketchSpec
 from dpindex.race.release import build_sketch
 from dpindex.vectors import as_source
@@ -66,7 +67,29 @@ def sketch_path_checks(spec: SketchSpec, verifier: LawVerifier) -> list[Check]:
         result = f"other counts where {', '.join(faults)}"
     name = "path: released counts, merged and stored"
     counts_check = Check(name, result, "exactly count + draw", SECOND_DECODING, not faults)
-    return [counts_check, published_counts_check(spec), words_check(recorders)]
+    checks = [counts_check, published_counts_check(spec), _merged_promise_check(spec)]
+    return [*checks, words_check(recorders)]
+
+
+def _merged_promise_check(spec: SketchSpec) -> Check:
+    """Two releases that are merged promise what both do together, or apart if they are disjoint."""
+    records = probe_records(spec)
+
+    def merged(disjoint: bool) -> Guarantee:
+        one, other = (RaceSketch(spec).fit(records).release() for _ in range(2))
+        return one.merge(other, disjoint=disjoint).guarantee
+
+    together, apart = merged(False), merged(True)
+    once = spec.guarantee
+    sums = together.epsilon >= 2 * once.epsilon and together.delta >= 2 * once.delta
+    largest = apart.epsilon >= once.epsilon and apart.delta >= once.delta
+    return Check(
+        "path: promise of merged sketches",
+        f"epsilon {together.epsilon:g} together, {apart.epsilon:g} if they are disjoint",
+        f"at least {2 * once.epsilon:g} and {once.epsilon:g}",
+        "sequential composition, Dwork & Roth 2014, Thm 3.16; parallel, McSherry 2009, Thm 4",
+        sums and largest,
+    )
 
 
 def _ways(spec: SketchSpec) -> Iterator[Way]:
