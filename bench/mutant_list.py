@@ -75,7 +75,7 @@ _PRIVATE = "            return format_.pack(law.perturb(exact, stream))\n"
 _ADD = "        held = release(dataset, target, Terms(*terms), progress=progress).published\n"
 _SEGMENT = (
     "            return privatizer.privatize(\n"
-    "                chunk, first_row=first_row, threads=self.threads, checked=True\n"
+    "                chunk, first_row=first_row, threads=self.threads, checked=checked\n"
     "            )\n"
 )
 _ASKED = "        codes = Privatizer(self.query_spec, allow_unprotected=True).privatize(queries)\n"

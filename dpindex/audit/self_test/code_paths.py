@@ -316,6 +316,7 @@ class _Paths:
             simplefilter("ignore", QualityWarning)  # whoever made the spec was warned
             transformer = PrivateProjection(**stated).fit(self.rows)
             transformed = transformer.transform(self.rows[kinds])
+            again = PrivateProjection(**stated).fit(self.rows[::-1])
         self.recorders += recorders
         try:
             outcomes = decoded(self.verifier, self.exact[kinds], recorders)
@@ -323,7 +324,6 @@ class _Paths:
             same = False
         else:
             expected = self.spec.format.decode(packed(self.spec, outcomes))
-            again = PrivateProjection(**stated).fit(self.rows[::-1])
             same = np.array_equal(transformed, expected) and transformer.spec_ == self.spec
             same = same and pickle.dumps(transformer) == pickle.dumps(again)
         result = f"{len(kinds)} rows follow from the words of {len(recorders)} streams"
@@ -509,8 +509,8 @@ class _Paths:
         """Whether a table is taken in which one number lies beyond the range of its column."""
         names = tuple(str(column) for column in range(self.spec.dim))
         ranges = Ranges(names, (0.0,) * len(names), (1.0,) * len(names))
-        table = np.full((3, self.spec.dim), 0.5)
-        table[2, 0] = 1.5
+        table = np.tile(self.rows[:1], (3, 1))
+        table[2, 0] = self.spec.bounds[1] * self.spec.scale + 0.5
         outlying = as_dataset(as_source(table)).with_ranges(ranges)
         return not _refused(PrivateIndex(self.spec).add, outlying)
 

@@ -50,10 +50,10 @@ def _of_steps(spec: Spec, steps: int) -> Adjacency | None:
     promise = spec.guarantee
     if promise.definition != "DP" or promise.delta_over == "projection":
         return None
-    if isinstance(spec.adjacency, Attribute):
-        return attribute(steps * spec.adjacency.beta)
-    if isinstance(spec.adjacency, L2):
-        return l2(steps * spec.adjacency.radius)
+    if isinstance(promise.adjacency, Attribute):
+        return attribute(steps * promise.adjacency.beta)
+    if isinstance(promise.adjacency, L2):
+        return l2(steps * promise.adjacency.radius)
     return None
 
 
