@@ -570,47 +570,6 @@ def exact_size_in_a_header(patch: Patch) -> SketchSpec:
     return SketchSpec(3, 10, 32, PStable(1.0, 2), 1.0)
 
 
-REFUSED = "path: vectors that are refused"
-ALONE = "path: files hold codes alone"
-QUERIES = "path: private queries"
-COUNTS = "path: released counts, merged and stored"
-
-
-@pytest.mark.parametrize(
-    ("plant", "check"),
-    [
-        (device_that_spends_all_that_is_accepted, "path: device"),
-        (device_that_reads_a_louder_file, "path: device"),
-        (device_with_one_noise_a_vector, "path: device"),
-        (device_that_accepts_any_epsilon, REFUSED),
-        (single_replacements_at_twice_epsilon, "path: PrivateIndex.upsert"),
-        (half_the_noise_where_a_ledger_counts, "path: what a ledger counts"),
-        (exact_where(sparse.issparse), QUERIES),
-        (nearest_exactly, QUERIES),
-        (filtered_exactly, QUERIES),
-        (hash_beside_the_codes, ALONE),
-        (ids_from_vectors, ALONE),
-        (exact_size_in_a_header, ALONE),
-        (shuffle_in_order, "path: order of a shuffle"),
-        (shuffle_in_a_public_order, "path: order of a shuffle"),
-        (shuffle_in_groups, "path: order of a shuffle"),
-        (one_key_for_all_builds, ALONE),
-        (persons_that_overlap, "path: one vector a person"),
-        (transformer_of_two_releases, "path: scikit-learn transformer"),
-        (ranges_from_the_data, "path: PrivateIndex.add"),
-        (whole_numbers_unseen, REFUSED),
-        (sparse_rows_unseen, REFUSED),
-        (codebook_of_the_vectors, REFUSED),
-        (sketch_records(sparse.issparse), COUNTS),
-        (sketch_records(lambda chunk: chunk.dtype == np.float32), COUNTS),
-        (sketch_records(lambda chunk: chunk.shape[0] > 8000), COUNTS),
-    ],
-)
-def test_low_ways_that_audits_did_not_run(plant: Any, check: str, monkeypatch: Patch) -> None:
-    """What a third hostile reader planted, and the audits of that day let pass."""
-    assert check in check_paths(plant(monkeypatch), large=False).failed
-
-
 def released_under_the_budget_of_queries(patch: Patch) -> Spec:
     def released(index: PrivateIndex, dataset: Any, *_: Any) -> Any:
         with dataset.parts[0].vectors() as source:
@@ -696,6 +655,10 @@ def ledger_of_one_token(patch: Patch) -> Spec:
     return STAIRCASE
 
 
+REFUSED = "path: vectors that are refused"
+ALONE = "path: files hold codes alone"
+QUERIES = "path: private queries"
+COUNTS = "path: released counts, merged and stored"
 LEDGER = "path: a ledger counts every release first"
 REMAINS = "path: what is replaced, masked or drawn twice is gone"
 
@@ -703,6 +666,31 @@ REMAINS = "path: what is replaced, masked or drawn twice is gone"
 @pytest.mark.parametrize(
     ("plant", "check"),
     [
+        (device_that_spends_all_that_is_accepted, "path: device"),
+        (device_that_reads_a_louder_file, "path: device"),
+        (device_with_one_noise_a_vector, "path: device"),
+        (device_that_accepts_any_epsilon, REFUSED),
+        (single_replacements_at_twice_epsilon, "path: PrivateIndex.upsert"),
+        (half_the_noise_where_a_ledger_counts, "path: what a ledger counts"),
+        (exact_where(sparse.issparse), QUERIES),
+        (nearest_exactly, QUERIES),
+        (filtered_exactly, QUERIES),
+        (hash_beside_the_codes, ALONE),
+        (ids_from_vectors, ALONE),
+        (exact_size_in_a_header, ALONE),
+        (shuffle_in_order, "path: order of a shuffle"),
+        (shuffle_in_a_public_order, "path: order of a shuffle"),
+        (shuffle_in_groups, "path: order of a shuffle"),
+        (one_key_for_all_builds, ALONE),
+        (persons_that_overlap, "path: one vector a person"),
+        (transformer_of_two_releases, "path: scikit-learn transformer"),
+        (ranges_from_the_data, "path: PrivateIndex.add"),
+        (whole_numbers_unseen, REFUSED),
+        (sparse_rows_unseen, REFUSED),
+        (codebook_of_the_vectors, REFUSED),
+        (sketch_records(sparse.issparse), COUNTS),
+        (sketch_records(lambda chunk: chunk.dtype == np.float32), COUNTS),
+        (sketch_records(lambda chunk: chunk.shape[0] > 8000), COUNTS),
         (released_under_the_budget_of_queries, "path: PrivateIndex.add"),
         (slots_by_one_byte, "path: order of a shuffle"),
         (shuffle_of_too_few, "path: fewest codes of a shuffle"),
@@ -714,7 +702,8 @@ REMAINS = "path: what is replaced, masked or drawn twice is gone"
         (ledger_of_one_token, LEDGER),
     ],
 )
-def test_low_what_a_fourth_reader_planted(plant: Any, check: str, monkeypatch: Patch) -> None:
+def test_low_ways_that_audits_did_not_run(plant: Any, check: str, monkeypatch: Patch) -> None:
+    """What a third and a fourth hostile reader planted, and the audits of that day let pass."""
     assert check in check_paths(plant(monkeypatch), large=False).failed
 
 

@@ -22,13 +22,13 @@ from dpindex.mechanism.noise.codebook_response import nearest
 from dpindex.mechanism.noise.law import SymbolLaw
 from dpindex.randomness import PublicStream
 
-__all__ = ["FAR", "crowding", "far_queries"]
+__all__ = ["crowding", "far_queries"]
 
 _COMPARED = 2048
 _DEVIATIONS = 4.0
 _MAX_HALVES = 16
 _ENOUGH_PAIRS = 2000
-FAR = 0.05
+_FAR = 0.05
 """Share of public vectors that count as far."""
 
 
@@ -115,4 +115,4 @@ def _least_usual(codebook: Codebook) -> float:
     left = codebook.vectors[::2]
     right = codebook.vectors[1::2]
     nearest_cosine = (right[spaced(len(right), _COMPARED)] @ left.T).max(axis=1)
-    return float(np.quantile(nearest_cosine, FAR))
+    return float(np.quantile(nearest_cosine, _FAR))

@@ -225,9 +225,12 @@ class _Paths:
             yield Way(partial(self._index_codes, typed), exact_integers(self.spec, typed))
         # A power of two is undone without rounding.
         wide = as_dataset(as_source(_WIDTH * self.rows))
-        names = [str(column) for column in range(self.spec.dim)]
-        ranges = Ranges(tuple(names), (0.0,) * len(names), (_WIDTH,) * len(names))
-        yield Way(partial(self._index_codes, wide.with_ranges(ranges)), self.exact)
+        yield Way(partial(self._index_codes, wide.with_ranges(self._ranges(_WIDTH))), self.exact)
+
+    def _ranges(self, high: float) -> Ranges:
+        """Return ranges of all columns from 0 to ``high``."""
+        dim = self.spec.dim
+        return Ranges(tuple(map(str, range(dim))), (0.0,) * dim, (high,) * dim)
 
     def _index_codes(self, rows: AnyArray | Dataset) -> Codes:
         index = PrivateIndex(self.spec)
@@ -483,9 +486,9 @@ class _Paths:
             for send in (self._device_codes, self._device_codes_of_files):
                 if not _refused(partial(send, max_epsilon=less), self.rows[0]):
                     faults.append("device spends more than is accepted")
+        before = np.resize(self.rows[0], (self._many(), self.spec.dim))
         for what, row in wrong_rows(self.spec, self.rows).items():
-            before = np.resize(self.rows[0], (self._many(), self.spec.dim))
-            several = [row, np.stack([*before, row]), row.astype(np.float32)]
+            several = [row, np.vstack([before, row]), row.astype(np.float32)]
             if self.has_sparse:
                 several.append(sparse.csr_matrix(row))
             if np.isfinite(row).all() and (np.rint(row) == row).all():
@@ -507,11 +510,9 @@ class _Paths:
 
     def _takes_beyond_ranges(self) -> bool:
         """Whether a table is taken in which one number lies beyond the range of its column."""
-        names = tuple(str(column) for column in range(self.spec.dim))
-        ranges = Ranges(names, (0.0,) * len(names), (1.0,) * len(names))
         table = np.tile(self.rows[:1], (3, 1))
         table[2, 0] = self.spec.bounds[1] * self.spec.scale + 0.5
-        outlying = as_dataset(as_source(table)).with_ranges(ranges)
+        outlying = as_dataset(as_source(table)).with_ranges(self._ranges(1.0))
         return not _refused(PrivateIndex(self.spec).add, outlying)
 
     def _takes_codewords(self) -> bool:

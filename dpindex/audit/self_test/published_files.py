@@ -32,7 +32,7 @@ from dpindex.storage.release.content import ContentKey
 from dpindex.vectors import as_source
 from dpindex.vectors.dataset import as_dataset
 
-__all__ = ["published_codes_check", "published_counts_check"]
+__all__ = ["files_of", "published_codes_check", "published_counts_check"]
 
 _COUNT = 600
 
@@ -78,8 +78,13 @@ def _files(publish: Callable[[AnyArray, Path], object], x: AnyArray) -> Mapping[
     with TemporaryDirectory(prefix="dpindex-audit-") as name:
         folder = Path(name)
         publish(x, folder)
-        paths = [path for path in folder.rglob("*") if path.is_file()]
-        return {str(path.relative_to(folder)): path.read_bytes() for path in paths}
+        return files_of(folder)
+
+
+def files_of(folder: Path) -> dict[str, bytes]:
+    """Return the bytes of every file of a folder, by its path in there."""
+    paths = [path for path in folder.rglob("*") if path.is_file()]
+    return {str(path.relative_to(folder)): path.read_bytes() for path in paths}
 
 
 def _with_outcomes(spec: Spec, rows: Doubles) -> Spec:

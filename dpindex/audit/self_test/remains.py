@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
+from dpindex.audit.self_test.published_files import files_of
 from dpindex.audit.verdict import Check
 from dpindex.base.arrays import Doubles
 from dpindex.index.build import build_index
 from dpindex.index.private_index import PrivateIndex
-from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec
 from dpindex.storage.release import Segment
@@ -58,7 +58,7 @@ def _keeps_replaced(spec: Spec, vectors: Doubles) -> bool:
         index = PrivateIndex(spec)
         index.add(vectors, names)
         index.save(folder)
-        replaced = _bytes_of(index.codes)
+        replaced = index.codes.stored.tobytes()
         index = PrivateIndex.open(folder)
         index.upsert(vectors, names, allow_rerelease=True)
         index.remove(names[:1])
@@ -80,7 +80,7 @@ def _keeps_second_draw(spec: Spec, vectors: Doubles) -> bool:
         for codes in (first, second):
             draws.keep(segment, codes, Labels(np.arange(_COUNT), None))
         everything = _everything(Path(name))
-    first_kept, second_kept = (_bytes_of(codes) in everything for codes in (first, second))
+    first_kept, second_kept = (codes.stored.tobytes() in everything for codes in (first, second))
     return second_kept or not first_kept
 
 
@@ -98,10 +98,6 @@ def _keeps_masked(spec: Spec, vectors: Doubles) -> bool:
     return hidden or not seen
 
 
-def _bytes_of(codes: Codes) -> bytes:
-    return bytes(np.ascontiguousarray(codes.stored).tobytes())
-
-
 def _everything(folder: Path) -> bytes:
     """The bytes of all files of a folder, one after the other."""
-    return b"".join(path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file())
+    return b"".join(files_of(folder).values())
