@@ -78,7 +78,6 @@ _SEGMENT = (
     "                chunk, first_row=first_row, threads=self.threads, checked=checked\n"
     "            )\n"
 )
-_ORDERED = '    return np.argsort(secret_stream().words(count, np.uint64), kind="stable")\n'
 _ASKED = "        codes = Privatizer(self.query_spec, allow_unprotected=True).privatize(queries)\n"
 _DRAWN = "        noise = self._law.source.sample(counts.size, self._stream())\n"
 _TABLE = "    table = geometric_table(mpmath.mpf(epsilon), cells, inner, grid_bits - cells_bits)"
@@ -895,7 +894,7 @@ MUTANTS = [
            "        target = Memory(self.query_spec, self.path)\n", STAIRCASE,
            "test_private_index.py test_path_checks.py"),
     Mutant("collector", "slots are ordered by one byte", "storage/shuffled_file.py",
-           _ORDERED,
+           _SECRET_ORDER,
            "    words = secret_stream().words(count, np.uint64)\n"
            "    return np.argsort(words & np.uint64(255), kind=\"stable\")\n", CAP,
            "test_shuffle_collector.py test_path_checks.py"),
@@ -979,7 +978,7 @@ MUTANTS = [
            "test_path_checks.py"),
     Mutant("collector", "slots are ordered by two bytes",
            "storage/shuffled_file.py",
-           _ORDERED,
+           _SECRET_ORDER,
            "    return np.argsort(secret_stream().words(count, np.uint16), kind=\"stable\")\n", CAP,
            "test_path_checks.py"),
     Mutant("queries", "errors of private answers tell how far queries lie",
