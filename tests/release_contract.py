@@ -22,7 +22,6 @@ from releases import build, dataset_of, write_codes
 
 import dpindex as dpi
 from dpindex.base.errors import InputError
-from dpindex.exposure.visibility import Visibility
 from dpindex.mechanism.codes import codes_from_bytes
 from dpindex.race import PStable, RaceSketch, SketchSpec
 from dpindex.race.release import build_sketch
@@ -44,13 +43,6 @@ CALLS = ("link", "rename", "replace", "unlink", "mkdir", "rmdir", "fsync")
 
 KILLED_AT = 19
 """A call after the record of a release was created, and before its commit."""
-
-
-@pytest.fixture(autouse=True)
-def _no_simulation(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The visibility, half the time of a small release, touches no file: it is not computed."""
-    for user in ("dpindex.storage.save", "dpindex.storage.release.index_targets"):
-        monkeypatch.setattr(f"{user}.visibility", lambda *_: Visibility(0.5, 0.5))
 
 
 class Target:

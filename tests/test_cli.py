@@ -319,18 +319,6 @@ def test_info_reads_no_codes(run: Run, files: Path, monkeypatch: pytest.MonkeyPa
     fails(run("info", "ix"), "000000.codes is missing")
 
 
-def test_a_build_says_when_noise_drowns_everything(run: Run, files: Path) -> None:
-    words = "the noise may hide neighbours at this setting"
-    code, _, err = run("build", "x.npy", "ix", "--method", "dp-oporp-staircase", "--epsilon", 0.2)
-    assert code == 0
-    assert err.startswith(f"Note: {words}")
-    assert words in run("info", "ix")[1]
-    share = json.loads(run("info", "ix", "--json")[1])["visibility"]
-    assert 0 <= share["private"] <= share["exact"] < 0.3
-    assert run("build", "x.npy", "fine", *STAIRCASE)[2] == ""
-    assert "may hide" not in run("info", "fine")[1]
-
-
 def test_info_and_methods_for_programs(run: Run, files: Path) -> None:
     run("build", "x.npy", "ix", *STAIRCASE)
     facts = json.loads(run("info", "ix", "--json")[1])

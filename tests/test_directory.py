@@ -16,7 +16,6 @@ import pytest
 from by_hand import write_index_by_hand
 
 from dpindex.base.errors import InputError
-from dpindex.exposure.visibility import Visibility
 from dpindex.index.private_index import PrivateIndex
 from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.privatizer import Privatizer
@@ -186,8 +185,10 @@ EDITS: list[Callable[[dict[str, Any]], object]] = [
     lambda d: d.update(denoiser="000002"),
     lambda d: d.update(denoiser="000000"),
     lambda d: d.update(denoiser=2),
-    lambda d: d.update(visibility=[0.5, 0.5]),
-    lambda d: d.update(visibility={"exact": 2.0, "private": 0.5}),
+    *(
+        lambda d, share=share: d.update(crowding=share)
+        for share in (-0.1, float("nan"), "much", True, [0.5])
+    ),  # type: ignore[misc]
     lambda d: d.update(index_type=None),
     lambda d: d["files"].update({"../secret": {"bytes": 1, "sha256": "0" * 64}}),
     lambda d: d["files"].pop("ids/000000.ids"),
@@ -197,10 +198,7 @@ EDITS: list[Callable[[dict[str, Any]], object]] = [
     lambda d: d["files"]["ids/000000.ids"].update(sha256="0" * 64),
     lambda d: d["files"]["ids/000000.ids"].update(sha256=None),
     lambda d: d["files"].update({"ids/000000.ids": d["files"]["ids/000001.ids"]}),
-    *(
-        lambda d, key=key: d.pop(key)
-        for key in ("spec", "visibility", "segments", "files", "count")
-    ),  # type: ignore[misc]
+    *(lambda d, key=key: d.pop(key) for key in ("spec", "crowding", "segments", "files", "count")),  # type: ignore[misc]
     *(
         lambda d, key=key: d.pop(key)
         for key in ("metric", "index_type", "query_epsilon", "guarantee", "format")
@@ -299,8 +297,8 @@ def test_finding_9_a_planted_lock_is_not_followed(saved: Path, tmp_path: Path, t
 
 
 def test_a_manifest_comes_back() -> None:
-    for visibility in (None, Visibility(0.5, 0.25)):
-        manifest = Manifest(Settings(SPEC, "l2", "f16", 1.5), visibility=visibility)
+    for crowding in (None, 1.25):
+        manifest = Manifest(Settings(SPEC, "l2", "f16", 1.5), crowding=crowding)
         again = Manifest.from_bytes(manifest.to_bytes(), Path("m"))
         assert again == manifest
         assert again.digest == manifest.digest

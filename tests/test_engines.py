@@ -32,7 +32,6 @@ from dpindex.mechanism.method_table import methods
 from dpindex.storage.manifest import Settings
 from dpindex.storage.release import BuiltIndex, IndexOptions, Outcome, Receipt, Shard, Terms
 from dpindex.storage.release.work import CodeCheck, CodeDraw
-from dpindex.storage.summary import summarize
 from dpindex.vectors import Dataset, open_dataset
 
 SPEC = dpi.Spec("dp-oporp-staircase", dim=DIM, k=4, epsilon=3.0)
@@ -171,12 +170,6 @@ def test_what_cannot_be_a_payload(data: Path, tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", vectors(3))
     with pytest.raises(InputError, match="has no columns for a payload"):
         open_dataset(tmp_path / "x.npy", payload_columns=["row"])
-
-
-@pytest.mark.usefixtures("known_noise")
-def test_noise_that_drowns_is_said(data: Path, tmp_path: Path) -> None:
-    build_index(opened(data), tmp_path / "index", dpi.Spec("raw-staircase", DIM, epsilon=0.01))
-    assert "the noise may hide neighbours" in str(summarize(tmp_path / "index").noise_warning)
 
 
 @pytest.mark.parametrize("row", methods(), ids=lambda row: row.name)

@@ -16,7 +16,7 @@
 Codes of the new format are indexed, searched, compared, denoised, saved and read as decoded
 numbers. A room that can do better with them has a table keyed by format class, where one entry is
 added: ``similarity.similarity.SIMILARITIES``, ``similarity.learned.OBSERVERS``,
-``index.ranking.BACKENDS``, ``exposure.visibility``. Before release a verifier of the law is added
+``index.ranking.BACKENDS``. Before release a verifier of the law is added
 to ``audit.law_verifiers``, and its encoder to ``tests/oracle.py``.
 """
 

@@ -67,7 +67,7 @@ def build(
     from dpindex.index.build import build_index
     from dpindex.storage.manifest import Settings
     from dpindex.storage.release import IndexOptions
-    from dpindex.storage.summary import coverage_warning, noise_warning
+    from dpindex.storage.summary import coverage_warning
 
     ids = release.read_ids()
     terms = release.terms()
@@ -106,12 +106,9 @@ def build(
     out.warn_of_payload(payload.payload or payload.payload_columns)
     if ids is not None or terms.allow_rerelease:
         out.print_totals(terms.ledger, ids)
-    uncovered = coverage_warning(built.manifest.visibility)
+    uncovered = coverage_warning(built.manifest.crowding)
     if uncovered is not None:
         typer.echo(f"Warning: {uncovered}", err=True)
-    warning = noise_warning(built.manifest.visibility)
-    if warning is not None and built.denoiser is None:
-        typer.echo(f"Note: {warning}", err=True)
     out.say(f"What this protects and what it does not: dpindex info {shlex.quote(index)}")
 
 

@@ -412,7 +412,7 @@ def info(
     if as_json:
         out.print_json(facts)
         return
-    uncovered = coverage_warning(about.visibility)
+    uncovered = coverage_warning(about.crowding)
     if uncovered is not None:
         out.say(f"Warning: {uncovered}")
     title = f"{index}: {about.count} vectors of {spec.dim} attributes, {about.bytes} bytes"
@@ -482,8 +482,6 @@ def _promise_lines(about: Summary) -> dict[str, str]:
         lines["proved for"] = "the real numbers, not the floats"
         if spec.guarantee.exact:
             lines["proved for"] = "the integers that run (exact)"
-    if about.noise_warning is not None:
-        lines["noise"] = about.noise_warning
     return lines
 
 

@@ -1,15 +1,13 @@
-"""Chances that a code stands out among n: found first by its own vector, or among copies.
+"""Chances that a code stands out among n: that it is found first by its own vector.
 
 A code has a score for a vector, such as a correlation. The own code has the highest one if no other
-code has a higher one: :func:`own_code_first`, :func:`own_symbol_first`, :func:`own_level_first`. Of
-ten copies those are among the first ten answers whose scores are above the threshold that ten codes
-reach: :func:`copies_found` and :func:`symbol_copies_found`. Scores are normal or nearly so.
+code has a higher one: :func:`own_code_first`, :func:`own_symbol_first`, :func:`own_level_first`.
+Scores are normal or nearly so.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
 
 import numpy as np
 import scipy
@@ -19,13 +17,7 @@ from dpindex.base.normal import cosine_tails, quantiles
 from dpindex.mechanism.noise.law import SignLaw, SymbolLaw, TwoLevels
 from dpindex.mechanism.spec import Spec
 
-__all__ = [
-    "COPIES", "LEVELS", "SCORES", "Scores", "copies_found", "own_code_first", "own_level_first",
-    "own_symbol_first", "symbol_copies_found",
-]  # fmt: skip
-
-COPIES = 10
-"""Copies of a query that are looked for, among as many answers."""
+__all__ = ["SCORES", "own_code_first", "own_level_first", "own_symbol_first"]
 
 SCORES = 4096
 """Equally likely values that a normal law is averaged over."""
@@ -33,17 +25,6 @@ SCORES = 4096
 _TINY = 1e-9
 _ALMOST = 1.0 - 1e-12
 _NODES = 32
-_TAIL = np.geomspace(1.0, 1e-6, 61)  # chances of more, each a tenth of a decade apart
-LEVELS = 1 - np.sqrt(_TAIL[1:] * _TAIL[:-1])
-"""Probabilities at which the scores of other codes are taken, finest on top, shape (60,)."""
-_LEVEL_WEIGHTS = -np.diff(_TAIL)
-
-
-class Scores(NamedTuple):
-    """Means and variances of normal scores: numbers, or arrays of one shape for codes at LEVELS."""
-
-    mean: Any
-    variance: Any
 
 
 def own_code_first(correlation: float, spec: Spec, n: int, cosines: Singles | None) -> float:
@@ -116,36 +97,3 @@ def _tied(n: int, chance: float) -> float:
     """
     ties = max(n - 1, 0) + 1
     return -math.expm1(ties * math.log1p(-chance)) / (ties * chance)
-
-
-def copies_found(copy: Scores, others: Scores, n: int) -> float:
-    """Return the share of ten copies among ten answers out of n.
-
-    ``others`` are the scores of other codes at :data:`LEVELS`, shape (…, levels).
-    """
-    if n <= COPIES:
-        return 1.0
-    width = math.sqrt(copy.variance) + _TINY
-    widths = np.sqrt(others.variance) + _TINY
-
-    def surplus(threshold: float) -> float:
-        """Return how many more than ten codes are expected above the threshold."""
-        chances = scipy.special.ndtr((others.mean - threshold) / widths) @ _LEVEL_WEIGHTS
-        copies = COPIES * float(scipy.special.ndtr((copy.mean - threshold) / width))
-        return copies + (n - COPIES) * float(np.mean(chances)) - COPIES
-
-    reach = 40 * (width + float(widths.max())) + 1
-    low = float(others.mean.min()) - reach
-    high = max(copy.mean, float(others.mean.max())) + reach
-    threshold = scipy.optimize.brentq(surplus, low, high)
-    return float(scipy.special.ndtr((copy.mean - threshold) / width))
-
-
-def symbol_copies_found(law: SymbolLaw, n: int) -> float:
-    """Return the share of ten copies among ten answers, for exact queries of symbols.
-
-    A copy is seen if its symbol is in the query's set; so are other codes by chance.
-    """
-    inside = law.chance_inside
-    chance = n * (1 - inside) * law.subset / (law.size - law.subset)
-    return inside * min(1.0, COPIES / (COPIES * inside + chance))

@@ -22,7 +22,10 @@ from dpindex.mechanism.noise.codebook_response import nearest
 from dpindex.mechanism.noise.law import SymbolLaw
 from dpindex.randomness import PublicStream
 
-__all__ = ["crowding", "far_queries"]
+__all__ = ["SAMPLED_SYMBOLS", "crowding", "far_queries"]
+
+SAMPLED_SYMBOLS = 4096
+"""Symbols of an index that its crowding is estimated from, at most."""
 
 _COMPARED = 2048
 _DEVIATIONS = 4.0
@@ -35,8 +38,8 @@ _FAR = 0.05
 def crowding(sample: Codes, law: SymbolLaw) -> float:
     """Return how many times as unevenly codes fall on codewords as those of public vectors would.
 
-    It is 1 or less if the collection resembles the codebook. The estimate is lowered by four
-    standard deviations, so a larger number is no accident.
+    It is in [0, ∞), and 1 or less if the collection resembles the codebook. The estimate is lowered
+    by four standard deviations, so a larger number is no accident.
 
     Parameters
     ----------
@@ -55,7 +58,8 @@ def crowding(sample: Codes, law: SymbolLaw) -> float:
     observed = (collisions - 1.0 + near**2) / near**2
     deviation = math.sqrt(2.0 * law.size * max(collisions, 1.0)) / count / near**2
     expected, relative = _expected(law)
-    return (observed - _DEVIATIONS * deviation) / (expected * (1.0 + _DEVIATIONS * relative))
+    least = (observed - _DEVIATIONS * deviation) / (expected * (1.0 + _DEVIATIONS * relative))
+    return max(least, 0.0)
 
 
 @lru_cache(maxsize=8)

@@ -36,9 +36,9 @@ from dpindex.base.files import (
     write_file,
 )
 from dpindex.base.private_files import private_folder
-from dpindex.exposure.visibility import rows_to_sample
 from dpindex.mechanism.codebook import Codebook
 from dpindex.mechanism.codes import Codes, codes_from_bytes
+from dpindex.similarity.codebook_coverage import SAMPLED_SYMBOLS
 from dpindex.storage.code_store import MAPPED_BYTES
 from dpindex.storage.ids import id_block
 from dpindex.storage.manifest import (
@@ -79,7 +79,7 @@ def sampled(numbers: Sequence[str], read: Callable[[str], Codes]) -> Codes:
     parts = []
     for number in chosen:
         codes = read(number)
-        parts.append(codes.take(rows_to_sample(len(codes), len(chosen) * codes.k)))
+        parts.append(codes.take(spaced(len(codes), SAMPLED_SYMBOLS // len(chosen))))
     format_ = parts[0].format
     return format_.codes(format_.concatenate([part.stored for part in parts]))
 

@@ -19,7 +19,6 @@ from typing import Any
 
 from dpindex.base.errors import DamagedError, InputError
 from dpindex.base.files import Buffer
-from dpindex.exposure.visibility import Visibility
 from dpindex.mechanism.spec import Spec
 from dpindex.privacy import Guarantee
 from dpindex.similarity.float_codes import METRICS
@@ -50,7 +49,7 @@ _NUMBER = re.compile(r"[0-9]{6}")
 _NUMBERS = 10**6
 _MAX_FILE_BYTES = 1 << 33
 _COUNTED = 10**7
-_FIELDS = ("next_number", "segments", "denoiser", "codebook")
+_FIELDS = ("next_number", "segments", "denoiser", "codebook", "crowding")
 
 
 @dataclass(frozen=True)
@@ -195,15 +194,6 @@ class FileMark:
         return cls(len(data), hashlib.sha256(data).hexdigest())
 
 
-def _is_possible(visibility: Visibility) -> bool:
-    """True if an estimate has shares from 0 to 1, and a crowding that is no share."""
-    shares = (visibility.exact, visibility.private)
-    uneven = visibility.crowding
-    return all(isinstance(share, float) and 0 <= share <= 1 for share in shares) and (
-        uneven is None or (isinstance(uneven, float) and 0 <= uneven < math.inf)
-    )
-
-
 @dataclass(frozen=True)
 class Manifest:
     """The table of contents; the only mutable thing in an index, replaced whole.
@@ -219,8 +209,9 @@ class Manifest:
         Number of the denoiser that was learned from the segments, and of the spec's codebook.
     files : mapping from path to FileMark
         Of every file that belongs to the index, and perhaps of some that did.
-    visibility : Visibility, optional
-        What noise leaves of the best case of a search; absent in empty indexes.
+    crowding : float, optional
+        Of two or more symbols: how many times as unevenly they fall on codewords as those of
+        public vectors would, [0, ∞): :func:`dpindex.similarity.codebook_coverage.crowding`.
     """
 
     settings: Settings
@@ -229,7 +220,7 @@ class Manifest:
     denoiser: str | None = None
     codebook: str | None = None
     files: Mapping[str, FileMark] = field(default_factory=dict)
-    visibility: Visibility | None = None
+    crowding: float | None = None
 
     @property
     def paths(self) -> list[str]:
@@ -259,7 +250,6 @@ class Manifest:
             "guarantee": self.settings.spec.guarantee.to_dict(),
             "count": self.count,
             "files": {path: asdict(self.files[path]) for path in self.paths},
-            "visibility": self.visibility and self.visibility._asdict(),
             **{name: getattr(self, name) for name in _FIELDS},
             **self.settings.to_dict(),
         }
@@ -281,13 +271,9 @@ class Manifest:
             For anything else. An InputError is a ValueError.
         """
         files = {path: FileMark(**mark) for path, mark in data["files"].items()}
-        visibility = None
-        if data["visibility"] is not None:
-            visibility = Visibility(**data["visibility"])
         manifest = cls(
             settings=Settings.from_dict(data),
             files=files,
-            visibility=visibility,
             **{name: data[name] for name in _FIELDS},
         )
         if not (
@@ -303,6 +289,7 @@ class Manifest:
         single = [number for number in (self.denoiser, self.codebook) if number is not None]
         numbers = [*self.segments, *single]
         counts = self.segments.values()
+        uneven = self.crowding
         return (
             all(type(count) is int and count > 0 for count in counts)
             and all(_NUMBER.fullmatch(number) for number in numbers)
@@ -310,7 +297,7 @@ class Manifest:
             and type(self.next_number) is int
             and all(int(number) < self.next_number for number in numbers)
             and (self.codebook is None) == (self.settings.spec.codebook is None)
-            and (self.visibility is None or _is_possible(self.visibility))
+            and (uneven is None or (isinstance(uneven, float) and 0 <= uneven < math.inf))
         )
 
     @property

@@ -9,8 +9,9 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dpindex.base.arrays import spaced
 from dpindex.base.errors import InputError
-from dpindex.exposure.visibility import rows_to_sample, visibility
+from dpindex.similarity.codebook_coverage import SAMPLED_SYMBOLS, crowding
 from dpindex.storage.code_store import CodeStore
 from dpindex.storage.directory import IndexDirectory, Segment
 from dpindex.storage.index_writer import IndexWriter
@@ -141,11 +142,12 @@ def _finished(writer: IndexWriter, contents: Contents, written: Denoiser | None 
 
         writer.add_denoiser(denoiser_to_bytes(contents.denoiser))
     store = contents.store
-    if not len(store):
-        return replace(writer.manifest, visibility=None)
     spec = contents.settings.spec
-    sample = store.take(rows_to_sample(len(store), spec.code_length))
-    return replace(writer.manifest, visibility=visibility(sample, spec, len(store)))
+    uneven = None
+    if spec.format.symbolic and len(store) > 1:
+        sample = store.take(spaced(len(store), SAMPLED_SYMBOLS))
+        uneven = crowding(sample, spec.symbol_law)
+    return replace(writer.manifest, crowding=uneven)
 
 
 def _checkpoint(directory: IndexDirectory, manifest: Manifest, contents: Contents) -> Checkpoint:

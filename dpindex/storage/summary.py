@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dpindex.exposure.visibility import Visibility
 from dpindex.privacy import Guarantee
 from dpindex.storage.directory import IndexDirectory
 from dpindex.storage.manifest import Manifest, Settings
@@ -15,40 +14,19 @@ from dpindex.storage.manifest import Manifest, Settings
 if TYPE_CHECKING:  # most indexes have none
     from dpindex.denoise import Denoiser
 
-__all__ = ["Summary", "coverage_warning", "noise_warning", "summarize"]
+__all__ = ["Summary", "coverage_warning", "summarize"]
 
 _UNCOVERED = 1.05
 """Crowding of codes from which a codebook is called unlike the collection."""
 
-_VISIBLE = 0.3
-"""Share of exact copies that are found, below which few neighbours can be."""
 
-
-def noise_warning(visibility: Visibility | None) -> str | None:
-    """Return a doubt where noise leaves little of a search on codes that are not denoised.
-
-    Copies are harder to find than some near vector where these are many: it is a doubt, no promise.
-    """
-    if visibility is None:
-        return None
-    for share, queries in ((visibility.exact, ""), (visibility.private, " of private queries")):
-        if share < _VISIBLE:
-            return (
-                f"the noise may hide neighbours{queries} at this setting: of ten exact copies of a "
-                f"query an estimated {10 * share:.1f} would be among its ten nearest. Where many "
-                f"vectors are much alike, as in tables of few columns, answers can be near all the "
-                f"same; elsewhere expect few. See what `dpindex plan` recommends."
-            )
-    return None
-
-
-def coverage_warning(visibility: Visibility | None) -> str | None:
+def coverage_warning(crowding: float | None) -> str | None:
     """Return one sentence where a codebook does not cover the collection."""
-    if visibility is None or visibility.crowding is None or visibility.crowding < _UNCOVERED:
+    if crowding is None or crowding < _UNCOVERED:
         return None
     return (
         f"the codebook does not cover this collection: codes crowd on few codewords, at least "
-        f"{visibility.crowding:.1f} times as unevenly as those of vectors like the codewords. "
+        f"{crowding:.1f} times as unevenly as those of vectors like the codewords. "
         f"Expect far fewer neighbours than were planned, unless the collection has many near "
         f"duplicates, which crowd too. Make the codebook of public vectors of the same kind and "
         f"topics, or add such to it."
@@ -69,8 +47,8 @@ class Summary:
     payload : dict of str to str
         Type of each payload column by its name, in Arrow's words.
     denoiser : Denoiser, optional
-    visibility : Visibility, optional
-        What noise leaves of the best case of a search; absent in empty indexes.
+    crowding : float, optional
+        As in the manifest.
     """
 
     settings: Settings
@@ -78,19 +56,12 @@ class Summary:
     bytes: int
     payload: dict[str, str]
     denoiser: Denoiser | None
-    visibility: Visibility | None
+    crowding: float | None
 
     @property
     def guarantee(self) -> Guarantee:
         """The promise about the codes: that of their shuffle, if they are one."""
         return self.settings.guarantee(self.count)
-
-    @property
-    def noise_warning(self) -> str | None:
-        """One sentence where noise leaves little of a search; None for denoised codes."""
-        if self.denoiser is None:
-            return noise_warning(self.visibility)
-        return None
 
     def to_dict(self) -> dict[str, Any]:
         """Return contents, search settings and promise as plain JSON values."""
@@ -108,7 +79,7 @@ class Summary:
             "payload": self.payload,
             "denoiser": denoiser,
             "query_epsilon": self.settings.query_spec.epsilon,
-            "visibility": self.visibility and self.visibility._asdict(),
+            "crowding": self.crowding,
             "spec": spec.to_dict(),
             **self.guarantee.statement(spec.dim),
         }
@@ -139,5 +110,5 @@ def summarize(path: str | os.PathLike[str]) -> Summary:
         bytes=sum(file.stat().st_size for file in directory.path.rglob("*") if file.is_file()),
         payload=directory.payload_columns(manifest),
         denoiser=directory.denoiser(manifest),
-        visibility=manifest.visibility,
+        crowding=manifest.crowding,
     )

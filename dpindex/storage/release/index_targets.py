@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from dpindex.base.errors import BusyError, DamagedError, InputError, NoDenoiserError
 from dpindex.denoise import Denoiser, Kind, denoiser_from_bytes, denoiser_to_bytes, fit_denoiser
-from dpindex.exposure.visibility import visibility
 from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.projector import Projector
+from dpindex.similarity.codebook_coverage import crowding
 from dpindex.storage.directory import IndexDirectory, sampled
 from dpindex.storage.index_writer import IndexWriter
 from dpindex.storage.manifest import (
@@ -163,12 +163,15 @@ class IndexTarget(CodeTarget[FolderWorkspace, BuiltIndex]):
         files: dict[str, FileMark] = {}
         for receipt in drawn.receipts:
             files |= receipt.files
+        uneven = None
+        if self.spec.format.symbolic and drawn.rows > 1:
+            uneven = crowding(sampled(list(segments), codes_of), self.spec.symbol_law)
         return Manifest(
             self._settings,
             next_number=len(segments),
             segments={number: segment.rows for number, segment in segments.items()},
             files=files,
-            visibility=visibility(sampled(list(segments), codes_of), self.spec, drawn.rows),
+            crowding=uneven,
         )
 
     def _add_denoiser(
