@@ -481,11 +481,11 @@ def test_every_method_builds_and_answers(run: Run, files: Path, row: Method) -> 
         (("dp-rp-g-opt", "--epsilon", 1), "dp-rp-g-opt needs a delta"),
         (("dp-rp-g", "--epsilon", 1, "--delta", 0.5), "needs a delta in [1e-30, 0.5)"),
         (("dp-rp-l", "--epsilon", 1, "--delta", 1e-6), "delta must be 0"),
-        (("dp-signrp-rr", "--epsilon", 1, "--delta", 1e-6), "needs --min-norm"),
-        (("dp-signrp-rr", "--epsilon", 1, "--min-norm", 3), "does not use --min-norm with delta 0"),
+        (("dp-signrp-rr", "--epsilon", 1, "--delta", 1e-6), "every vector (--min-norm)."),
+        (("dp-signrp-rr", "--epsilon", 1, "--min-norm", 3), "does not use min_norm with delta 0"),
         (
             ("dp-signrp-rr", "--epsilon", 1, "--delta", 1e-6, "--min-norm", 0.5),
-            "needs a --min-norm above beta",
+            "needs a min_norm above beta",
         ),
         (
             (

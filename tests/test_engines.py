@@ -845,7 +845,7 @@ def test_an_index_in_a_store(tmp_path: Path, monkeypatch: Any) -> None:
     url = bucket_at(tmp_path / "store", monkeypatch)
     with pytest.raises(InputError, match="is not a dpindex index, or its build is not finished"):
         dpi.PrivateIndex.open(url)
-    with pytest.raises(InputError, match=r"name a private folder .*private=…"):
+    with pytest.raises(InputError, match=r"name a private folder .*\(private\)"):
         build_index(opened(data), url, SPEC)
     options = IndexOptions("linear", private=tmp_path / "private")
     assert not build_index(opened(data), url, SPEC, options).published.not_denoised

@@ -87,7 +87,7 @@ def test_an_index_adds_nothing_and_writes_nothing_down(tmp_path: Path) -> None:
     index, ledger = PrivateIndex(_spec()), Ledger(tmp_path / "ledger")
     names = [f"id{i}" for i in range(400)]
     for rows in (PRIVATE, sparse.csr_matrix(PRIVATE), PRIVATE.tolist()):
-        with pytest.raises(InputError, match="skip_leak_check=True"):
+        with pytest.raises(InputError, match="skip_leak_check"):
             index.add(rows, names, ledger=ledger)
     assert len(index) == 0
     assert not (tmp_path / "ledger").exists()

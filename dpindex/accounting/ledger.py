@@ -255,8 +255,8 @@ class Ledger:
             raise InputError(
                 f"id {names[row].decode()!r} (row {row}) was released before, as were {count} of "
                 f"these {len(names)} ids in all; each release costs its epsilon again. `dpindex "
-                f"ledger {self.path}` shows the totals; allow_rerelease=True allows it.",
-                parameters=["allow_rerelease=True"],
+                f"ledger {self.path}` shows the totals; allow another release if that is meant.",
+                field="allow_rerelease",
             )
         return int(count)
 
@@ -457,9 +457,7 @@ def _promises(
 def _names(ids: _Ids, *, unique: bool = False) -> list[bytes]:
     """Ids as text: whole numbers in decimal, so that 7 and "7" are the same id."""
     if ids is None:
-        raise InputError(
-            "a ledger counts releases by id; give every vector an id (ids=…).", parameters=["ids=…"]
-        )
+        raise InputError("a ledger counts releases by id; give every vector an id.", field="ids")
     values = ids.tolist() if isinstance(ids, np.ndarray) else ids
     values = [values] if isinstance(values, str | int) else list(values)
     for value in values:

@@ -171,7 +171,7 @@ def worst_pairs(spec: Spec) -> Sequence[Pair]:
     if spec.min_norm is not None:
         raise InputError(
             "there is no attack on vectors of a least norm yet; leave min_norm out.",
-            parameters=["min_norm"],
+            field="min_norm",
         )
     columns = _columns(spec)
     moves = _moves(columns)

@@ -37,10 +37,7 @@ MAX_TEXT = 1 << 16
 _Object = TypeVar("_Object")
 
 Fault = tuple[tuple[int, ...], str]
-"""The index of a value, and what is wrong with it, which may name ``REMEDIES``."""
-
-REMEDIES = ("clip=True", "scale=255", "bounds=(0, 1)")
-"""Parameters that let values outside the public bounds pass."""
+"""The index of a value, and what is wrong with it."""
 
 
 def finite_number(value: Any, name: str, above: float | None = None) -> float:
@@ -51,9 +48,9 @@ def finite_number(value: Any, name: str, above: float | None = None) -> float:
     except OverflowError:
         number = math.inf
     if not math.isfinite(number):
-        raise InputError(f"{name} must be a finite number, not {value!r}.", parameters=[name])
+        raise InputError(f"{name} must be a finite number, not {value!r}.", field=name)
     if above is not None and not number > above:
-        raise InputError(f"{name} must be above {above:g}, not {value!r}.", parameters=[name])
+        raise InputError(f"{name} must be above {above:g}, not {value!r}.", field=name)
     return number + 0.0  # −0 becomes 0: equal numbers have equal text
 
 
@@ -67,7 +64,7 @@ def whole_number(value: Any, name: str, low: int, high: int) -> int:
     if not low <= whole <= high or whole != value:
         raise InputError(
             f"{name} must be a whole number from {low} to {high}, not {value!r}.",
-            parameters=[name],
+            field=name,
         )
     return whole
 
@@ -243,9 +240,7 @@ def check_values(
         if is_sparse:
             row = int(np.searchsorted(rows.indptr, place[0], side="right")) - 1
             place = (row, int(rows.indices[place]))
-        raise InputError(
-            f"row {first_row + place[0]}, column {place[1]} {what}.", parameters=REMEDIES
-        )
+        raise InputError(f"row {first_row + place[0]}, column {place[1]} {what}.")
 
 
 def json_value(text: str | bytes, name: str) -> Any:

@@ -5,7 +5,7 @@ Every error is an :class:`InputError`. A subclass exists where a caller must tel
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 __all__ = [
@@ -28,23 +28,29 @@ class InputError(ValueError):
     Parameters
     ----------
     sentence : str
-        Its words are those of the library.
-    parameters : sequence of str
-        The words of the sentence that are parameters of the library, such as "min_norm",
-        "clip=True" or "ledger=…". The command line puts its flags in their place.
+    field : str
+        The parameter to change, such as "ids". Where the sentence does not name it, it is appended
+        in parentheses; the command line appends its own option instead.
 
-    >>> from dpindex import attribute
-    >>> try:
-    ...     attribute(beta=-1)
-    ... except InputError as error:
-    ...     print(error)
+    >>> print(InputError("give every vector an id.", field="ids"))
+    give every vector an id (ids).
+    >>> print(InputError("beta must be above 0, not -1.", field="beta"))
     beta must be above 0, not -1.
     """
 
-    def __init__(self, sentence: str, *, parameters: Sequence[str] = ()) -> None:
+    def __init__(self, sentence: str, *, field: str = "") -> None:
         super().__init__(sentence)
-        self.sentence = sentence
-        self.parameters = tuple(parameters)
+        self.field = field
+
+    def __str__(self) -> str:
+        return self.pointing_at(self.field)
+
+    def pointing_at(self, name: str) -> str:
+        """Return the sentence, with a name of what to change at its end unless it is in it."""
+        sentence = str(self.args[0])
+        if name in sentence:
+            return sentence
+        return f"{sentence.removesuffix('.')} ({name})."
 
 
 class NoGuaranteeError(InputError):
@@ -94,6 +100,7 @@ def naming(name: str) -> Iterator[None]:
     try:
         yield
     except InputError as error:
-        if not str(error).startswith(name):
-            error.args = (f"{name}: {error}",)
+        sentence = str(error.args[0])
+        if not sentence.startswith(name):
+            error.args = (f"{name}: {sentence}",)
         raise

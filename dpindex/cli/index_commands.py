@@ -228,7 +228,7 @@ def query(
     if vectors is None:
         with open_vectors(queries) as source:
             vectors = o.scaled_source(source, search.ranges).read()
-    elif search.mode == "private":
+    elif search.query == "private":
         raise InputError(f"{queries} holds codes, which are private already; leave --query out.")
     if search.k > len(opened):
         o.note(f"-k {search.k} is more than the {len(opened)} vectors of {index}: all are listed")
@@ -237,7 +237,7 @@ def query(
         hits = opened.search(
             vectors,
             k=search.k,
-            query=search.mode,
+            query=search.query,
             filter=search.filter,
             candidates=search.candidates,
             rerank=owner,

@@ -6,7 +6,7 @@ import inspect
 import os
 import re
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cache, wraps
@@ -302,9 +302,7 @@ class SearchOptions:
     """Neighbours to find, and who orders the candidates."""
 
     k: Annotated[int, "-k", "Neighbours of each query."] = 10
-    mode: Annotated[QueryMode, "--query", "exact: used as it is; private: privatized first."] = (
-        "exact"
-    )
+    query: Annotated[QueryMode, "exact: used as it is; private: privatized first."] = "exact"
     filter: Annotated[
         str | None, "Rows to search, e.g. \"year >= 2020 and lang in ['en']\".  [default: all]"
     ] = None
@@ -486,7 +484,9 @@ def as_command(function: Callable[..., None]) -> Callable[..., None]:
                 values[name] = group(**{f.name: values.pop(f.name) for f in fields(group)})
             function(**values)
         except InputError as error:
-            sentence = mistaken(paths, takes) or with_flags(error, flags)
+            sentence = mistaken(paths, takes)
+            if sentence is None:
+                sentence = error.pointing_at(flags.get(error.field, error.field))
             raise type(error)(sentence) from error
 
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
@@ -513,26 +513,3 @@ def _flag(name: str, hint: Any) -> str:
 
 def _metadata(parameter: inspect.Parameter) -> tuple[Any, ...]:
     return getattr(parameter.annotation, "__metadata__", ())
-
-
-def with_flags(error: InputError, flags: Mapping[str, str]) -> str:
-    """The sentence of an error, with flags of the command line for parameters of the library.
-
-    A name that the user can recognise in its flag, such as epsilon in --epsilon, stays as it is.
-
-    >>> flags = {"max_bytes": "--max-bytes", "bounds": "--bounds", "clip": "--clip"}
-    >>> words = ["bounds=(0, 1)", "clip=True", "max_bytes"]
-    >>> error = InputError("set bounds=(0, 1), clip=True or max_bytes.", parameters=words)
-    >>> with_flags(error, flags)
-    'set --bounds 0 1, --clip or --max-bytes.'
-    """
-    place = str(error).removesuffix(error.sentence)
-    sentence = error.sentence
-    for words in error.parameters:
-        name, assigned, value = words.partition("=")
-        flag = flags.get(name, words)
-        if value not in ("", "True", "…"):
-            flag = f"{flag} {value.strip('()').replace(',', '')}"
-        if name in flags and (assigned or "_" in name):
-            sentence = sentence.replace(words, flag)
-    return place + sentence

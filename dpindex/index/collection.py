@@ -94,8 +94,8 @@ class Collection:
         if replaced and not allow_rerelease:
             raise InputError(
                 f"{replaced} of these {len(ids)} ids are in the index: replacing a vector is a "
-                f"second release of it, and its epsilons add up; allow_rerelease=True allows it.",
-                parameters=["allow_rerelease=True"],
+                f"second release of it, and its epsilons add up; allow it if that is meant.",
+                field="allow_rerelease",
             )
         return replaced
 

@@ -43,7 +43,7 @@ class FaissSigns(SearchBackend):
             raise InputError(
                 f"index_type {index_type!r} is for vectors of numbers; signs are searched exactly "
                 f"as they are: leave it out.",
-                parameters=["index_type"],
+                field="index_type",
             )
         self._width = width
         self._bytes = -(-width // 8)

@@ -100,7 +100,7 @@ def parse_index_type(index_type: Any, width: int) -> IndexType:
         raise InputError(
             f"index_type must be one of f32, f16, int8, or a Faiss factory string such as SQ8, "
             f"PQ32x8, ROT64,SQ4, IVF1024,PQ32x4fs or HNSW32, not {index_type!r}.",
-            parameters=["index_type"],
+            field="index_type",
         )
     groups = match.groupdict("").items()
     numbers = {name: int(digits) for name, digits in groups if digits.isdigit()}
@@ -117,7 +117,7 @@ def parse_index_type(index_type: Any, width: int) -> IndexType:
     if not 2 <= numbers.get("links", 2) <= 256:
         wrong = [f"has {numbers['links']} links a node; 2 to 256 are possible"]
     if wrong:
-        raise InputError(f"index_type {index_type!r} {wrong[0]}.", parameters=["index_type"])
+        raise InputError(f"index_type {index_type!r} {wrong[0]}.", field="index_type")
     return IndexType(match["factory"], rotation, lists, numbers.get("links", 0))
 
 
@@ -172,7 +172,7 @@ class FaissVectors(SearchBackend):
             raise InputError(
                 f"index_type {self._type.factory!r} is trained on the vectors and needs at least "
                 f"{least} of them, not {count}; take fewer lists or parts, or f32.",
-                parameters=["index_type"],
+                field="index_type",
             )
 
     def begin(self, sample: Floats) -> None:

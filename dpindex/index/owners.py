@@ -159,15 +159,14 @@ class Originals(Owner):
         if candidates.rows is None:
             raise InputError(
                 "originals without ids stand in the order of the index, which is not known here; "
-                "name the id of each row (ids=…).",
-                parameters=["ids=…"],
+                "name the id of each row.",
+                field="ids",
             )
         if self._reader.rows != candidates.total:
             raise InputError(
                 f"originals without ids stand in the order of the index, and there are "
-                f"{self._reader.rows} for its {candidates.total} rows; name the id of each row "
-                f"(ids=…).",
-                parameters=["ids=…"],
+                f"{self._reader.rows} for its {candidates.total} rows; name the id of each row.",
+                field="ids",
             )
         return candidates.rows
 

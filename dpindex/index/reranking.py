@@ -117,21 +117,21 @@ def new_reranking(
     """
     if rerank is None:
         raise InputError(
-            "candidates are ordered by their original vectors: say who has them (rerank=…).",
-            parameters=["rerank=…"],
+            "candidates are ordered by their original vectors: say who has them.",
+            field="rerank",
         )
     if candidates is None:
         candidates = max(k, CANDIDATES)
     candidates = whole_number(candidates, "candidates", 1, _MAX_CANDIDATES)
     if candidates < k:
         raise InputError(
-            f"candidates must be at least k = {k}, not {candidates}.", parameters=["candidates"]
+            f"candidates must be at least k = {k}, not {candidates}.", field="candidates"
         )
     if isinstance(queries, Codes):
         raise InputError(
-            "codes cannot be compared with original vectors: give the queries as vectors, with "
-            "query='private' to search with their codes.",
-            parameters=["query='private'"],
+            "codes cannot be compared with original vectors: give the queries as vectors, and make "
+            "them private to search with their codes.",
+            field="query",
         )
     return Reranking(owner_of(rerank), queries, metric, candidates, scale)
 

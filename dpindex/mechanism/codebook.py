@@ -132,8 +132,8 @@ class Codebook:
         if self._stated is None:
             raise InputError(
                 f"the codebook {self.digest[:12]}… of {self.size} codewords is not here: give the "
-                f"file it was made from (codebook=…, or Spec.with_codebook).",
-                parameters=["codebook=…"],
+                f"file it was made from (in Python also Spec.with_codebook).",
+                field="codebook",
             )
         return self._stated
 

@@ -153,9 +153,9 @@ class Grid:
         after = ""
         if self.scale != 1:
             after = f" after division by scale {self.scale:g}"
-        remedy = "set scale or bounds to what is publicly known, or clip=True"
+        remedy = "set scale or bounds to what is publicly known, or clip"
         if x.dtype == np.uint8 and self.scale == 1:
-            remedy = "values of one byte lie within scale=255 and bounds=(0, 1)"
+            remedy = "values of one byte lie within scale 255 and bounds 0 1"
         return place, (
             f"lies outside the public bounds [{self.bounds[0]:g}, {self.bounds[1]:g}]{after}; "
             f"{remedy}"

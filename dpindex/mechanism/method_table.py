@@ -180,7 +180,7 @@ class Method:
                 pure = " with delta 0" if self.calibration.norm_bound else ""
                 raise InputError(
                     f"{self.name} does not use min_norm{pure}; leave it out.",
-                    parameters=["min_norm"],
+                    field="min_norm",
                 )
             return
         if entries != "gaussian":
@@ -192,13 +192,13 @@ class Method:
             raise NoGuaranteeError(
                 f"{self.name} with a delta needs min_norm: a public lower bound on the norm of "
                 f"every vector.",
-                parameters=["min_norm"],
+                field="min_norm",
             )
         if min_norm_on_grid(parameters) <= parameters.adjacency.size:
             raise NoGuaranteeError(
                 f"{self.name} needs a min_norm above beta = {parameters.adjacency.size:g}, not "
                 f"{parameters.min_norm:g}.",
-                parameters=["min_norm"],
+                field="min_norm",
             )
 
 

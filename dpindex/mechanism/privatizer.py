@@ -132,9 +132,9 @@ def _refuse_above(limit: float, spec: Spec) -> None:
     promise = spec.guarantee
     if promise.definition != "DP" or promise.epsilon > limit:
         raise InputError(
-            f"the spec promises {promise}, where at most epsilon = {limit:g} of DP is accepted "
-            f"(max_epsilon); ask for another spec, or accept more.",
-            parameters=["max_epsilon"],
+            f"the spec promises {promise}, where at most epsilon = {limit:g} of DP is accepted; "
+            f"ask for another spec, or accept more.",
+            field="max_epsilon",
         )
     if promise.delta > _MAX_DELTA:
         raise InputError(

@@ -93,7 +93,7 @@ class Projector:
                 raise InputError(
                     f"row {first_row + int(short[0])} is shorter than min_norm = {least:g}, on "
                     f"which the guarantee rests; leave such vectors out or lower min_norm.",
-                    parameters=["min_norm"],
+                    field="min_norm",
                 )
         if declared is None:
             return

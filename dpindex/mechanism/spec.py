@@ -118,8 +118,8 @@ class Spec(Parameters):
         """InputError for a method that protects nothing, unless ``allowed`` for a ``purpose``."""
         if not self.method_row.private and not allowed:
             raise InputError(
-                f"{self.method} protects nothing; pass allow_unprotected=True to {purpose}.",
-                parameters=["allow_unprotected=True"],
+                f"{self.method} protects nothing; allow that to {purpose}.",
+                field="allow_unprotected",
             )
 
     @cached_property

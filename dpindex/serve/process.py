@@ -68,8 +68,8 @@ class Holder:
         if ids is None:
             if not isinstance(searcher, PrivateIndex):
                 raise InputError(
-                    "the originals of a published index need ids; name the id of each row (ids=…).",
-                    parameters=["ids=…"],
+                    "the originals of a published index need ids; name the id of each row.",
+                    field="ids",
                 )
             ids = searcher.ids
         owner = Originals(self.vectors, ids)

@@ -147,8 +147,8 @@ class PublishedIndex(Searchable):
 
     def _range_search(self, batches: list[Batch], threshold: float, filter_: Filter) -> list[Hits]:
         raise InputError(
-            "a published index is searched by range among candidates only: give rerank=….",
-            parameters=["rerank=…"],
+            "a published index is searched by range among candidates only: say who orders them.",
+            field="rerank",
         )
 
     def _find(self, queries: Queries, count: int, selection: Condition | None) -> Found:

@@ -231,9 +231,8 @@ def refuse_leaks(codebook: Codebook, evidence: LeakEvidence) -> None:
     if leak:
         raise InputError(
             f"{leak}, and a codebook is published as it is: no epsilon covers what is in it. Take "
-            f"public vectors of another origin, or pass skip_leak_check=True if these are public "
-            f"after all.",
-            parameters=["skip_leak_check=True"],
+            f"public vectors of another origin, or skip this check if these are public after all.",
+            field="skip_leak_check",
         )
 
 

@@ -65,7 +65,7 @@ class PlanOptions:
             raise InputError(
                 "an epsilon and a target recall give the number of candidates; leave one of the "
                 "three out.",
-                parameters=["candidates"],
+                field="candidates",
             )
         whole_number(self.dim, "dim", 2, _MAX_DIM)
         whole_number(self.n, "n", _MIN_VECTORS, _MAX_VECTORS)

@@ -227,9 +227,7 @@ def open_dataset(
         columns = _Columns(column, id_column, tuple(payload_columns))
         return _open_parquet(name, place, columns, rows_per_part or _PARQUET_ROWS)
     if id_column is not None:
-        raise InputError(
-            f"{name} has no column of ids; name a file of ids (ids=…).", parameters=["ids=…"]
-        )
+        raise InputError(f"{name} has no column of ids; name a file of ids.", field="ids")
     if payload_columns:
         raise InputError(f"{name} has no columns for a payload; those of .parquet files do.")
     source = open_vectors(name)

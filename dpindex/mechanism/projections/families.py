@@ -116,9 +116,8 @@ class Family:
             return None
         if book is None:
             raise InputError(
-                f"{parameters.method} needs a codebook: a file of public vectors of the same kind "
-                f"(codebook=…).",
-                parameters=["codebook=…"],
+                f"{parameters.method} needs a codebook: a file of public vectors of the same kind.",
+                field="codebook",
             )
         if book.dim != parameters.dim:
             raise InputError(f"the codebook has dim = {book.dim}, the spec dim = {parameters.dim}.")

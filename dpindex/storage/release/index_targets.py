@@ -297,8 +297,8 @@ class BucketIndex(IndexTarget):
         if options.private is None:
             raise InputError(
                 f"{url} is in an object store: name a private folder for what must not be "
-                f"published while the build is unfinished (private=…).",
-                parameters=["private=…"],
+                f"published while the build is unfinished.",
+                field="private",
             )
         self._bucket = Bucket(url)
         self._private = Path(options.private).resolve()

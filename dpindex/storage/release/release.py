@@ -55,8 +55,8 @@ class Terms:
     def __post_init__(self) -> None:
         if self.ledger is None and self.allow_rerelease:
             raise InputError(
-                "allow_rerelease is about what a ledger knows; name the ledger (ledger=…).",
-                parameters=["allow_rerelease", "ledger=…"],
+                "a release is repeated only where a ledger counts it; name the ledger.",
+                field="ledger",
             )
 
 

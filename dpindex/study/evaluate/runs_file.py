@@ -78,8 +78,8 @@ def refuse_other_report(folder: Path, is_ours: Callable[[dict[str, str]], bool])
             what = f"{len(others)} runs of another evaluation"
         raise InputError(
             f"{folder} holds {what}; choose another directory, repeat the command that made it "
-            f"(it may have more epsilons, methods or runs), or pass replace=True.",
-            parameters=["replace=True"],
+            f"(it may have more epsilons, methods or runs), or replace it.",
+            field="replace",
         )
 
 

@@ -213,9 +213,9 @@ def checked_source(source: VectorSource, dim: int, n: int, skip_leak_check: bool
         raise InputError(
             f"{source.name} looks like the private vectors themselves ({reason}), and parameters "
             f"that are chosen by looking at private data reveal something that no epsilon covers; "
-            f"name a public sample or public facts instead, or pass "
-            f"skip_leak_check=True if it is public after all or you accept that.",
-            parameters=["skip_leak_check=True"],
+            f"name a public sample or public facts instead, or skip "
+            f"this check if it is public after all or you accept that.",
+            field="skip_leak_check",
         )
 
 
