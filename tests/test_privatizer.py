@@ -189,7 +189,7 @@ class TestFinding8:
     @pytest.mark.parametrize("method", ["none-oporp", "none-signrp"])
     def test_a_spec_that_protects_nothing_is_refused(self, method: str) -> None:
         spec = dpi.Spec(method, dim=8)
-        with pytest.raises(dpi.InputError, match="protects nothing; .*allow_unprotected"):
+        with pytest.raises(dpi.InputError, match=r"protects nothing; .*allow_unprotected"):
             dpi.Privatizer(spec)
         assert len(dpi.Privatizer(spec, allow_unprotected=True).privatize(np.zeros(8))) == 1
 

@@ -159,13 +159,13 @@ class Originals(Owner):
         if candidates.rows is None:
             raise InputError(
                 "originals without ids stand in the order of the index, which is not known here; "
-                "name the id of each row.",
+                "name its rows by ids.",
                 field="ids",
             )
         if self._reader.rows != candidates.total:
             raise InputError(
                 f"originals without ids stand in the order of the index, and there are "
-                f"{self._reader.rows} for its {candidates.total} rows; name the id of each row.",
+                f"{self._reader.rows} for its {candidates.total} rows; name its rows by ids.",
                 field="ids",
             )
         return candidates.rows
