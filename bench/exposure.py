@@ -22,8 +22,8 @@ from promises import PIXELS, gray_pictures, of_unit_norm
 from recipes import DATA, embeddings, pictures
 
 import dpindex as dpi
-from dpindex.exposure.exposure import predicted_exposure
 from dpindex.study.evaluate.curve import LINKED
+from dpindex.study.exposure import predicted_exposure
 
 COLLECTION, PUBLIC, PUBLIC_RECORDS = 10_000, 2000, 4000
 COLUMNS = (

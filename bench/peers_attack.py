@@ -14,9 +14,9 @@ import numpy as np
 from peers_schemes import Array, Scheme
 
 from dpindex.study.attacks.learned_map import learned_map
-from dpindex.study.attacks.membership import best_scores, true_positive_rate
 from dpindex.study.attacks.ranking import Ranking, rank_candidates
-from dpindex.study.attacks.rebuilding import cosines
+from dpindex.study.linkage import best_scores, true_positive_rate
+from dpindex.study.reconstruction import cosines
 
 CANDIDATES = 1000
 PAIRS = (10, 100, 1000)

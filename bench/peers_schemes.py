@@ -22,7 +22,7 @@ from dpindex.audit.confidence_bounds import gaussian_epsilon
 from dpindex.randomness.secret import SecretStream
 from dpindex.study.attacks.law_ranking import rank_by_law
 from dpindex.study.attacks.ranking import Ranking
-from dpindex.study.attacks.rebuilding import Rebuilder, attackers_denoiser
+from dpindex.study.reconstruction import Reconstructor, attackers_denoiser
 
 Array = npt.NDArray[Any]
 NEIGHBOURS = 10
@@ -307,7 +307,7 @@ class Ours(Scheme):
 
     def estimates(self, codes: Any, public: Array) -> list[Callable[[Any], Array]]:
         denoiser = attackers_denoiser(self.spec, codes.take(slice(_FITTED)))
-        return [Rebuilder(self.spec, public, denoiser)]
+        return [Reconstructor(self.spec, public, denoiser)]
 
     def rankings(self, codes: Any, candidates: Array, own: Array) -> list[Ranking]:
         return [rank_by_law(self.spec, codes, candidates, own)]

@@ -33,7 +33,7 @@ from scipy.sparse import csr_matrix
 
 import dpindex as dpi
 from dpindex.base.arrays import unit
-from dpindex.study.attacks.rebuilding import Rebuilder, attackers_denoiser, cosines
+from dpindex.study.reconstruction import Reconstructor, attackers_denoiser, cosines
 
 Array = npt.NDArray[Any]
 Words = tuple[str, ...]
@@ -244,7 +244,7 @@ def lines() -> Iterator[dict[str, Any]]:
     for spec in specs(vectors[:half]):
         codes = dpi.Privatizer(spec, allow_unprotected=True).privatize(vectors[half:])
         denoiser = attackers_denoiser(spec, codes.take(slice(FITTED)))
-        rebuild = Rebuilder(spec, vectors[:half], denoiser)
+        rebuild = Reconstructor(spec, vectors[:half], denoiser)
         rebuilt = rebuild(codes.take(slice(ATTACKED)))
         nearest = [attacker.nearest(target)[0] for target in unit(rebuilt - rebuild.guess)]
         found = attacker.texts(rebuilt)

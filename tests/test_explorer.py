@@ -340,7 +340,7 @@ def test_vectors_at_norm_1_are_measured_as_they_are() -> None:
 def test_sparse_vectors_and_a_projection_too_large_to_invert(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("dpindex.study.attacks.rebuilding._MAX_MEASURED_ENTRIES", 1)
+    monkeypatch.setattr("dpindex.study.reconstruction._MAX_MEASURED_ENTRIES", 1)
     sparse = scipy.sparse.csr_matrix(BASE)
     views = measured_views(sparse, sparse[:3], specs()[-5:], runs=1, neighbours=10)
     shown = Shown(as_source(sparse), as_source(sparse[:3]))

@@ -10,10 +10,9 @@ import pytest
 from scipy.stats import binom
 
 from dpindex import Codebook, Privatizer, Spec, attribute, record
-from dpindex.exposure.exposure import predicted_exposure
-from dpindex.exposure.prior import Prior
-from dpindex.study.attacks.linkage import Linkage
-from dpindex.study.attacks.rebuilding import cosines, invert
+from dpindex.study.exposure import Prior, predicted_exposure
+from dpindex.study.linkage import Linkage
+from dpindex.study.reconstruction import cosines, invert
 
 pytestmark = pytest.mark.usefixtures("known_noise")
 

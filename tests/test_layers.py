@@ -27,7 +27,7 @@ LAYERS = (
     ("dpindex.dask",),
     ("dpindex.index", "dpindex.race", "dpindex.sklearn", "dpindex.device"),
     ("dpindex.storage",),
-    ("dpindex.accounting", "dpindex.exposure"),
+    ("dpindex.accounting",),
     ("dpindex.similarity",),
     ("dpindex.denoise",),
     ("dpindex.mechanism",),
@@ -40,7 +40,7 @@ name that begins its own."""
 SECRET = "dpindex.randomness.secret"
 PRIVATIZER = "dpindex.mechanism.privatizer"
 ENGINES = (SECRET, PRIVATIZER, "faiss")
-ESTIMATORS = ("dpindex.similarity", "dpindex.denoise", "dpindex.exposure")
+ESTIMATORS = ("dpindex.similarity", "dpindex.denoise")
 
 ROOT = Path(dpindex.__file__).parent
 

@@ -9,8 +9,8 @@ import scipy.special
 
 from dpindex import Codebook, Privatizer, Spec, record
 from dpindex.base.arrays import unit
-from dpindex.study.attacks.code_chances import chances_for
-from dpindex.study.attacks.linkage import Linkage
+from dpindex.study.likelihoods import chances_for
+from dpindex.study.linkage import Linkage
 
 pytestmark = pytest.mark.usefixtures("known_noise")
 

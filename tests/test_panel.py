@@ -15,12 +15,12 @@ from test_cli import Run as Command
 import dpindex as dpi
 from dpindex.base.errors import InputError
 from dpindex.study.attacks import panel
-from dpindex.study.attacks.code_chances import chances_for
 from dpindex.study.attacks.law_ranking import rank_by_law
 from dpindex.study.attacks.learned_map import learned_map
-from dpindex.study.attacks.membership import best_odds, best_scores, true_positive_rate
 from dpindex.study.attacks.panel import Labels, attack_panel, most_found, most_sure, most_told
 from dpindex.study.attacks.ranking import Ranking, rank_candidates
+from dpindex.study.likelihoods import chances_for
+from dpindex.study.linkage import best_odds, best_scores, true_positive_rate
 
 pytestmark = pytest.mark.usefixtures("known_noise")
 

@@ -26,8 +26,8 @@ from streams import Seeded
 import dpindex as dpi
 from dpindex.cli import main
 from dpindex.similarity.similarity import Metric
-from dpindex.study.attacks.linkage import Linkage
 from dpindex.study.evaluate import ground_truth, recall_curve
+from dpindex.study.linkage import Linkage
 from dpindex.study.plan_options import NEIGHBOURS, PlanOptions
 from dpindex.study.planner import Facts, collection_model
 from dpindex.study.planner.attribute_neighbourhood import AttributeNeighbourhood

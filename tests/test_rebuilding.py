@@ -9,8 +9,8 @@ import pytest
 
 from dpindex import Codebook, Privatizer, Spec, l2, record
 from dpindex.base.errors import InputError
-from dpindex.study.attacks.rebuilding import Rebuilder, cosines
 from dpindex.study.evaluate import invert
+from dpindex.study.reconstruction import Reconstructor, cosines
 
 pytestmark = pytest.mark.usefixtures("known_noise")
 
@@ -118,7 +118,7 @@ def test_record_level_codes_are_rebuilt_as_large_as_is_best(method: str, epsilon
     assert abs(slope - 1) < 0.1
     # Lengths do not count, neither of the vectors nor in what is measured.
     codes = Privatizer(spec).privatize(50 * truth[:2000])
-    exposed = Rebuilder(spec).exposure(50 * truth[:2000], codes)
+    exposed = Reconstructor(spec).exposure(50 * truth[:2000], codes)
     assert 0.0 < exposed["rebuilt_error"] < 1.0
     assert 0.0 < exposed["rebuilt_cosine"] < 1.0
 
@@ -151,9 +151,9 @@ def test_public_vectors_make_the_attack_as_strong_as_bayes() -> None:
     noise = 2 / spec.budget**2 * np.eye(DIM)
     left = covariance - covariance @ np.linalg.solve(covariance + noise, covariance)
     best = np.trace(left) / np.trace(covariance)
-    exposed = Rebuilder(spec, learned).exposure(truth, codes)
+    exposed = Reconstructor(spec, learned).exposure(truth, codes)
     assert exposed["rebuilt_error"] == pytest.approx(best, rel=0.05)
-    assert Rebuilder(spec).exposure(truth, codes)["rebuilt_error"] > 1.5 * best
+    assert Reconstructor(spec).exposure(truth, codes)["rebuilt_error"] > 1.5 * best
 
 
 @pytest.mark.parametrize("spec", SPECS[2:], ids=lambda spec: spec.method)
@@ -162,7 +162,7 @@ def test_the_guess_is_the_public_mean_and_codes_add_to_it(spec: Spec) -> None:
     truth = correlated(2000, 1)
     codes = Privatizer(spec, allow_unprotected=True).privatize(truth)
     learned = correlated(2000, 2)
-    exposed = Rebuilder(spec, learned).exposure(truth, codes)
+    exposed = Reconstructor(spec, learned).exposure(truth, codes)
     mean = np.delete(learned, np.s_[::4], axis=0).mean(axis=0)
     guess = cosines(np.tile(mean, (len(truth), 1)), truth).mean()
     assert exposed["guess_cosine"] == pytest.approx(guess)

@@ -33,7 +33,6 @@ import pytest
 
 import dpindex as dpi
 from dpindex.base.arrays import AnyArray, Bytes, Floats, Integers
-from dpindex.exposure.exposure import predicted_exposure
 from dpindex.mechanism import method_table
 from dpindex.mechanism.codes import FORMATS, CodeFormat, Codes
 from dpindex.mechanism.method_table import Method
@@ -48,6 +47,7 @@ from dpindex.mechanism.parameters import Parameters
 from dpindex.mechanism.projections import Projection, families
 from dpindex.randomness import BitSource
 from dpindex.similarity.learned import learned_similarity
+from dpindex.study.exposure import predicted_exposure
 
 pytestmark = pytest.mark.usefixtures("known_noise")
 

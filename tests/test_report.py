@@ -16,10 +16,10 @@ import pytest
 
 from dpindex import Spec
 from dpindex.base.errors import InputError
-from dpindex.study.attacks.rebuilding import EXPOSURE
 from dpindex.study.evaluate import Additions, Curve, Picture, Run, View, curve_charts, write_report
 from dpindex.study.evaluate.curve_charts import curve_png, gallery_png
 from dpindex.study.evaluate.report import require_libraries, write_all
+from dpindex.study.reconstruction import EXPOSURE
 
 pytest.importorskip("matplotlib")
 pytest.importorskip("jinja2")

@@ -379,10 +379,9 @@ def info(
 
     Reads the manifest and no codes.
     """
-    from dpindex.exposure.exposure import predicted_exposure
-    from dpindex.exposure.information import information_lines
     from dpindex.storage.statement import statement_markdown, statement_of
     from dpindex.storage.summary import coverage_warning, summarize
+    from dpindex.study.exposure import information_lines, predicted_exposure
 
     if is_url(index):
         from dpindex.storage.fetch import fetched

@@ -13,8 +13,8 @@ from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.noise.law import Likelihood, NumberLaw, SymbolLaw
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec
-from dpindex.study.attacks.code_chances import chances_for
 from dpindex.study.attacks.ranking import Ranking, rank_by_scores
+from dpindex.study.likelihoods import chances_for
 
 __all__ = ["rank_by_law"]
 

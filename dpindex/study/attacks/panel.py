@@ -1,6 +1,6 @@
 """A panel of attacks on codes, each beside what is known without the code and what epsilon allows.
 
-One attacker (:class:`dpindex.study.attacks.rebuilding.Rebuilder`) holds the codes of the whole
+One attacker (:class:`dpindex.study.reconstruction.Reconstructor`) holds the codes of the whole
 collection, every public parameter and public vectors of the kind. The figures are
 
 - *candidate ranking*: of how many codes the true vector is found among n candidates, which is what
@@ -30,17 +30,17 @@ from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec
 from dpindex.privacy import Record
-from dpindex.study.attacks.code_chances import chances_for
 from dpindex.study.attacks.law_ranking import rank_by_law
 from dpindex.study.attacks.learned_map import learned_map
-from dpindex.study.attacks.membership import best_odds, best_scores, true_positive_rate
 from dpindex.study.attacks.ranking import Ranking, rank_candidates
-from dpindex.study.attacks.rebuilding import (
-    can_be_rebuilt,
+from dpindex.study.likelihoods import chances_for
+from dpindex.study.linkage import best_odds, best_scores, true_positive_rate
+from dpindex.study.reconstruction import (
+    can_be_reconstructed,
     cosines,
     dense_units,
     not_codewords,
-    rebuilder_of,
+    reconstructor_of,
 )
 from dpindex.vectors import as_source, dense_rows
 
@@ -224,7 +224,7 @@ def attack_panel(
     vectors = [dense_rows(source, chosen) for source, chosen in zip(sources, rows, strict=True)]
     if labels is not None:
         labels = Labels(labels.base[rows[0]], labels.public[rows[1]])
-    attacked = [spec for spec in specs if can_be_rebuilt(spec)]
+    attacked = [spec for spec in specs if can_be_reconstructed(spec)]
     figures: list[Attack] = []
     with limited_threads():
         for done, spec in enumerate(attacked):
@@ -253,7 +253,7 @@ class _Panel:
         self._learned = np.arange(len(public)) % 3 < 2
         self._privatizer = Privatizer(spec, allow_unprotected=True)  # discarded, never published
         self._codes = self._privatizer.privatize(self._base)
-        self._rebuild = rebuilder_of(spec, self._public[self._learned], self._codes)
+        self._rebuild = reconstructor_of(spec, self._public[self._learned], self._codes)
         self._readings = self._read(self._codes)
         self._rebuilt = self._rebuild(self._codes.take(self._attacked)) - self._rebuild.guess
 

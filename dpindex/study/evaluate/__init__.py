@@ -1,7 +1,6 @@
 """Measured retrieval quality by epsilon: exact neighbours, curves, charts, and a report."""
 
 from dpindex.study.attacks.panel import Attack, Labels, attack_panel
-from dpindex.study.attacks.rebuilding import invert
 from dpindex.study.evaluate.curve import MEASURES, Curve, Point, Run
 from dpindex.study.evaluate.demo import DemoResult, run_demo
 from dpindex.study.evaluate.evaluation import recall_curve
@@ -13,6 +12,7 @@ from dpindex.study.evaluate.image_attack import image_attack
 from dpindex.study.evaluate.report import require_libraries, write_report
 from dpindex.study.evaluate.text_attack import TextAttack, text_attack
 from dpindex.study.measure_options import MeasureOptions
+from dpindex.study.reconstruction import invert
 
 __all__ = [
     "MEASURES", "Additions", "Attack", "Curve", "DemoResult", "Examples", "GroundTruth", "Labels",

@@ -17,9 +17,9 @@ from dpindex.index.queries import QueryMode
 from dpindex.mechanism.spec import Spec
 from dpindex.privacy import Adjacency, record
 from dpindex.similarity.similarity import Metric
-from dpindex.study.attacks.linkage import LINKED
-from dpindex.study.attacks.rebuilding import EXPOSURE
 from dpindex.study.evaluate.grid import ANY_OF_NORM_1, label
+from dpindex.study.linkage import LINKED
+from dpindex.study.reconstruction import EXPOSURE
 
 MEASURES = (
     "recall@10",

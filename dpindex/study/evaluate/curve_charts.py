@@ -20,8 +20,8 @@ from dpindex.base.charts import (
     to_png,
 )
 from dpindex.index.queries import QueryMode
-from dpindex.study.attacks.linkage import LINKED
 from dpindex.study.evaluate.curve import Curve, Point, recall_within
+from dpindex.study.linkage import LINKED
 
 __all__ = ["PANEL_TITLES", "candidates_png", "curve_png", "gallery_png"]
 

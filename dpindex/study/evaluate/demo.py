@@ -18,13 +18,13 @@ from dpindex.index.private_index import PrivateIndex
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec
 from dpindex.privacy import record
-from dpindex.study.attacks.rebuilding import cosines, invert
 from dpindex.study.evaluate.curve import Curve
 from dpindex.study.evaluate.curve_charts import gallery_png
 from dpindex.study.evaluate.explorer import Shown, measured_views
 from dpindex.study.evaluate.explorer.page import Additions, Picture
 from dpindex.study.evaluate.grid import spec_grid
 from dpindex.study.evaluate.report import require_libraries, write_report
+from dpindex.study.reconstruction import cosines, invert
 from dpindex.vectors import as_source
 
 _QUERIES = 197

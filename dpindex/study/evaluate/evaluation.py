@@ -66,9 +66,9 @@ def recall_curve(
     the true ``neighbours`` (Li & Li 2023, Sec. 5.1: 50), recall@10 after the first R answers were
     ordered by their vectors, queries per second that :meth:`dpindex.PrivateIndex.nearest` answers,
     build time, the size of a published code, how often a known vector picks out its own code among
-    all (:class:`dpindex.study.attacks.linkage.Linkage`, or the index's own exact search, whichever
+    all (:class:`dpindex.study.linkage.Linkage`, or the index's own exact search, whichever
     finds more), and how much of the vectors an attacker can reconstruct who also has other vectors
-    of the base (:class:`dpindex.study.attacks.rebuilding.Rebuilder`).
+    of the base (:class:`dpindex.study.reconstruction.Reconstructor`).
 
     BLAS and OpenMP use no more threads than there are idle processors when it begins:
     :func:`dpindex.base.threads.limited_threads`.

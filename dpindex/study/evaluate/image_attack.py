@@ -11,11 +11,11 @@ import numpy as np
 from dpindex.base.arrays import AnyArray, row_norms, spaced
 from dpindex.base.errors import InputError
 from dpindex.mechanism.spec import Spec
-from dpindex.study.attacks.rebuilding import FITTED, cosines, public_rows, rebuilt_among
 from dpindex.study.evaluate.curve_charts import gallery_png
 from dpindex.study.evaluate.explorer.measured import at_norm_1, hides_records
 from dpindex.study.evaluate.explorer.page import Picture
 from dpindex.study.evaluate.grid import label
+from dpindex.study.reconstruction import FITTED, cosines, public_rows, reconstructed_among
 from dpindex.vectors import as_source, dense_rows
 
 __all__ = ["image_attack"]
@@ -29,7 +29,7 @@ def image_attack(base: Any, specs: Iterable[Spec], shape: tuple[int, ...]) -> li
 
     The attacker fits the strongest denoiser to the codes of the collection, of which up to 8192 are
     used here, where one can be fitted; other images of the collection stand for public ones
-    (:class:`dpindex.study.attacks.rebuilding.Rebuilder`). Of more than five epsilons the
+    (:class:`dpindex.study.reconstruction.Reconstructor`). Of more than five epsilons the
     largest, the smallest and three between them are shown. The originals are shown too, so the
     pictures are as private as the images.
 
@@ -94,7 +94,7 @@ def _gallery(
     lines: list[tuple[str, AnyArray]] = [("original", originals)]
     ordered = sorted(specs, key=lambda spec: -spec.budget)
     for spec in (ordered[i] for i in spaced(len(ordered), _EPSILONS)):
-        rebuilt = rebuilt_among(spec, attacked, rows, public)
+        rebuilt = reconstructed_among(spec, attacked, rows, public)
         cosine = float(cosines(rebuilt, originals).mean())
         lines.append((f"ε = {spec.budget:g}\ncosine {cosine:.2f}", rebuilt * sizes))
     guess = np.tile(public.mean(axis=0, dtype=np.float64), (len(originals), 1))

@@ -10,10 +10,15 @@ from dpindex.base.arrays import AnyArray, spaced
 from dpindex.denoise import Denoiser
 from dpindex.index.private_index import PrivateIndex
 from dpindex.mechanism.privatizer import Privatizer
-from dpindex.study.attacks.code_chances import crowd_size
-from dpindex.study.attacks.linkage import LINKED, Linkage
-from dpindex.study.attacks.rebuilding import EXPOSURE, can_be_rebuilt, public_rows, rebuilder_of
 from dpindex.study.evaluate.curve import candidate_levels, linked_within
+from dpindex.study.likelihoods import crowd_size
+from dpindex.study.linkage import LINKED, Linkage
+from dpindex.study.reconstruction import (
+    EXPOSURE,
+    can_be_reconstructed,
+    public_rows,
+    reconstructor_of,
+)
 from dpindex.vectors import VectorSource, dense_rows
 
 __all__ = ["measured_exposure"]
@@ -30,7 +35,7 @@ def measured_exposure(
 ) -> dict[str, float]:
     """Return what attacks find in an index of ``base``, by measure.
 
-    Own codes are found by the test of :class:`dpindex.study.attacks.linkage.Linkage` and by exact
+    Own codes are found by the test of :class:`dpindex.study.linkage.Linkage` and by exact
     searches of the index; the higher share counts.
     """
     values = _rebuilt(index, base, denoiser)
@@ -58,11 +63,11 @@ def _rebuilt(
 ) -> dict[str, float]:
     """Return what an attacker rebuilds who has other vectors of the collection; or NaN."""
     spec = index.spec
-    if not can_be_rebuilt(spec):
+    if not can_be_reconstructed(spec):
         return dict.fromkeys(EXPOSURE, math.nan)
     attacked = spaced(len(index), _ATTACKED)
     public = dense_rows(base, public_rows(len(index), spec.dim, attacked))
-    rebuild = rebuilder_of(spec, public, index.codes, denoiser)
+    rebuild = reconstructor_of(spec, public, index.codes, denoiser)
     return rebuild.exposure(dense_rows(base, attacked), index.codes.take(attacked))
 
 

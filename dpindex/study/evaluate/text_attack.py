@@ -13,7 +13,7 @@ from dpindex.base.arrays import Singles, in_units_of_largest, spaced, unit
 from dpindex.base.errors import InputError
 from dpindex.base.files import read_file
 from dpindex.mechanism.spec import Spec
-from dpindex.study.attacks.rebuilding import FITTED, rebuilt_among
+from dpindex.study.reconstruction import FITTED, reconstructed_among
 from dpindex.vectors import as_source, dense_rows
 
 __all__ = ["Guess", "TextAttack", "read_texts", "text_attack"]
@@ -151,7 +151,7 @@ def text_attack(
     names = [f"row {row}" if texts is None else texts[row] for row in rows]
     _, others = next(base.chunks(FITTED))
     found = tuple(
-        (spec, guesses(rebuilt_among(spec, vectors, others, public_vectors)))
+        (spec, guesses(reconstructed_among(spec, vectors, others, public_vectors)))
         for spec in _shown(specs)
     )
     return TextAttack(tuple(names), guesses(truth), found, public.shape[0])

@@ -15,13 +15,12 @@ import numpy as np
 from dpindex.base.arrays import share_cores
 from dpindex.base.errors import NoGuaranteeError
 from dpindex.base.threads import idle_cores
-from dpindex.exposure.exposure import Exposure, predicted_exposure
-from dpindex.exposure.prior import Prior
 from dpindex.mechanism.noise.additive import AdditiveNoise
 from dpindex.mechanism.noise.randomized_response import FlipsByLevel
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec
 from dpindex.study.evaluate.grid import SpecGrid
+from dpindex.study.exposure import Exposure, Prior, predicted_exposure
 from dpindex.study.planner.attribute_specs import attribute_specs
 from dpindex.study.planner.collection_model import CollectionModel
 from dpindex.study.planner.neighbourhood import MAX_EPSILON, Neighbourhood, Request, Stage

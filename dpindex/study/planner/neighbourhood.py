@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 from dpindex.base.arrays import AnyArray
 from dpindex.base.errors import InputError, NoGuaranteeError
 from dpindex.base.progress import Progress
-from dpindex.exposure.exposure import Exposure
 from dpindex.mechanism.method_table import Method, find_method
 from dpindex.mechanism.method_table import methods as all_methods
 from dpindex.mechanism.spec import Spec
 from dpindex.privacy import Record
+from dpindex.study.exposure import Exposure
 from dpindex.study.plan_options import PlanOptions
 from dpindex.study.planner.plan_result import Row
 from dpindex.study.planner.public_sample import Facts, Sample, checked_source

@@ -12,14 +12,13 @@ import numpy as np
 from dpindex.base.arrays import Doubles
 from dpindex.base.html import table_html
 from dpindex.denoise import Kind
-from dpindex.exposure.exposure import Exposure
-from dpindex.exposure.information import information_lines
 from dpindex.index.queries import QueryMode
 from dpindex.mechanism.codes import SignFormat
 from dpindex.mechanism.doubts import doubts
 from dpindex.mechanism.spec import Spec
 from dpindex.privacy import Attribute, Guarantee
 from dpindex.similarity.similarity import Metric
+from dpindex.study.exposure import Exposure, information_lines
 from dpindex.study.plan_options import FOUND, NEIGHBOURS
 
 # How codes are ranked: as they are, or after ``fit_denoiser`` of that kind.

@@ -9,12 +9,11 @@ from typing import NamedTuple
 import numpy as np
 
 from dpindex.base.errors import NoGuaranteeError
-from dpindex.exposure.exposure import Exposure, predicted_exposure
-from dpindex.exposure.prior import Prior
 from dpindex.mechanism.codebook import Codebook
 from dpindex.mechanism.method_table import Method
 from dpindex.mechanism.spec import Spec
 from dpindex.privacy import l2, record
+from dpindex.study.exposure import Exposure, Prior, predicted_exposure
 from dpindex.study.planner.neighbourhood import (
     MAX_EPSILON,
     Neighbourhood,

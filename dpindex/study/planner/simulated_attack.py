@@ -9,20 +9,20 @@ import scipy.special
 
 from dpindex.base.arrays import Doubles, Floats, Vectors, stacked
 from dpindex.denoise import Denoiser
-from dpindex.exposure.exposure import Exposure
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec
-from dpindex.study.attacks.code_chances import crowd_size
-from dpindex.study.attacks.linkage import Flags, Linkage
-from dpindex.study.attacks.rebuilding import (
-    Rebuilder,
+from dpindex.study.exposure import Exposure
+from dpindex.study.likelihoods import crowd_size
+from dpindex.study.linkage import Flags, Linkage
+from dpindex.study.planner.collection_model import CollectionModel
+from dpindex.study.reconstruction import (
+    Reconstructor,
     attackers_denoiser,
-    can_be_rebuilt,
+    can_be_reconstructed,
     dense_units,
     not_codewords,
     public_rows,
 )
-from dpindex.study.planner.collection_model import CollectionModel
 
 __all__ = ["linked_share", "rebuilt", "simulated_exposure"]
 
@@ -66,10 +66,10 @@ def rebuilt(
 
     Vectors that are too long, and codewords, are left as predicted.
     """
-    if not can_be_rebuilt(spec):
+    if not can_be_reconstructed(spec):
         return predicted
     chosen = public[public_rows(public.shape[0], spec.dim, np.arange(0))]
-    rebuild = Rebuilder(spec, chosen, denoiser)
+    rebuild = Reconstructor(spec, chosen, denoiser)
     truth = not_codewords(spec, dense_units(spec, attacked))
     if not len(truth):
         return predicted

@@ -13,16 +13,16 @@ from dpindex.index.queries import QueryMode
 from dpindex.index.search_backend import Rows
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec
-from dpindex.study.attacks.rebuilding import (
-    can_be_rebuilt,
-    cosines,
-    public_rows,
-    rebuilder_of,
-)
 from dpindex.study.evaluate.curve import Curve
 from dpindex.study.evaluate.evaluation import fit_where_possible, new_index
 from dpindex.study.evaluate.grid import label
 from dpindex.study.evaluate.ground_truth import ground_truth
+from dpindex.study.reconstruction import (
+    can_be_reconstructed,
+    cosines,
+    public_rows,
+    reconstructor_of,
+)
 from dpindex.vectors import VectorSource, dense_rows
 
 __all__ = ["FOUND", "Examples", "Rebuilt", "Sample", "View", "examples_of"]
@@ -162,8 +162,8 @@ def examples_of(
             for mode in curve.query_modes
         }
         rebuilt = None
-        if can_be_rebuilt(spec):
-            rebuild = rebuilder_of(spec, public, index.codes, denoiser)
+        if can_be_reconstructed(spec):
+            rebuild = reconstructor_of(spec, public, index.codes, denoiser)
             vectors = rebuild(index.codes.take(records))
             rebuilt = Rebuilt(vectors, cosines(vectors, originals), _nearest(base, vectors))
         true = {mode: truth.relevant(rows, FOUND) for mode, rows in found.items()}

@@ -12,12 +12,10 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from dpindex.base.arrays import Doubles, Floats, Vectors, stacked
+from dpindex.base.arrays import Doubles, Floats, Vectors, stacked, unit
 from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.projector import Projector
-from dpindex.study.attacks.code_chances import chances_for
-
-__all__ = ["LINKED", "Flags", "Linkage", "log_odds"]
+from dpindex.study.likelihoods import CodeChances, chances_for
 
 LINKED = "linked"
 """The name of this measure: the share of known vectors whose own code fits best among all."""
@@ -42,7 +40,7 @@ class Linkage:
         Those of the known vectors first, and after them others, shape (n, k), n ≥ m.
     crowd : array or sparse matrix, shape (c, dim), optional
         Further vectors that the attacker knows; see
-        :func:`dpindex.study.attacks.code_chances.crowd_size`.
+        :func:`dpindex.study.likelihoods.crowd_size`.
     """
 
     def __init__(
@@ -134,3 +132,41 @@ def log_odds(logs: Floats, rows: int) -> Doubles:
     odds: Doubles = asked - np.logaddexp(first, others) - np.log1p(-share)
     odds[is_likeliest] = np.broadcast_to(first - others, odds.shape)[is_likeliest]
     return odds
+
+
+_BLOCK = 500
+_CODES = 2048
+
+
+def best_scores(queries: Floats, codes: Floats) -> Doubles:
+    """Return the highest cosine of each query to any code, shape (m,)."""
+    directions = unit(codes)
+    blocks = np.array_split(unit(queries), -(-len(queries) // _BLOCK))
+    return np.concatenate([(block @ directions.T).max(axis=1) for block in blocks])
+
+
+def best_odds(chances: CodeChances, codes: Codes) -> Doubles:
+    """Return the highest log-odds of each vector against the others for any code, shape (m,)."""
+    best = []
+    for start in range(0, len(codes), _CODES):
+        logs = chances.logs(codes.take(slice(start, start + _CODES)))
+        best.append(log_odds(logs, len(logs) - 1).max(axis=1))
+    return np.asarray(np.max(best, axis=0))
+
+
+def true_positive_rate(members: Doubles, others: Doubles, false_positives: float) -> float:
+    """Return the share of members above the threshold that so many of the others are above.
+
+    Parameters
+    ----------
+    members, others : float64 arrays
+        Scores of vectors that are in the index, and of vectors of the kind that are not.
+    false_positives : float
+        Share of the others that may be above, (0, 1).
+
+    >>> true_positive_rate(np.array([0.5, 0.9]), np.linspace(0, 0.8, 100), 0.01)
+    0.5
+    """
+    allowed = int(false_positives * len(others))
+    threshold = np.sort(others)[len(others) - 1 - allowed]
+    return float((members > threshold).mean())

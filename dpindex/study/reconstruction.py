@@ -28,21 +28,30 @@ from dpindex.base.arrays import (
 )
 from dpindex.base.errors import InputError
 from dpindex.denoise import Denoiser, fit_denoiser, fit_if_possible
-from dpindex.exposure.exposure import linear_channel, nearness
-from dpindex.exposure.prior import Prior, directions_only
 from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.noise.codebook_response import nearest
 from dpindex.mechanism.noise.law import SignLaw
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec
+from dpindex.study.exposure import Prior, directions_only, linear_channel, nearness
 
 __all__ = [
-    "EXPOSURE", "FITTED", "Rebuilder", "attackers_denoiser", "can_be_rebuilt", "cosines",
-    "dense_units", "invert", "not_codewords", "public_rows", "rebuilder_of", "rebuilt_among",
+    "EXPOSURE",
+    "FITTED",
+    "Reconstructor",
+    "attackers_denoiser",
+    "can_be_reconstructed",
+    "cosines",
+    "dense_units",
+    "invert",
+    "not_codewords",
+    "public_rows",
+    "reconstructed_among",
+    "reconstructor_of",
 ]  # fmt: skip
 
 EXPOSURE = ("rebuilt_error", "rebuilt_cosine", "guess_cosine")
-"""The measures that :meth:`Rebuilder.exposure` returns."""
+"""The measures that :meth:`Reconstructor.exposure` returns."""
 
 FITTED = 8192
 """Codes of a collection that an attacker's denoiser is fitted to, at most."""
@@ -108,7 +117,7 @@ class _Moments:
         return across, within
 
 
-class Rebuilder:
+class Reconstructor:
     """The estimate of vectors from their codes that does best on public vectors.
 
     Numbers and signs: the linear estimate of least squares, of the codes as they are and of the
@@ -285,7 +294,7 @@ def dense_units(spec: Spec, vectors: Vectors) -> Doubles:
 def invert(
     codes: Codes, spec: Spec, denoiser: Denoiser | None = None, public: Vectors | None = None
 ) -> Singles:
-    """Return the best estimate of the vectors behind codes: :class:`Rebuilder`.
+    """Return the best estimate of the vectors behind codes: :class:`Reconstructor`.
 
     Codes that depend on directions alone give vectors of about norm 1.
 
@@ -317,10 +326,10 @@ def invert(
     """
     if codes.fingerprint != spec.fingerprint:
         raise InputError("these codes were made under another spec than the one given.")
-    return Rebuilder(spec, public, denoiser)(codes)
+    return Reconstructor(spec, public, denoiser)(codes)
 
 
-def can_be_rebuilt(spec: Spec) -> bool:
+def can_be_reconstructed(spec: Spec) -> bool:
     """True if the projection is small enough to be inverted as a part of every evaluation."""
     if spec.format.symbolic:
         return True
@@ -338,18 +347,18 @@ def attackers_denoiser(
     return fit_if_possible(partial(fit_denoiser, codes, spec), spec) or denoiser
 
 
-def rebuilder_of(
+def reconstructor_of(
     spec: Spec, public: Vectors, codes: Codes, denoiser: Denoiser | None = None
-) -> Rebuilder:
+) -> Reconstructor:
     """Return the rebuilder of an attacker with codes of the collection and public vectors.
 
     Its denoiser is the strongest: :func:`attackers_denoiser`.
     """
     strongest = attackers_denoiser(spec, codes.take(slice(FITTED)), denoiser)
-    return Rebuilder(spec, public, strongest)
+    return Reconstructor(spec, public, strongest)
 
 
-def rebuilt_among(spec: Spec, vectors: Vectors, others: Vectors, public: Vectors) -> Singles:
+def reconstructed_among(spec: Spec, vectors: Vectors, others: Vectors, public: Vectors) -> Singles:
     """Return what an attacker rebuilds of vectors, whose codes are published with those of others.
 
     Parameters
@@ -361,7 +370,7 @@ def rebuilt_among(spec: Spec, vectors: Vectors, others: Vectors, public: Vectors
         Public vectors of the kind.
     """
     privatizer = Privatizer(spec)
-    rebuild = rebuilder_of(spec, public, privatizer.privatize(others))
+    rebuild = reconstructor_of(spec, public, privatizer.privatize(others))
     return rebuild(privatizer.privatize(vectors))
 
 

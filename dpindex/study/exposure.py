@@ -14,20 +14,16 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
+import scipy
 
-from dpindex.base.arrays import Doubles, spaced
-from dpindex.base.normal import quantiles
-from dpindex.exposure.prior import Prior
-from dpindex.exposure.standing_out import (
-    SCORES,
-    own_code_first,
-    own_level_first,
-    own_symbol_first,
-)
-from dpindex.mechanism.noise.law import LinearChannel, SignLaw, SymbolLaw
+from dpindex.base.arrays import Doubles, Singles, Vectors, issparse, spaced
+from dpindex.base.normal import cosine_tails, quantiles
+from dpindex.mechanism.noise.law import LinearChannel, SignLaw, SymbolLaw, TwoLevels
 from dpindex.mechanism.spec import Spec
+from dpindex.privacy import Record
 
-__all__ = ["Exposure", "linear_channel", "nearness", "predicted_exposure"]
+SCORES = 4096
+"""Equally likely values that a normal law is averaged over."""
 
 _NODES = 32
 _PLAYED = 256
@@ -219,3 +215,190 @@ def nearness(spec: Spec) -> float:
     played = words[spaced(len(words), _PLAYED)] @ words.T
     falling = -np.sort(-played, axis=1)  # the first is the codeword itself
     return float(falling[:, 1 : 1 + law.subset].mean())
+
+
+_COMPARED = 100
+
+
+def directions_only(spec: Spec) -> bool:
+    """True if codes depend on the direction of a vector alone: those of record-level methods."""
+    return spec.method_row.private and not spec.method_row.calibration.rounded
+
+
+@dataclass(frozen=True)
+class Prior:
+    """Prior knowledge of every attribute, in scaled units.
+
+    Attributes
+    ----------
+    mean, variance : float
+        Root mean square of the attributes' means, and mean of their variances.
+    cosines : float32 array, shape (m, others), optional
+        Cosines of some vectors to others of the collection, all less their mean. Without them
+        vectors have independent directions.
+    """
+
+    mean: float
+    variance: float
+    cosines: Singles | None = None
+
+    @classmethod
+    def of(cls, spec: Spec) -> Prior:
+        """Return the prior of independent attributes, uniform over the bounds, or of a norm.
+
+        Codes that depend on directions alone, and a norm with symmetric bounds, have mean 0 and
+        variance ``norm²/dim``.
+        """
+        low, high = spec.bounds
+        middle = (low + high) / 2
+        norm_is_known = spec.norm is not None and middle == 0.0
+        if directions_only(spec) or norm_is_known:
+            return cls(0.0, (spec.norm or 1.0) ** 2 / spec.dim)
+        return cls(middle, (high - low) ** 2 / 12)
+
+    @classmethod
+    def of_sample(cls, vectors: Vectors, spec: Spec) -> Prior:
+        """Return the prior of public vectors, an array or CSR matrix (rows, dim), unscaled."""
+        wide: Any = vectors.astype(np.float64)  # products of bytes would not fit into bytes
+        product = wide @ wide.T
+        if issparse(product):
+            product = product.toarray()
+        inner = np.asarray(product) / spec.scale**2
+        if not spec.method_row.calibration.rounded:
+            norms = np.sqrt(np.maximum(np.diag(inner), 1e-60))
+            inner /= np.outer(norms, norms)
+        # Less the mean vector, which need not be made: it may have millions of attributes.
+        to_mean = inner.mean(axis=1)
+        squared_mean = float(to_mean.mean())
+        inner += squared_mean - to_mean - to_mean[:, None]
+        squares = np.maximum(np.diag(inner), 1e-30)
+        rows = spaced(len(inner), _COMPARED)
+        lengths = np.sqrt(np.outer(squares[rows], squares))
+        cosines = (inner[rows] / lengths).astype(np.float32)
+        cosines[np.arange(len(rows)), rows] = -1.0  # itself
+        return cls(math.sqrt(squared_mean / spec.dim), squares.mean() / spec.dim, cosines)
+
+
+_TINY = 1e-9
+_ALMOST = 1.0 - 1e-12
+_SCORE_NODES = 32
+
+
+def own_code_first(correlation: float, spec: Spec, n: int, cosines: Singles | None) -> float:
+    """Return the chance that a vector's own code correlates with it most, among n codes.
+
+    The own correlation has Fisher's distribution (Fisher 1915), for signs the binomial variance.
+    Those of codes of other directions are cosines of random ones. Those of a vector at cosine c
+    are normal about c times the expected correlation, for signs about their agreement.
+
+    Parameters
+    ----------
+    correlation : float
+        Expected correlation of a vector and its code, [0, 1].
+    spec : Spec
+    n : int
+    cosines : float32 array, shape (m, others), optional
+        Cosines of some vectors to others; without them directions are independent.
+    """
+    k = spec.code_length
+    signs = isinstance(spec.law, SignLaw)
+    rho = min(correlation, _ALMOST)
+    variance = (1.0 - rho**2) / k
+    if signs:
+        own_scores = rho + quantiles(SCORES) * math.sqrt(variance)
+    else:
+        own_scores = np.tanh(math.atanh(rho) + quantiles(SCORES) / math.sqrt(k))
+    own_scores = np.clip(own_scores, -1.0, 1.0)
+    others = max(n - 1, 0)
+    if cosines is None:
+        freedom = 1.0 / (rho**2 / min(spec.dim, k) + variance)
+        above = cosine_tails(own_scores, max(freedom, 1.001))
+        log_below = np.log1p(-np.minimum(above, _ALMOST))
+        return float(np.exp(others * log_below).mean())
+    if signs:  # that agree (Goemans & Williamson 1995, Lemma 3.2)
+        cosines = np.arcsin(np.clip(cosines, -1.0, 1.0)) * np.float32(2 / math.pi)
+    deviation = np.float32(math.sqrt(variance) + _TINY)
+    per_cosine = others / cosines.shape[1]
+    step = len(own_scores) // _SCORE_NODES
+    log_first = []
+    for score in own_scores[step // 2 :: step].astype(np.float32):
+        log_below = scipy.special.log_ndtr((score - rho * cosines) / deviation)
+        log_first.append(log_below.sum(axis=1, dtype=np.float64) * per_cosine)
+    return float(np.exp(log_first).mean())
+
+
+def own_symbol_first(law: SymbolLaw, n: int) -> float:
+    """Return the chance that no other symbol is nearer to a vector than its own, among n.
+
+    A symbol is, with a chance, one of the codewords nearest to its vector. If it is the j-th
+    nearest, no other record may report a nearer one.
+    """
+    total = 0.0
+    for j in range(law.subset):
+        none_nearer = (1.0 - j / law.size) ** max(n - 1, 0)
+        total += none_nearer * _tied(n, 1.0 / (law.size - j))
+    return law.chance_inside / law.subset * total
+
+
+def own_level_first(levels: TwoLevels, n: int) -> float:
+    """Return the chance to be drawn first where codes tie, inside a likelier set and outside."""
+    none_inside = (1.0 - levels.share) ** max(n - 1, 0)
+    if_inside = levels.inside * _tied(n, levels.share)
+    return if_inside + (1.0 - levels.inside) * none_inside / max(n, 1)
+
+
+def _tied(n: int, chance: float) -> float:
+    """Return the chance to be drawn among oneself and those of n − 1 others that tie.
+
+    Each ties with that chance: this is E[1/(1 + B)] for B binomial.
+    """
+    ties = max(n - 1, 0) + 1
+    return -math.expm1(ties * math.log1p(-chance)) / (ties * chance)
+
+
+_ANSWERS = 10
+_SHARES = np.exp(-np.linspace(0.01, 70.0, 20_000))
+
+
+def most_bits(epsilon: float) -> float:
+    """Return the most that a code says about its record, in bits, if any two may be confused.
+
+    >>> [round(most_bits(epsilon), 2) for epsilon in (6.0, 8.0, 10.0, 12.0)]
+    [4.65, 7.1, 9.66, 12.28]
+    """
+    growth = math.expm1(epsilon) * _SHARES + 1.0
+    inside = math.exp(epsilon) * _SHARES / growth
+    return float((inside * epsilon - np.log(growth)).max()) / math.log(2)
+
+
+def _symbol_bits(law: SymbolLaw) -> float:
+    """Return the information in a symbol, in bits."""
+    share = law.subset / law.size
+    inside = law.chance_inside
+    bits = inside * math.log2(inside / share)
+    if inside < 1.0:
+        bits += (1.0 - inside) * math.log2((1.0 - inside) / (1.0 - share))
+    return bits
+
+
+def information_lines(spec: Spec, n: int) -> tuple[str, ...]:
+    """Return a sentence on what codes of whole records can say; none for other neighbours.
+
+    Parameters
+    ----------
+    spec : Spec
+        Public parameters of the codes.
+    n : int
+        Vectors in the collection.
+    """
+    if not isinstance(spec.adjacency, Record) or n <= _ANSWERS:
+        return ()
+    carried = ""
+    if isinstance(spec.law, SymbolLaw):
+        carried = f"; a code of this codebook carries {_symbol_bits(spec.law):.2f}"
+    return (
+        f"At epsilon = {spec.budget:g} no code of any method says more than "
+        f"{most_bits(spec.budget):.2f} bits about its record{carried}. Pointing at {_ANSWERS} of "
+        f"{n} takes {math.log2(n / _ANSWERS):.2f} bits, at 1 % of them {math.log2(100):.2f}: let "
+        f"the owner of the vectors rerank candidates.",
+    )

@@ -1,0 +1,171 @@
+"""One private index that is built to be measured: searched with known answers, and attacked.
+
+The evaluator builds it of the vectors of its user, the planner of public ones.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from dpindex.base.arrays import AnyArray, Integers, Vectors, spaced
+from dpindex.denoise import Denoiser, Kind, fit_if_possible
+from dpindex.index.private_index import PrivateIndex
+from dpindex.index.queries import QueryMode
+from dpindex.mechanism.privatizer import Privatizer
+from dpindex.mechanism.spec import Spec
+from dpindex.similarity.similarity import Metric
+from dpindex.study.likelihoods import crowd_size
+from dpindex.study.linkage import Linkage
+from dpindex.study.reconstruction import (
+    EXPOSURE,
+    Reconstructor,
+    can_be_reconstructed,
+    public_rows,
+    reconstructor_of,
+)
+from dpindex.vectors import as_source, dense_rows
+
+# Vectors whose codes are linked, and vectors that are reconstructed.
+_KNOWN = 250
+_RECONSTRUCTED = 500
+# Numbers in the vectors that an attacker knows, at most.
+_MAX_NUMBERS = 1 << 26
+
+
+class Trial:
+    """A private index of vectors, with fresh noise, to be measured and discarded.
+
+    Parameters
+    ----------
+    spec : Spec
+        A baseline without privacy is built too: nothing is published.
+    base : array, sparse matrix or VectorSource, shape (n, dim)
+        Read in chunks.
+    metric, index_type : str
+        As of :class:`dpindex.PrivateIndex`.
+    query_epsilon : float, optional
+        Budget of private queries; default that of the index.
+    denoise : "auto", "linear" or "score", optional
+        Fit a denoiser of this kind, where one can be ("linear" for sign codes).
+
+    Attributes
+    ----------
+    index : PrivateIndex
+        Its ids are the rows of the base.
+    denoiser : Denoiser or None
+        What was fitted.
+    build_seconds : float
+        What privatizing, indexing and fitting took.
+    bytes_per_vector : int
+        Size of a published code.
+
+    Raises
+    ------
+    InputError
+        If the vectors violate the spec's bounds, or the index cannot have such a metric or type.
+
+    >>> trial = Trial(Spec("dp-oporp-staircase", 12, 12, 60.0), np.eye(12))
+    >>> trial.nearest(np.eye(12)[:2], 1, "exact").tolist(), trial.linkage().share
+    ([[0], [1]], 1.0)
+    """
+
+    def __init__(
+        self,
+        spec: Spec,
+        base: Any,
+        *,
+        metric: Metric = "cosine",
+        index_type: str = "f32",
+        query_epsilon: float | None = None,
+        denoise: Kind | None = None,
+    ) -> None:
+        self._base = as_source(base, "base")
+        self._privatizer = Privatizer(spec, allow_unprotected=True)  # discarded, never published
+        budget = None if spec.epsilon is None else query_epsilon
+        self.index = PrivateIndex(spec, metric=metric, index_type=index_type, query_epsilon=budget)
+        self.bytes_per_vector = 0
+        self.denoiser: Denoiser | None = None
+        start = time.perf_counter()
+        for first, chunk in self._base.chunks():
+            codes = self._privatizer.privatize(chunk, first_row=first)
+            self.index.add_codes(codes)
+            self.bytes_per_vector = max(self.bytes_per_vector, codes.stored[0].nbytes)
+        if denoise is not None:
+            self.denoiser = fit_if_possible(self.index.fit_denoiser, spec, denoise)
+        self.build_seconds = time.perf_counter() - start
+
+    def nearest(self, queries: Vectors, k: int, mode: QueryMode) -> AnyArray:
+        """Return the rows of the k nearest codes of each query, best first, shape (nq, k)."""
+        return self.index.nearest(queries, k, mode, allow_unprotected=True)
+
+    @cached_property
+    def known(self) -> Integers:
+        """Rows of the vectors that an attacker looks for, evenly spaced, fewer of long ones."""
+        most = max(1, _MAX_NUMBERS // self.index.spec.dim)
+        return spaced(len(self.index), min(_KNOWN, most))
+
+    def linkage(self, known: Integers | None = None, crowd: Integers | None = None) -> Linkage:
+        """Return how many codes fit known vectors better than their own, by the law of the noise.
+
+        Parameters
+        ----------
+        known, crowd : int arrays, optional
+            Ascending rows of the base: of the vectors that an attacker looks for (:attr:`known`),
+            and of others that it knows too.
+        """
+        spec = self.index.spec
+        if known is None:
+            known = self.known
+        if crowd is None:
+            others = public_rows(len(self.index), spec.dim, known)
+            crowd = others[spaced(len(others), crowd_size(spec))]
+        linkage = Linkage(
+            self._privatizer,
+            dense_rows(self._base, known),
+            self.index.codes.take(known),
+            dense_rows(self._base, crowd),
+        )
+        linkage.count(self.index.codes)
+        return linkage
+
+    def places_of_own_codes(self, depth: int) -> AnyArray:
+        """Return the places, from 0, of known vectors' own codes in exact searches of the index.
+
+        A code that is not among the first ``depth`` has this number as its place.
+        """
+        found = self.nearest(dense_rows(self._base, self.known), depth, "exact")
+        own = found == self.known[:, None]
+        return np.where(own.any(axis=1), own.argmax(axis=1), depth)
+
+    def reconstructor(self, public: Vectors) -> Reconstructor:
+        """Return the strongest attacker with all codes and some public vectors."""
+        return reconstructor_of(self.index.spec, public, self.index.codes, self.denoiser)
+
+    def reconstruction(
+        self, attacked: Integers | None = None, public: Vectors | None = None
+    ) -> dict[str, float]:
+        """Return how much of vectors comes back from their codes: :meth:`Reconstructor.exposure`.
+
+        All figures are NaN for a projection that is too large to invert.
+
+        Parameters
+        ----------
+        attacked : int array, optional
+            Ascending rows of the base; by default 500, evenly spaced.
+        public : array, shape (m, dim), optional
+            Vectors of the kind that the attacker has; by default other rows of the base.
+        """
+        spec = self.index.spec
+        if not can_be_reconstructed(spec):
+            return dict.fromkeys(EXPOSURE, math.nan)
+        if attacked is None:
+            attacked = spaced(len(self.index), _RECONSTRUCTED)
+        if public is None:
+            public = dense_rows(self._base, public_rows(len(self.index), spec.dim, attacked))
+        codes = self.index.codes.take(attacked)
+        return self.reconstructor(public).exposure(dense_rows(self._base, attacked), codes)
