@@ -55,7 +55,7 @@ AUDIT = (
     SPEC
     + """
 from dpindex.audit import verify
-from dpindex.audit.self_test import check_paths
+from self_test import check_paths
 
 print("; ".join([*verify(spec).failed, *check_paths(spec).failed]))
 """
@@ -105,7 +105,7 @@ def planted(mutant: Mutant, folder: Path) -> None:
 
 def run(folder: Path, *words: str) -> tuple[int, str, str]:
     """Exit code, output and errors of Python in the copy; what takes too long noticed nothing."""
-    environment = {**os.environ, "PYTHONPATH": str(folder), "OMP_NUM_THREADS": "1"}
+    environment = {**os.environ, "PYTHONPATH": f"{folder}:{folder / 'tests'}", "OMP_NUM_THREADS": "1"}
     try:
         done = subprocess.run(
             [sys.executable, *words],

@@ -8,21 +8,22 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import subprocess
 import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import self_test.persons
 from scipy import sparse
+from self_test import check_paths
+from self_test.probes import exact_integers, probe_rows
+from self_test.recording import cipher_check, entropy_check, words_check
 from specs import codebook
 from streams import Seeded
 
-import dpindex.audit.self_test.persons
 import dpindex.device
 import dpindex.mechanism.privatizer
 import dpindex.storage.payload
@@ -33,9 +34,6 @@ from dpindex import PrivateIndex, Privatizer, Spec, l2, record
 from dpindex.audit import verify
 from dpindex.audit.decoding import Recorder, Replay, UnexplainedError, table_draws
 from dpindex.audit.law_verifiers import VERIFIERS, law_verifier_class
-from dpindex.audit.self_test import check_paths
-from dpindex.audit.self_test.probes import exact_integers, probe_rows
-from dpindex.audit.self_test.recording import cipher_check, entropy_check, words_check
 from dpindex.index.queries import QueryMaker
 from dpindex.mechanism.grid import Grid
 from dpindex.mechanism.noise.additive import AdditiveNoise
@@ -133,28 +131,19 @@ def test_exact_integers_are_those_of_the_encoder(spec: Spec) -> None:
     assert (Projector(spec).project(rows) == exact_integers(spec, rows)).all()
 
 
-def test_the_proof_replaces_nothing_in_the_process(monkeypatch: Patch) -> None:
-    """Only the self-test records words, in a process of its own."""
-    module = dpindex.mechanism.privatizer
-    monkeypatch.setattr("dpindex.audit.self_test.recording.recorded", None)
-    stream = module.secret_stream
-    assert verify(STAIRCASE).passed
-    assert module.secret_stream is stream
-
-
-@pytest.mark.slow
-def test_command_line(tmp_path: Path) -> None:
-    """It runs as a process of its own; the exit code is that of the report."""
-    (tmp_path / "spec.json").write_text(WAVE.to_json())
-    command = "import sys; from dpindex.cli import main; sys.exit(main())"
-    words = ["audit", "spec.json", "--self-test", "--json"]
-    done = subprocess.run(
-        [sys.executable, "-c", command, *words], cwd=tmp_path, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
-    report = json.loads(done.stdout)
-    assert report["passed"]
-    assert all(check["name"].startswith(("path: ", "stream: ")) for check in report["checks"])
+def test_the_self_test_of_an_installation(run: Any, monkeypatch: Patch) -> None:
+    """The exit code is that of the report, which names what fails."""
+    code, out, _ = run("audit", "--self-test", "--json")
+    report = json.loads(out)
+    assert (code, report["passed"]) == (0, True)
+    names = [check["name"] for check in report["checks"]]
+    assert sum(name.startswith("a release: ") for name in names) == 3
+    additive(lambda noise, x: noise // 2)(monkeypatch)
+    code, out, _ = run("audit", "--self-test")
+    assert code == 1
+    assert "FAILED" in out
+    assert "known answer: dp-oporp-staircase" in out.splitlines()[0]
+    assert run("audit", "--self-test", "--exact")[0] == 2
 
 
 # Planted weaknesses
@@ -479,7 +468,7 @@ def persons_that_overlap(patch: Patch) -> Spec:
         made[1:] += 1e-3 * made[:-1]
         return made, names
 
-    patch.setattr(dpindex.audit.self_test.persons, "one_per_person", one_per_person)
+    patch.setattr(self_test.persons, "one_per_person", one_per_person)
     return CAP
 
 

@@ -12,10 +12,11 @@ from dpindex.audit.exact import (
 )
 from dpindex.audit.foreign import Mechanism
 from dpindex.audit.released_codes import CodesReport, examine
+from dpindex.audit.self_test import self_test
 from dpindex.audit.verdict import Check, ExactReport
 
 __all__ = [
     "AttackReport", "Check", "CodesReport", "ExactReport", "Finding", "Mechanism", "attack",
-    "attack_png", "default_specs", "examine", "not_covered", "read_claim", "read_subject", "verify",
-    "verify_default",
+    "attack_png", "default_specs", "examine", "not_covered", "read_claim", "read_subject",
+    "self_test", "verify", "verify_default",
 ]  # fmt: skip

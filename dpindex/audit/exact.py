@@ -14,7 +14,8 @@ the released sketch, and checks each link:
 5. *stream*: no word is used twice;
 6. *definition*: what the law can prove is what the guarantee says; iDP is never DP.
 
-What every way of release makes of a draw is looked at by :mod:`dpindex.audit.self_test`.
+That codes which are released are what the sampler drew is tested, and not proved here: by the
+package's tests on every way of release, and by :mod:`dpindex.audit.self_test` on one.
 """
 
 from __future__ import annotations

@@ -33,14 +33,18 @@ class SecretStream:
         """``count`` independent uniform words of an unsigned integer ``dtype``, shape (count,)."""
         out = np.empty(count, dtype=dtype)
         # A fresh key and a fresh counter block, both from the OS entropy pool.
-        cipher = Cipher(algorithms.AES(os.urandom(32)), modes.CTR(os.urandom(16)))
-        encryptor = cipher.encryptor()
-        view = out.view(np.uint8).data
-        for start in range(0, len(view), _BLOCK):
-            piece = view[start : start + _BLOCK]
-            zeros = _ZEROS if len(piece) == _BLOCK else _ZEROS[: len(piece)]
-            encryptor.update_into(zeros, piece)
+        fill(out, os.urandom(32), os.urandom(16))
         return out
+
+
+def fill(out: npt.NDArray[Any], key: bytes, counter: bytes) -> None:
+    """Write the key stream of AES-256-CTR over ``out`` (NIST SP 800-38A, 6.5)."""
+    encryptor = Cipher(algorithms.AES(key), modes.CTR(counter)).encryptor()
+    view = out.view(np.uint8).data
+    for start in range(0, len(view), _BLOCK):
+        piece = view[start : start + _BLOCK]
+        zeros = _ZEROS if len(piece) == _BLOCK else _ZEROS[: len(piece)]
+        encryptor.update_into(zeros, piece)
 
 
 _STREAM = SecretStream()

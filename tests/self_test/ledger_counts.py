@@ -12,7 +12,6 @@ import numpy as np
 
 from dpindex.accounting.ledger import Ledger
 from dpindex.audit.decoding import Recorder, Words
-from dpindex.audit.self_test.recording import recorded
 from dpindex.audit.verdict import Check
 from dpindex.base.arrays import Doubles
 from dpindex.index.build import build_index
@@ -21,6 +20,7 @@ from dpindex.mechanism.spec import Spec
 from dpindex.storage.release import CodesFile, Terms, release
 from dpindex.vectors import as_source
 from dpindex.vectors.dataset import as_dataset
+from self_test.recording import recorded
 
 __all__ = ["ledger_check"]
 

@@ -8,7 +8,6 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from dpindex.audit.self_test.recording import recorded
 from dpindex.audit.verdict import Check
 from dpindex.base.arrays import AnyArray
 from dpindex.index.private_index import PrivateIndex
@@ -18,6 +17,7 @@ from dpindex.mechanism.spec import Spec
 from dpindex.serve.acceptor import Submission
 from dpindex.serve.shuffle_collector import ShuffleCollector
 from dpindex.storage.shuffled_file import Shuffle, ShuffledFile, _secret_order
+from self_test.recording import recorded
 
 __all__ = ["fewest_codes_check", "shuffle_check"]
 

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from dpindex.audit.self_test.published_files import files_of
 from dpindex.audit.verdict import Check
 from dpindex.base.arrays import Doubles
 from dpindex.index.build import build_index
@@ -23,6 +22,7 @@ from dpindex.storage.release.work import Labels
 from dpindex.storage.staging import StagingFolder
 from dpindex.vectors import as_source
 from dpindex.vectors.dataset import as_dataset
+from self_test.published_files import files_of
 
 __all__ = ["remains_check"]
 

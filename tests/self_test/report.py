@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 
-from dpindex.audit.exact import default_specs, refuse_uncovered, subject
+from dpindex.audit.exact import refuse_uncovered, subject
 from dpindex.audit.input_checks import code_checks, sketch_checks
-from dpindex.audit.law_verifiers import law_verifier, law_verifier_class
-from dpindex.audit.self_test.code_paths import path_checks
-from dpindex.audit.self_test.recording import cipher_check, entropy_check
-from dpindex.audit.self_test.sketch_paths import sketch_path_checks
+from dpindex.audit.law_verifiers import law_verifier
 from dpindex.audit.verdict import ExactReport
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec
 from dpindex.race import RaceSketch, SketchSpec
+from self_test.code_paths import path_checks
+from self_test.recording import cipher_check, entropy_check
+from self_test.sketch_paths import sketch_path_checks
 
 
 def check_paths(spec: Spec | SketchSpec, *, large: bool = True) -> ExactReport:
@@ -45,13 +44,3 @@ def check_paths(spec: Spec | SketchSpec, *, large: bool = True) -> ExactReport:
         checks = path_checks(spec, verifier, large)
     checks += [entropy_check(stream), cipher_check(stream)]
     return ExactReport(subject(spec), spec, tuple(checks), time.perf_counter() - started)
-
-
-def check_default_paths() -> Iterator[ExactReport]:
-    """Reports on the first spec of each kind of law in the default set, at large."""
-    kinds = set()
-    for spec in default_specs():
-        kind = law_verifier_class(spec)
-        if kind not in kinds:
-            kinds.add(kind)
-            yield check_paths(spec)

@@ -18,7 +18,6 @@ import numpy as np
 from dpindex import device
 from dpindex.audit.input_checks import probe_records, with_draws
 from dpindex.audit.replay import Dealt
-from dpindex.audit.self_test.messages import sent_by_client
 from dpindex.audit.verdict import Check
 from dpindex.base.arrays import AnyArray, Doubles
 from dpindex.index.build import build_index
@@ -31,6 +30,7 @@ from dpindex.storage.release import CodesFile, release
 from dpindex.storage.release.content import ContentKey
 from dpindex.vectors import as_source
 from dpindex.vectors.dataset import as_dataset
+from self_test.messages import sent_by_client
 
 __all__ = ["files_of", "published_codes_check", "published_counts_check"]
 

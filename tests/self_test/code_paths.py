@@ -29,21 +29,6 @@ from dpindex.accounting.ledger import Ledger
 from dpindex.audit.decoding import Ints, Recorder, UnexplainedError
 from dpindex.audit.input_checks import code_checks
 from dpindex.audit.law_verifiers import LawVerifier, law_verifier
-from dpindex.audit.self_test.explanation import decoded, packed, unexplained
-from dpindex.audit.self_test.ledger_counts import ledger_check
-from dpindex.audit.self_test.persons import persons_check
-from dpindex.audit.self_test.probes import (
-    FEW_ENTRIES,
-    exact_integers,
-    probe_rows,
-    typed_rows,
-    wrong_rows,
-)
-from dpindex.audit.self_test.published_files import published_codes_check
-from dpindex.audit.self_test.recording import recorded, words_check
-from dpindex.audit.self_test.remains import remains_check
-from dpindex.audit.self_test.shuffle_order import fewest_codes_check, shuffle_check
-from dpindex.audit.self_test.stated_numbers import stated_numbers_check
 from dpindex.audit.verdict import Check
 from dpindex.base.arrays import AnyArray, Doubles
 from dpindex.base.errors import InputError, QualityWarning
@@ -58,6 +43,21 @@ from dpindex.privacy import Record
 from dpindex.storage.release import CodesFile, Terms, release
 from dpindex.vectors import Ranges, as_source
 from dpindex.vectors.dataset import Dataset, as_dataset
+from self_test.explanation import decoded, packed, unexplained
+from self_test.ledger_counts import ledger_check
+from self_test.persons import persons_check
+from self_test.probes import (
+    FEW_ENTRIES,
+    exact_integers,
+    probe_rows,
+    typed_rows,
+    wrong_rows,
+)
+from self_test.published_files import published_codes_check
+from self_test.recording import recorded, words_check
+from self_test.remains import remains_check
+from self_test.shuffle_order import fewest_codes_check, shuffle_check
+from self_test.stated_numbers import stated_numbers_check
 
 SECOND_DECODING = "a second decoding of the recorded words, added to integers summed apart"
 

@@ -15,10 +15,6 @@ from scipy import sparse
 from dpindex.audit.decoding import Ints, Recorder, UnexplainedError
 from dpindex.audit.input_checks import probe_records, with_draws
 from dpindex.audit.law_verifiers import LawVerifier
-from dpindex.audit.self_test.code_paths import SECOND_DECODING
-from dpindex.audit.self_test.explanation import decoded
-from dpindex.audit.self_test.published_files import published_counts_check
-from dpindex.audit.self_test.recording import recorded, words_check
 from dpindex.audit.verdict import Check
 from dpindex.base.arrays import AnyArray
 from dpindex.privacy import Guarantee
@@ -26,6 +22,10 @@ from dpindex.race import RaceSketch, SketchSpec
 from dpindex.race.release import build_sketch
 from dpindex.vectors import as_source
 from dpindex.vectors.dataset import as_dataset
+from self_test.code_paths import SECOND_DECODING
+from self_test.explanation import decoded
+from self_test.published_files import published_counts_check
+from self_test.recording import recorded, words_check
 
 _COPIES = 700
 """So many copies of a dozen records take more than a block, and more than a chunk if sparse."""

@@ -1,0 +1,136 @@
+"""The self-test of an installation: known answers, and one decoded release of each kind of code.
+
+The cipher must give NIST's key stream, every kind of law the outcomes that are pinned below, and
+codes that are released here must follow from the secret words that were read for them. It takes a
+second and shows that the libraries underneath compute as they should on this machine. Whether the
+guarantee holds is what :func:`dpindex.audit.verify` proves; every way of release is compared with
+an independent implementation in the tests of the package.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dpindex.audit.decoding import Recorder, Replay
+from dpindex.audit.input_checks import code_checks
+from dpindex.audit.law_verifiers import law_verifier
+from dpindex.audit.verdict import Check
+from dpindex.base.arrays import Doubles
+from dpindex.mechanism.codebook import Codebook
+from dpindex.mechanism.privatizer import Privatizer
+from dpindex.mechanism.spec import Spec
+from dpindex.privacy import attribute, record
+from dpindex.randomness import PublicStream
+from dpindex.randomness.secret import fill
+
+_KEY = "603deb1015ca71be2b73aef0857d77811f352c073b6108d72d9810a30914dff4"
+_COUNTER = "f0f1f2f3f4f5f6f7f8f9fafbfcfdfeff"
+_KEY_STREAM = "0bdf7df1591716335e9a8b15c860c5025a6e699d536119065433863c8f657b94"
+
+_DIM = 24
+_ROWS = 200
+
+
+_KNOWN: dict[str, tuple[str, dict[str, Any]]] = {
+    "dp-oporp-staircase": ("e437570c9d0f6a4a", {"k": 8}),
+    "dp-oporp": ("238f2f4241e44066", {"k": 8, "delta": 1e-6}),
+    "dp-rp-l": ("9b18a6fa4da971cf", {"k": 8, "epsilon": 0.1}),
+    "raw-square-wave": ("c3bc620a40a867ee", {"bounds": (0.0, 1.0)}),
+    "idp-signrp-rr": ("3968587a542f2dbf", {"k": 8}),
+    "idp-signrp-g": ("2d789a7a57a058a1", {"k": 8, "delta": 1e-6}),
+    "dp-signoporp-geometric": ("dac01f9055327b79", {"k": 8}),
+    "record-cap": ("585bcd55e79bd573", {"k": 64}),
+    "record-codebook": ("e9c9c5b1ed2e1c6f", {}),
+}
+"""One method of every kind of law: the digest of its outcomes on public words, and its spec."""
+
+
+def self_test() -> tuple[Check, ...]:
+    """Known answers of the cipher and of every kind of law; one decoded release of each format.
+
+    >>> all(check.passed for check in self_test())
+    True
+    """
+    specs = [_spec(method) for method in _KNOWN]
+    formats = {type(spec.format): spec for spec in reversed(specs)}
+    releases = map(_release_check, formats.values())
+    return (_cipher_check(), *map(_sampler_check, specs), *releases)
+
+
+def _spec(method: str) -> Spec:
+    fields: dict[str, Any] = {"epsilon": 1.0, "adjacency": attribute(1.0), **_KNOWN[method][1]}
+    if method.startswith("record-"):
+        fields["adjacency"] = record()
+    if method == "record-codebook":
+        words = PublicStream(0, "audit/self-test").words(50 * _DIM, np.uint16)
+        fields["codebook"] = Codebook(words.reshape(50, _DIM) - 2.0**15)
+    return Spec(method, _DIM, **fields)
+
+
+def _vectors(spec: Spec) -> Doubles:
+    """Public vectors within the bounds."""
+    low, high = spec.bounds
+    words = PublicStream(1, "audit/self-test").words(_ROWS * spec.dim, np.uint32)
+    return words.reshape(_ROWS, spec.dim) * 2.0**-32 * (high - low) + low
+
+
+class _PublicWords(PublicStream):
+    """Public words that a sampler may write over, as it may over secret ones."""
+
+    def words(self, count: int, dtype: type[np.unsignedinteger[Any]]) -> npt.NDArray[Any]:
+        return super().words(count, dtype).copy()
+
+
+def _cipher_check() -> Check:
+    found = np.empty(32, dtype=np.uint8)
+    fill(found, bytes.fromhex(_KEY), bytes.fromhex(_COUNTER))
+    return Check(
+        "known answer: the cipher",
+        found.tobytes().hex(),
+        _KEY_STREAM,
+        "NIST SP 800-38A, F.5.5: two blocks of the key stream of AES-256-CTR",
+        found.tobytes().hex() == _KEY_STREAM,
+    )
+
+
+def _sampler_check(spec: Spec) -> Check:
+    """Outcomes of public words in place of secret ones, as eight signs a byte or little-endian."""
+    exact = Privatizer(spec).project(_vectors(spec))
+    outcomes = spec.format.pack(spec.law.perturb(exact, _PublicWords(2, "audit/self-test")))
+    little = outcomes.astype(np.dtype(outcomes.dtype).newbyteorder("<"))
+    found = hashlib.sha256(little.tobytes()).hexdigest()[:16]
+    answer = _KNOWN[spec.method][0]
+    return Check(
+        f"known answer: {spec.method}",
+        found,
+        answer,
+        "a law is a fixed function of its words: other outcomes are those of another law",
+        found == answer,
+    )
+
+
+def _release_check(spec: Spec) -> Check:
+    """Codes under fresh secret words, decoded a second time from a record of these words."""
+    privatizer = Privatizer(spec)
+    recorder = Recorder(privatizer._stream())
+    privatizer._stream = lambda: recorder
+    vectors = _vectors(spec)
+    codes = privatizer.privatize(vectors, threads=1)
+    words = Replay(recorder.reads)
+    verifier = law_verifier(spec, code_checks(spec)[1])
+    exact = privatizer.project(vectors)
+    if not verifier.whole_code:
+        exact = exact.astype(np.int64)
+    outcomes = verifier.outcomes(exact, words)
+    same = np.array_equal(spec.format.pack(outcomes), codes.stored) and words.spent
+    return Check(
+        f"a release: {codes.format.name} of {spec.method}",
+        f"{len(codes)} codes" if same else "other codes than those of the words",
+        "decoded from the recorded words",
+        "codes are x + draw, the flip, or the symbol that the words stand for",
+        same,
+    )
