@@ -105,7 +105,11 @@ def planted(mutant: Mutant, folder: Path) -> None:
 
 def run(folder: Path, *words: str) -> tuple[int, str, str]:
     """Exit code, output and errors of Python in the copy; what takes too long noticed nothing."""
-    environment = {**os.environ, "PYTHONPATH": f"{folder}:{folder / 'tests'}", "OMP_NUM_THREADS": "1"}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": f"{folder}:{folder / 'tests'}",
+        "OMP_NUM_THREADS": "1",
+    }
     try:
         done = subprocess.run(
             [sys.executable, *words],
