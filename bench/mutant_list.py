@@ -449,7 +449,7 @@ MUTANTS = [
     Mutant("queries", "a single private query asked exactly", "index/queries.py", _ASKED,
            "        if np.ndim(queries) == 1:\n"
            "            exact = self._projector.project(queries)\n"
-           "            return Queries(exact, self.spec, private=False)\n"
+           "            return ExactQueries(exact, self.spec)\n"
            + _ASKED, STAIRCASE, "test_path_checks.py"),
     Mutant("device", "the mean of two releases", "device.py", _DEVICE,
            "    coder = Privatizer(spec, max_epsilon=max_epsilon)\n"

@@ -16,11 +16,11 @@ from dpindex import InputError, PrivateIndex, Spec
 from dpindex.base.arrays import unit
 from dpindex.index.faiss_signs import FaissSigns
 from dpindex.index.faiss_vectors import FaissVectors
-from dpindex.index.ranking import BACKENDS, DENOISED
+from dpindex.index.kinds import KINDS, Kind, kind_of
+from dpindex.index.ranking import DenoisedVectors
 from dpindex.index.search_backend import SearchBackend
 from dpindex.index.symbol_lists import SymbolLists
-from dpindex.mechanism.codes import SymbolFormat, for_format
-from dpindex.mechanism.method_table import find_method
+from dpindex.mechanism.codes import SymbolFormat
 
 Array = npt.NDArray[Any]
 WIDTH = 24
@@ -106,7 +106,7 @@ class Contract:
 
 def test_every_backend_is_judged_here() -> None:
     """Lists of symbols, which are asked otherwise, have a file of tests of their own."""
-    backends = {backend for _, backend in (DENOISED, *BACKENDS.values())}
+    backends = {kind.ranking.backend_type for kind in KINDS} | {DenoisedVectors.backend_type}
     assert backends == {SymbolLists, *(case[0] for case in ALL)}
 
 
@@ -269,13 +269,12 @@ every_index = pytest.mark.parametrize("index", INDEXES, indirect=True)
 
 
 def test_every_entry_of_the_table_has_an_index_here() -> None:
-    formats = {
-        None if denoised else find_method(method).calibration.format
-        for method, denoised, _ in INDEXES
-    }
-    here = {DENOISED if kind is None else for_format(BACKENDS, kind) for kind in formats}
-    here.add(BACKENDS[SymbolFormat])  # in the tests of the record level
-    assert here == {DENOISED, *BACKENDS.values()}
+    here: set[Kind | None] = set()
+    for method, denoised, _ in INDEXES:
+        spec = Spec(method=method, dim=WIDTH, k=WIDTH, epsilon=8.0)
+        here.add(None if denoised else kind_of(spec))
+    symbols = {kind for kind in KINDS if kind.format is SymbolFormat}  # tested at the record level
+    assert here | symbols == {None, *KINDS}
 
 
 @pytest.mark.slow

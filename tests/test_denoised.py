@@ -9,7 +9,7 @@ import pytest
 
 from dpindex import PrivateIndex, Privatizer, Spec
 from dpindex.similarity.denoised import DenoisedSimilarity
-from dpindex.similarity.similarity import Queries
+from dpindex.similarity.similarity import ExactQueries, PrivateQueries
 
 pytestmark = pytest.mark.usefixtures("known_noise")
 
@@ -59,8 +59,8 @@ def test_found_or_all_the_same_is_stated() -> None:
     spec, asked = index.spec, _rows(3, 2)
     codes = Privatizer(spec).privatize(asked)
     for queries in (
-        Queries(Privatizer(spec).project(asked), spec, private=False),
-        Queries(codes, spec, private=True),
+        ExactQueries(Privatizer(spec).project(asked), spec),
+        PrivateQueries(codes, spec),
     ):
         everything = learned.of_all(index.codes, queries)
         rows = np.array([[0, 5], [7, 2], [599, 1]])

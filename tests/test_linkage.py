@@ -9,7 +9,7 @@ import scipy.special
 
 from dpindex import Codebook, Privatizer, Spec, record
 from dpindex.base.arrays import unit
-from dpindex.study.likelihoods import chances_for
+from dpindex.index.kinds import kind_of
 from dpindex.study.linkage import Linkage
 
 pytestmark = pytest.mark.usefixtures("known_noise")
@@ -86,7 +86,7 @@ def test_chances_are_frequencies(spec: Spec) -> None:
     vectors = np.array([[0.3, -0.2], [-0.4, 0.1]])
     privatizer = Privatizer(spec)
     codes = privatizer.privatize(np.repeat(vectors, 20_000, axis=0))
-    logs = chances_for(privatizer, vectors).logs(codes).astype(np.float64)
+    logs = kind_of(privatizer.spec).likelihoods(privatizer, vectors).logs(codes).astype(np.float64)
     is_first = np.arange(40_000) < 20_000
     odds = logs[0] - logs[1]
     chance = scipy.special.expit(odds)

@@ -11,7 +11,7 @@ from dpindex import PrivateIndex, Privatizer, Spec, attribute
 from dpindex.mechanism.codes import for_format
 from dpindex.similarity.learned import OBSERVERS, LearnedSimilarity, learned_similarity
 from dpindex.similarity.observation_law import GRID
-from dpindex.similarity.similarity import Queries
+from dpindex.similarity.similarity import ExactQueries, PrivateQueries, Queries
 
 pytestmark = pytest.mark.usefixtures("known_noise")
 
@@ -35,9 +35,9 @@ def _spec(epsilon: float, **facts: Any) -> Spec:
 def _sides(spec: Spec, base: Any, asked: Any, kind: str) -> tuple[Any, Queries]:
     codes = Privatizer(spec).privatize(base)
     if kind == "exact":
-        return codes, Queries(Privatizer(spec).project(asked), spec, private=False)
+        return codes, ExactQueries(Privatizer(spec).project(asked), spec)
     other = spec if kind == "private" else spec.with_epsilon(3.0)
-    return codes, Queries(Privatizer(other).privatize(asked), other, private=True)
+    return codes, PrivateQueries(Privatizer(other).privatize(asked), other)
 
 
 @pytest.mark.parametrize("kind", ["exact", "private", "cheaper"])
@@ -54,7 +54,7 @@ def test_observations_follow_their_law(facts: dict[str, Any], shortest: float, k
     observes = for_format(OBSERVERS, spec.format_type)
     assert observes is not None
     observer = observes(spec, codes)
-    law = observer.law(queries.spec, queries.private)
+    law = observer.law(queries.spec, isinstance(queries, PrivateQueries))
     value, scale = observer.of(codes.to_float()[None], queries)
     truth = asked @ base.T
     own, common = (np.interp(truth, GRID, part) for part in (law.own, law.common))

@@ -14,12 +14,12 @@ from test_cli import Run as Command
 
 import dpindex as dpi
 from dpindex.base.errors import InputError
+from dpindex.index.kinds import kind_of
 from dpindex.study.attacks import panel
 from dpindex.study.attacks.law_ranking import rank_by_law
 from dpindex.study.attacks.learned_map import learned_map
 from dpindex.study.attacks.panel import Labels, attack_panel, most_found, most_sure, most_told
 from dpindex.study.attacks.ranking import Ranking, rank_candidates
-from dpindex.study.likelihoods import chances_for
 from dpindex.study.linkage import best_odds, best_scores, true_positive_rate
 
 pytestmark = pytest.mark.usefixtures("known_noise")
@@ -147,7 +147,7 @@ def test_the_odds_tell_members_that_cosines_do_not() -> None:
     privatizer = dpi.Privatizer(dpi.Spec("raw-square-wave", 256, epsilon=1.5, bounds=(0.0, 1.0)))
     codes = privatizer.privatize(x[:400])
     asked = np.concatenate([x[:200], x[400:]])
-    odds = best_odds(chances_for(privatizer, asked), codes)
+    odds = best_odds(kind_of(privatizer.spec).likelihoods(privatizer, asked), codes)
     cosines = best_scores(privatizer.project(asked).astype(float), codes.to_float())
     by_odds = true_positive_rate(odds[:200], odds[200:], 0.01)
     by_cosine = true_positive_rate(cosines[:200], cosines[200:], 0.01)

@@ -14,10 +14,8 @@
    calibration, a summary and the source.
 
 Codes of the new format are indexed, searched, compared, denoised, saved and read as decoded
-numbers. A room that can do better with them has a table keyed by format class, where one entry is
-added: ``similarity.similarity.SIMILARITIES``, ``similarity.learned.OBSERVERS``,
-``index.ranking.BACKENDS``. Before release a verifier of the law is added
-to ``audit.law_verifiers``, and its encoder to ``tests/oracle.py``.
+numbers. What can do better with them is one row of ``dpindex.index.kinds.KINDS``. Before release a
+verifier of the law is added to ``audit.law_verifiers``, and its encoder to ``tests/oracle.py``.
 """
 
 from __future__ import annotations

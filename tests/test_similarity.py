@@ -9,11 +9,12 @@ import numpy.typing as npt
 import pytest
 
 from dpindex import PrivateIndex, attribute
+from dpindex.index.kinds import kind_of
 from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec
 from dpindex.similarity.float_codes import NoisyVectorStats, cosine, inner_product, squared_distance
-from dpindex.similarity.similarity import Metric, Queries, similarity_of
+from dpindex.similarity.similarity import ExactQueries, Metric, PrivateQueries, Queries
 
 Array = npt.NDArray[Any]
 ESTIMATORS: dict[Metric, Any] = {"cosine": cosine, "ip": inner_product, "l2": squared_distance}
@@ -32,15 +33,15 @@ def _queries(kind: str, spec: Spec, norm: float | None = None, nq: int = NQ) -> 
     """Exact ones, private ones, and private ones under another budget."""
     asked = _vectors(nq, 1, norm)
     if kind == "exact":
-        return Queries(Privatizer(spec, allow_unprotected=True).project(asked), spec, private=False)
+        return ExactQueries(Privatizer(spec, allow_unprotected=True).project(asked), spec)
     spec = spec if kind == "private" else spec.with_epsilon(2.0)
-    return Queries(Privatizer(spec, allow_unprotected=True).privatize(asked), spec, private=True)
+    return PrivateQueries(Privatizer(spec, allow_unprotected=True).privatize(asked), spec)
 
 
 def _decoded(queries: Queries) -> Array:
-    if queries.private:
-        return np.asarray(queries.values.to_float(), dtype=np.float64)
-    return np.asarray(queries.values, dtype=np.float64) * queries.spec.step
+    if isinstance(queries, PrivateQueries):
+        return np.asarray(queries.codes.to_float(), dtype=np.float64)
+    return np.asarray(queries.projections, dtype=np.float64) * queries.spec.step
 
 
 def _pairs(codes: Codes, rows: Array) -> Codes:
@@ -61,12 +62,12 @@ def test_numbers(metric: Metric, norm: float | None, kind: str) -> None:
     noise = [s.law.moments.in_units(s.step) for s in (spec, queries.spec)]
     stored = NoisyVectorStats(x.sum(axis=2), (x**2).sum(axis=2), 16, noise[0], norm)
     side = NoisyVectorStats.of(y[:, None], norm=norm)
-    if queries.private:
+    if isinstance(queries, PrivateQueries):
         side = NoisyVectorStats.of(y[:, None], noise[1], norm)
     ip = (x * y[:, None, :]).sum(axis=2)
     factor = spec.projection.inner_product_factor
     wanted = ESTIMATORS[metric](ip, stored, side, factor)
-    found = similarity_of(spec, metric).of_found(_pairs(codes, rows), queries)
+    found = kind_of(spec).estimator(spec, metric).of_found(_pairs(codes, rows), queries)
     np.testing.assert_allclose(found, wanted, rtol=1e-9, atol=1e-9)
     assert found[0].shape == found[1].shape == (NQ, COUNT)
 
@@ -79,7 +80,7 @@ def test_signs(method: str, kind: str) -> None:
     spec = Spec(method=method, dim=32, k=32, epsilon=epsilon, norm=1.5)
     codes = Privatizer(spec, allow_unprotected=True).privatize(base := _vectors(2000, 0, 1.5))
     queries = _queries(kind, spec, 1.5, nq=60)
-    value, stderr = similarity_of(spec, "cosine").of_all(codes, queries)
+    value, stderr = kind_of(spec).estimator(spec, "cosine").of_all(codes, queries)
     true = _vectors(60, 1, 1.5) @ base.T / 1.5**2
     assert np.std((value - true) / stderr) == pytest.approx(1, abs=0.2)
     assert np.abs(value).max() <= 1
@@ -97,7 +98,7 @@ def test_all_pairs_and_found_pairs_agree(method: str, metric: Metric, kind: str)
         _queries(kind, spec),
     )
     rows = np.random.default_rng(2).integers(0, 300, (NQ, COUNT))
-    similarity = similarity_of(spec, metric)
+    similarity = kind_of(spec).estimator(spec, metric)
     every = similarity.of_all(codes, queries)
     some = similarity.of_found(_pairs(codes, rows), queries)
     for all_pairs, pairs in zip(every, some, strict=True):
@@ -114,7 +115,9 @@ def test_flips_that_depend_on_size_need_declared_norms(method: str, kind: str) -
     for norm in (None, 1.5):
         spec = Spec(method=method, dim=32, k=16, epsilon=3.0, norm=norm)
         codes = Privatizer(spec, allow_unprotected=True).privatize(_vectors(20, 0, norm))
-        estimates = similarity_of(spec, "cosine").of_all(codes, _queries(kind, spec, norm))
+        estimates = (
+            kind_of(spec).estimator(spec, "cosine").of_all(codes, _queries(kind, spec, norm))
+        )
         for part in estimates:
             assert np.isnan(part).all() if norm is None else np.isfinite(part).all()
 

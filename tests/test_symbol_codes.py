@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from dpindex import Codebook, Privatizer, Spec, record
+from dpindex.index.kinds import kind_of
 from dpindex.mechanism.projector import Projector
-from dpindex.similarity.similarity import Queries, similarity_of
+from dpindex.similarity.similarity import ExactQueries, PrivateQueries, Queries
 from dpindex.similarity.symbol_codes import pair_curve
 
 pytestmark = pytest.mark.usefixtures("known_noise")
@@ -34,13 +35,16 @@ def test_estimates_are_calibrated(epsilon: float, private: bool) -> None:
     x, q = _public(1500, 2), _public(300, 3)
     privatizer = Privatizer(spec)
     codes = privatizer.privatize(x)
-    values = privatizer.privatize(q) if private else Projector(spec).project(q)
-    queries = Queries(values, spec, private)
-    estimates, errors = similarity_of(spec, "cosine").of_all(codes, queries)
+    queries: Queries = ExactQueries(Projector(spec).project(q), spec)
+    if private:
+        queries = PrivateQueries(privatizer.privatize(q), spec)
+    estimates, errors = kind_of(spec).estimator(spec, "cosine").of_all(codes, queries)
     true = _unit(q) @ _unit(x).T
     assert abs((estimates - true).mean()) < 0.05
     assert 0.8 < np.std((estimates - true) / errors) < 1.2
-    found, spread = similarity_of(spec, "cosine").of_found(codes.take(slice(0, 300)), queries)
+    found, spread = (
+        kind_of(spec).estimator(spec, "cosine").of_found(codes.take(slice(0, 300)), queries)
+    )
     assert found.shape == (300, 1)
     np.testing.assert_allclose(found[:, 0], np.diag(estimates[:, :300]))
     np.testing.assert_allclose(spread[:, 0], np.diag(errors[:, :300]))

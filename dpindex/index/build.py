@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from dpindex.base.progress import Progress
-from dpindex.index.ranking import new_ranking
+from dpindex.index.kinds import kind_of
 from dpindex.mechanism.spec import Spec
 from dpindex.storage.manifest import Settings
 from dpindex.storage.release import (
@@ -72,7 +72,8 @@ def build_index(
     """
     if isinstance(settings, Spec):
         settings = Settings(settings)
-    ranking = new_ranking(settings.spec, settings.metric, settings.index_type)
+    spec = settings.spec
+    ranking = kind_of(spec).ranking(spec.code_length, settings.metric, settings.index_type)
     if not ranking.backend.exact:
         ranking.backend.check_count(dataset.rows)
     target = index_target(location, settings, options)

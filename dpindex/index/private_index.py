@@ -19,9 +19,10 @@ from dpindex.denoise import Denoiser, Kind, fit_denoiser
 from dpindex.index.collection import Collection
 from dpindex.index.filters import Filter, kept_rows
 from dpindex.index.hits import Hits, joined
+from dpindex.index.kinds import kind_of
 from dpindex.index.publish import publish
 from dpindex.index.queries import QueryMode, checked_k
-from dpindex.index.ranking import Ranking, new_ranking
+from dpindex.index.ranking import DenoisedVectors, Ranking
 from dpindex.index.reranking import direction
 from dpindex.index.search_backend import EXACT, Rows
 from dpindex.index.searchable import Batch, Found, FoundCodes, Searchable
@@ -364,7 +365,12 @@ class PrivateIndex(Collection, Searchable):
         return denoiser
 
     def _rank_with(self, denoiser: Denoiser | None) -> None:
-        ranking = new_ranking(self.spec, self.metric, self.index_type, denoiser)
+        ranking: Ranking
+        if denoiser is None:
+            made = kind_of(self.spec).ranking
+            ranking = made(self.spec.code_length, self.metric, self.index_type)
+        else:
+            ranking = DenoisedVectors(denoiser, self.metric, self.index_type)
         self._denoiser = denoiser
         self._ranking = ranking
         self._learned_at: tuple[tuple[int, int], Estimator | None] | None = None

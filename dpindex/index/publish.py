@@ -21,7 +21,8 @@ from dpindex.base.errors import InputError
 from dpindex.base.progress import no_progress
 from dpindex.base.text import refuse_unprintable
 from dpindex.denoise import Denoiser, denoiser_from_bytes, denoiser_to_bytes
-from dpindex.index.ranking import Ranking, new_ranking
+from dpindex.index.kinds import kind_of
+from dpindex.index.ranking import DenoisedVectors, Ranking
 from dpindex.index.search_backend import EXACT
 from dpindex.mechanism.codebook import Codebook
 from dpindex.mechanism.codes import Codes
@@ -108,7 +109,9 @@ class Publication:
     def ranking(self) -> Ranking:
         """The ranking that turns codes into vectors to rank by, and queries likewise."""
         settings = self.settings
-        return new_ranking(settings.spec, settings.metric, EXACT, self.denoiser)
+        if self.denoiser is not None:
+            return DenoisedVectors(self.denoiser, settings.metric, EXACT)
+        return kind_of(settings.spec).ranking(settings.spec.code_length, settings.metric, EXACT)
 
     @property
     def by_symbol(self) -> bool:

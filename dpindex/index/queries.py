@@ -11,7 +11,7 @@ from dpindex.base.errors import InputError
 from dpindex.mechanism.codes import Codes, check_format
 from dpindex.mechanism.projector import Projector
 from dpindex.mechanism.spec import Spec
-from dpindex.similarity.similarity import Queries
+from dpindex.similarity.similarity import ExactQueries, PrivateQueries, Queries
 
 __all__ = ["QueryMaker", "QueryMode", "checked_k"]
 
@@ -62,13 +62,13 @@ class QueryMaker:
         if isinstance(queries, Codes):
             return self._of_codes(queries)
         if mode == "exact":
-            return Queries(self._projector.project(queries), self.spec, private=False)
+            return ExactQueries(self._projector.project(queries), self.spec)
         # here: other queries need no secret stream
         from dpindex.mechanism.privatizer import Privatizer
 
         self.query_spec.refuse_unprotected(allow_unprotected, "send its query as a private one")
         codes = Privatizer(self.query_spec, allow_unprotected=True).privatize(queries)
-        return Queries(codes, self.query_spec, private=True)
+        return PrivateQueries(codes, self.query_spec)
 
     def _of_codes(self, codes: Codes) -> Queries:
         specs = {spec.fingerprint: spec for spec in (self.query_spec, self.spec)}
@@ -79,4 +79,4 @@ class QueryMaker:
             raise InputError("there are no query codes.")
         # The spec decodes them, whatever they say of themselves.
         spec = specs[codes.fingerprint]
-        return Queries(spec.format.codes(codes.stored), spec, private=True)
+        return PrivateQueries(spec.format.codes(codes.stored), spec)

@@ -1,10 +1,8 @@
-"""Rankings of codes: the table of search backends, and how each is kept up to date."""
+"""Rankings of codes: what a search backend is given, and how it is kept up to date."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import TYPE_CHECKING, ClassVar
 
 from dpindex.base.arrays import AnyArray, Doubles, spaced, unit
 from dpindex.base.files import release_pages
@@ -13,9 +11,8 @@ from dpindex.index.faiss_signs import FaissSigns
 from dpindex.index.faiss_vectors import FaissVectors
 from dpindex.index.search_backend import Rows, SearchBackend
 from dpindex.index.symbol_lists import SymbolLists
-from dpindex.mechanism.codes import CodeFormat, Codes, SignFormat, SymbolFormat, for_format
-from dpindex.mechanism.spec import Spec
-from dpindex.similarity.similarity import Metric, Queries, codeword_similarities
+from dpindex.mechanism.codes import Codes
+from dpindex.similarity.similarity import Metric, PrivateQueries, Queries, codeword_similarities
 from dpindex.storage.code_store import CodeStore
 
 if TYPE_CHECKING:
@@ -30,18 +27,23 @@ class Ranking:
 
     Parameters
     ----------
-    backend : SearchBackend
-        A new one.
+    width : int
+        Coordinates of an item.
     metric : "cosine", "ip" or "l2"
         What neighbours are ranked by.
-    denoiser : Denoiser
-        None but for denoised codes.
+    index_type : str
+        How the backend keeps items.
+
+    Raises
+    ------
+    InputError
+        For an index type that the codes cannot have.
     """
 
-    def __init__(self, backend: SearchBackend, metric: Metric, denoiser: Any) -> None:
-        self.backend = backend
-        self._metric = metric
-        self._denoiser = denoiser
+    backend_type: ClassVar[type[SearchBackend]] = FaissVectors
+
+    def __init__(self, width: int, metric: Metric, index_type: str) -> None:
+        self.backend = self.backend_type(width, metric, index_type)
         self._removals: int | None = None
         self._rows = 0
 
@@ -81,22 +83,28 @@ class Ranking:
         self, backend: SearchBackend, queries: Queries, count: int
     ) -> tuple[Doubles, Rows]:
         """Search another backend of the same items, such as a subset of this one."""
-        find = backend.search if queries.private else backend.search_exact
+        find = backend.search if isinstance(queries, PrivateQueries) else backend.search_exact
         return find(self.asked(queries), count)
 
 
 class PackedSigns(Ranking):
     """Sign codes as they are; exact queries in grid integers, so that scores are exact."""
 
+    backend_type = FaissSigns
+
     def items(self, codes: Codes) -> AnyArray:
         return codes.stored
 
     def asked(self, queries: Queries) -> AnyArray:
-        return np.asarray(queries.values.stored if queries.private else queries.values)
+        if isinstance(queries, PrivateQueries):
+            return queries.codes.stored
+        return queries.projections
 
 
 class Symbols(Ranking):
     """Symbols; a query is the similarities of all codewords to it, or to its own symbol."""
+
+    backend_type = SymbolLists
 
     def items(self, codes: Codes) -> AnyArray:
         return codes.stored
@@ -111,7 +119,12 @@ class DenoisedVectors(Ranking):
     Denoised vectors are shrunken towards what is usual, so their scores rank well and say little.
     """
 
-    _denoiser: Denoiser
+    def __init__(self, denoiser: Denoiser, metric: Metric, index_type: str) -> None:
+        # The denoiser itself brings vectors to the norm under which inner products rank best.
+        ranked_by: Metric = "ip" if metric == "cosine" else metric
+        super().__init__(denoiser.spec.code_length, ranked_by, index_type)
+        self._metric = metric
+        self._denoiser = denoiser
 
     @limited_threads(1)  # blocks of codes use the processors better than BLAS does
     def items(self, codes: Codes) -> AnyArray:
@@ -120,47 +133,8 @@ class DenoisedVectors(Ranking):
         return self._denoiser(codes)
 
     def asked(self, queries: Queries) -> AnyArray:
-        if queries.private:
-            vectors: AnyArray = self._denoiser(queries.values, queries.spec)
+        if isinstance(queries, PrivateQueries):
+            vectors: AnyArray = self._denoiser(queries.codes, queries.spec)
         else:
             vectors = queries.to_float()
         return unit(vectors) if self._metric == "cosine" else vectors
-
-
-BACKENDS: dict[type[object], tuple[type[Ranking], type[SearchBackend]]] = {
-    CodeFormat: (Ranking, FaissVectors),
-    SignFormat: (PackedSigns, FaissSigns),
-    SymbolFormat: (Symbols, SymbolLists),
-}
-"""By code format: what the items are, and what searches them.
-
-Codes of a format without an entry are decoded and searched as vectors.
-"""
-
-DENOISED: tuple[type[Ranking], type[SearchBackend]] = (DenoisedVectors, FaissVectors)
-"""The entry of denoised codes, whatever their format."""
-
-
-def new_backend(
-    spec: Spec, metric: Metric, index_type: str, *, denoised: bool = False
-) -> SearchBackend:
-    """An empty backend of the codes of a spec; InputError for an index type they cannot have."""
-    _, backend = _entry(spec, denoised=denoised)
-    # The denoiser itself brings vectors to the norm under which inner products rank best.
-    ranked_by = "ip" if denoised and metric == "cosine" else metric
-    return backend(spec.code_length, ranked_by, index_type)
-
-
-def new_ranking(
-    spec: Spec, metric: Metric, index_type: str, denoiser: Denoiser | None = None
-) -> Ranking:
-    """An empty ranking of the codes of a spec; InputError for an index type they cannot have."""
-    denoised = denoiser is not None
-    ranking, _ = _entry(spec, denoised=denoised)
-    return ranking(new_backend(spec, metric, index_type, denoised=denoised), metric, denoiser)
-
-
-def _entry(spec: Spec, *, denoised: bool) -> tuple[type[Ranking], type[SearchBackend]]:
-    if denoised:
-        return DENOISED
-    return for_format(BACKENDS, spec.format_type)

@@ -14,6 +14,7 @@ from dpindex.base.checks import finite_number
 from dpindex.base.errors import InputError
 from dpindex.index.filters import Filter
 from dpindex.index.hits import Hits, no_hits
+from dpindex.index.kinds import kind_of
 from dpindex.index.owners import Candidates, Rerank
 from dpindex.index.queries import QueryMaker, QueryMode, checked_k
 from dpindex.index.query_coverage import QueryCoverage
@@ -22,7 +23,7 @@ from dpindex.mechanism.codes import Codes, check_format
 from dpindex.similarity.covered_symbols import doubt_of
 from dpindex.similarity.float_codes import Estimate
 from dpindex.similarity.posterior import in_ranking_order
-from dpindex.similarity.similarity import Estimator, Queries, similarity_of
+from dpindex.similarity.similarity import Estimator, PrivateQueries, Queries
 from dpindex.storage.manifest import Settings
 from dpindex.storage.payload import Table
 from dpindex.storage.row_parts import Rows
@@ -109,7 +110,7 @@ class Searchable(ABC):
         self.query_epsilon: Final = settings.query_epsilon
         self._settings = settings
         self._queries = QueryMaker(settings.spec, settings.query_spec)
-        self._similarity = similarity_of(settings.spec, settings.metric)
+        self._similarity = kind_of(settings.spec).estimator(settings.spec, settings.metric)
         self._coverage = QueryCoverage(settings.spec)
 
     @property
@@ -285,8 +286,8 @@ class Searchable(ABC):
     ) -> list[Batch]:
         made = self._queries(queries, mode, allow_unprotected=allow_unprotected)
         self._coverage.warn_of_far(queries)
-        if made.private and self.spec.codebook is not None:
-            made = replace(made, doubt=doubt_of(made.values, made.spec))
+        if isinstance(made, PrivateQueries) and self.spec.codebook is not None:
+            made = replace(made, doubt=doubt_of(made.codes, made.spec))
         count = k
         if reranking is not None:
             count = reranking.candidates

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from dpindex.index.ranking import new_backend
+from dpindex.index.kinds import kind_of
+from dpindex.index.ranking import Ranking
 from dpindex.index.search_backend import EXACT
 from dpindex.mechanism.spec import Spec
 from dpindex.similarity.similarity import Metric
@@ -44,7 +45,10 @@ def structures(
     >>> structures(Spec("dp-signoporp-rr", dim=768, k=256, epsilon=3.0), 10**6)
     [Structure(index_type='f32', row_bytes=32, exact=True)]
     """
-    if not new_backend(spec, metric, EXACT, denoised=denoised).of_vectors:
+    backend_type = kind_of(spec).ranking.backend_type
+    if denoised:
+        backend_type = Ranking.backend_type
+    if not backend_type.of_vectors:
         names = [EXACT]
     else:
         width = spec.code_length
@@ -53,7 +57,7 @@ def structures(
         if rows >= _ROWS_FOR_LISTS:
             lists = 1 << min(17, round(math.log2(_LISTS_BY_ROOT * math.sqrt(rows))))
             names += [f"IVF{lists},SQ8", f"IVF{lists},PQ{fine}x4fs", "HNSW32", "HNSW32,SQ8"]
-    backends = {name: new_backend(spec, metric, name, denoised=denoised) for name in names}
+    backends = {name: backend_type(spec.code_length, metric, name) for name in names}
     return [Structure(name, made.row_bytes, made.exact) for name, made in backends.items()]
 
 

@@ -22,7 +22,7 @@ from dpindex.index.searchable import Batch, Found, FoundCodes, Searchable
 from dpindex.mechanism.codes import Codes
 from dpindex.serve.symbol_rows import nearest_symbols
 from dpindex.similarity.learned import learned_similarity
-from dpindex.similarity.similarity import Estimator, Queries
+from dpindex.similarity.similarity import Estimator, PrivateQueries, Queries
 from dpindex.storage.databases import Condition, Database, Rows, open_database
 from dpindex.storage.ids import ids_from_bytes
 from dpindex.storage.payload import ID, Payload, Table
@@ -195,7 +195,7 @@ class PublishedIndex(Searchable):
         if publication.by_symbol:
             rows_of_symbol = publication.rows / items.shape[1]
             return nearest_symbols(self._database, items, k, where, rows_of_symbol)
-        if publication.by_hamming and queries.private:
+        if publication.by_hamming and isinstance(queries, PrivateQueries):
             ids, scores = self._database.search(items, k, text)
             length = self.spec.code_length
             scores = [length + 2.0 * negative for negative in scores]

@@ -16,6 +16,7 @@ from dpindex.similarity.codebook_coverage import crowding
 from dpindex.similarity.float_codes import Estimate
 from dpindex.similarity.similarity import (
     Estimator,
+    PrivateQueries,
     Queries,
     SymbolSimilarity,
     codeword_similarities,
@@ -39,7 +40,9 @@ class CoveredSymbols(Estimator):
     def estimates(self, codes: Codes, queries: Queries, groups: int) -> Estimate:
         estimate, error = self._similarity.estimates(codes, queries, groups)
         at_random = codeword_similarities(queries).mean(axis=1, keepdims=True)
-        trust = (1.0 - self._doubt) * (1.0 - queries.doubt)
+        trust = 1.0 - self._doubt
+        if isinstance(queries, PrivateQueries):
+            trust *= 1.0 - queries.doubt
         return estimate, np.hypot(error, np.sqrt(1.0 - trust) * (estimate - at_random))
 
 

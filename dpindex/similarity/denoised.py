@@ -16,7 +16,7 @@ from dpindex.denoise import Denoiser
 from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.spec import Spec
 from dpindex.similarity.float_codes import Estimate, NoisyVectorStats, noise_moments
-from dpindex.similarity.similarity import Estimator, Queries
+from dpindex.similarity.similarity import Estimator, PrivateQueries, Queries
 
 _SAMPLE_ROWS = 2048
 
@@ -43,8 +43,8 @@ class DenoisedSimilarity(Estimator):
     def estimates(self, codes: Codes, queries: Queries, groups: int) -> Estimate:
         spec = self._denoiser.spec
         x = self._denoiser(codes)
-        if queries.private:
-            y = self._denoiser(queries.values, queries.spec).astype(np.float64)
+        if isinstance(queries, PrivateQueries):
+            y = self._denoiser(queries.codes, queries.spec).astype(np.float64)
         else:
             y = queries.to_float()
         u = unit(x).reshape(groups, -1, x.shape[1])
@@ -54,7 +54,7 @@ class DenoisedSimilarity(Estimator):
         value = score * kept
         squares = _squares(x).reshape(groups, -1)
         variance = self._variance(v, u, squares, spec) + (score * (1 - kept)) ** 2
-        if queries.private:
+        if isinstance(queries, PrivateQueries):
             kept = self._kept(queries.spec)
             value *= kept
             squares = _squares(y)[:, None]

@@ -29,7 +29,7 @@ from dpindex.similarity.observed_numbers import NumberObserver
 from dpindex.similarity.observed_signs import SignObserver
 from dpindex.similarity.posterior import posterior
 from dpindex.similarity.prior import Priors
-from dpindex.similarity.similarity import Estimator, Metric, Queries
+from dpindex.similarity.similarity import Estimator, Metric, PrivateQueries, Queries
 
 SAMPLE_ROWS = 16384
 """Codes that the distribution of cosines is learned from."""
@@ -84,7 +84,7 @@ class LearnedSimilarity(Estimator):
         values = []
         scales = []
         for block, above in self._blocks_of_pairs(spec, codes):
-            queries = Queries(codes.take(block), spec, True)
+            queries = PrivateQueries(codes.take(block), spec)
             value, scale = self._observer.of(queries.to_float()[None], queries)
             values.append(value[above])
             scales.append(scale[above])
@@ -96,7 +96,7 @@ class LearnedSimilarity(Estimator):
         law = self._refined_law(spec, True)
         counts = np.zeros((1, len(law.edges) - 1))
         for block, above in self._blocks_of_pairs(spec, codes):
-            queries = Queries(codes.take(block), spec, True)
+            queries = PrivateQueries(codes.take(block), spec)
             seen = self._observer.refined_queries(queries) @ items[block].T
             counts += law.count(seen[above][None])
         return Priors.of_counts(counts, law, rows)
@@ -124,17 +124,19 @@ class LearnedSimilarity(Estimator):
 
     def estimates(self, codes: Codes, queries: Queries, groups: int) -> Estimate:
         x = codes.to_float().reshape(groups, -1, codes.k).astype(np.float64)
-        law = self._law(queries.spec, queries.private)
+        law = self._law(queries.spec, isinstance(queries, PrivateQueries))
         value, scale = self._observer.of(x, queries)
         cosine, error = posterior(self._priors(queries), law, value, scale)
-        return cosine, np.hypot(error, self._observer.hidden_error(cosine, queries.private))
+        return cosine, np.hypot(
+            error, self._observer.hidden_error(cosine, isinstance(queries, PrivateQueries))
+        )
 
     def _priors(self, queries: Queries) -> Priors:
         """Return the prior of each exact query, learned from what it shows of the sample.
 
         The noise of a private query is in all that it shows, so there the collection's is taken.
         """
-        if queries.private:
+        if isinstance(queries, PrivateQueries):
             return self.prior
         if self._moments is not None:
             mean, square = self._moments

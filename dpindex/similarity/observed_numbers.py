@@ -18,7 +18,7 @@ from dpindex.mechanism.spec import Spec
 from dpindex.similarity.float_codes import NoisyVectorStats, noise_moments
 from dpindex.similarity.observation import Observer
 from dpindex.similarity.observation_law import GRID, ObservationLaw
-from dpindex.similarity.similarity import Queries
+from dpindex.similarity.similarity import PrivateQueries, Queries
 
 _EVEN_ENERGIES = 0.01
 """Relative variance of squared norms, beside that of the projection, up to which they are taken to
@@ -188,12 +188,14 @@ class NumberObserver(Observer):
     def of(self, x: AnyArray, queries: Queries) -> tuple[Doubles, Doubles]:
         y = queries.to_float()
         energy, ratio = self._energies(x, self.spec, True)
-        query_energy, query_ratio = self._energies(y[:, None], queries.spec, queries.private)
+        query_energy, query_ratio = self._energies(
+            y[:, None], queries.spec, isinstance(queries, PrivateQueries)
+        )
         both = energy * query_energy
         value = products(x, y.astype(x.dtype)) / np.sqrt(both)
-        typical = max(self._scale(queries.spec, queries.private), _TINY)
+        typical = max(self._scale(queries.spec, isinstance(queries, PrivateQueries)), _TINY)
         noise = self._noise(self.spec).variance
-        if not queries.private:
+        if not isinstance(queries, PrivateQueries):
             variance = np.broadcast_to(noise / energy, value.shape)
             return value * np.sqrt(ratio), variance / typical
         k = x.shape[2]
@@ -230,7 +232,7 @@ class NumberObserver(Observer):
 
     def refined_queries(self, queries: Queries) -> Singles:
         y = queries.to_float()
-        if queries.private:
+        if isinstance(queries, PrivateQueries):
             return self._score(queries.spec)(y) / np.float32(math.sqrt(self._energy))
         norms = np.linalg.norm(y, axis=1, keepdims=True)
         return np.asarray(y / np.maximum(norms, _TINY), np.float32)

@@ -18,7 +18,7 @@ from dpindex.similarity.sign_codes import (
     score_variance,
     self_score,
 )
-from dpindex.similarity.similarity import Queries, sign_deviation
+from dpindex.similarity.similarity import PrivateQueries, Queries, sign_deviation
 
 _MODEL_ERROR = 0.25
 """Relative deviation of a cosine where each bin holds one attribute; measured on MNIST."""
@@ -101,7 +101,7 @@ class SignObserver(Observer):
 
     def refined_queries(self, queries: Queries) -> Singles:
         y = queries.to_float()
-        if queries.private:
+        if isinstance(queries, PrivateQueries):
             return np.asarray(y, np.float32)
         # Over what a vector equal to the query scores: so its cosine is 1 whatever the law of the
         # coordinates.

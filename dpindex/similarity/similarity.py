@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from dpindex.base.arrays import Doubles, Floats, Singles, products
-from dpindex.mechanism.codes import CodeFormat, Codes, SignFormat, SymbolFormat, for_format
+from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.noise.law import SymbolLaw
 from dpindex.mechanism.spec import Spec
 from dpindex.similarity.float_codes import EXACT, METRICS, Estimate, NoisyVectorStats, noise_moments
@@ -22,46 +22,69 @@ Metric = Literal["cosine", "ip", "l2"]
 
 
 @dataclass(frozen=True)
-class Queries:
-    """The other side of a comparison: exact projections, or private codes.
+class ExactQueries:
+    """Queries that are compared as they are.
 
     Attributes
     ----------
-    values : array of shape (nq, k), or Codes
-        Exact projections in grid integers held in floats; or codes.
+    projections : array, shape (nq, k)
+        Exact projections in grid integers held in floats.
     spec : Spec
-        The spec they were projected or privatized under.
-    private : bool
-        Whether they are codes.
+        The spec they were projected under.
+    """
+
+    projections: Floats
+    spec: Spec
+
+    def __len__(self) -> int:
+        return len(self.projections)
+
+    def __getitem__(self, rows: slice | npt.NDArray[np.intp]) -> ExactQueries:
+        return ExactQueries(self.projections[rows], self.spec)
+
+    def to_float(self) -> Doubles:
+        """In units of the scaled attributes, float64, shape (nq, k)."""
+        return np.asarray(self.projections, dtype=np.float64) * self.spec.step
+
+
+@dataclass(frozen=True)
+class PrivateQueries:
+    """Queries of which codes are compared.
+
+    Attributes
+    ----------
+    codes : Codes
+    spec : Spec
+        The spec they were privatized under.
     doubt : float
         Of symbols, the chance that a query is unlike the codebook, as their codes show it, [0, 1].
     """
 
-    values: Any
+    codes: Codes
     spec: Spec
-    private: bool
     doubt: float = 0.0
 
     def __len__(self) -> int:
-        return len(self.values)
+        return len(self.codes)
 
-    def __getitem__(self, rows: slice | npt.NDArray[np.intp]) -> Queries:
-        values = self.values.take(rows) if self.private else self.values[rows]
-        return Queries(values, self.spec, self.private, self.doubt)
+    def __getitem__(self, rows: slice | npt.NDArray[np.intp]) -> PrivateQueries:
+        return PrivateQueries(self.codes.take(rows), self.spec, self.doubt)
 
     def to_float(self) -> Doubles:
-        """In units of the scaled attributes, float64, shape (nq, k); signs as ±1."""
-        if self.private:
-            return np.asarray(self.values.to_float(), dtype=np.float64)
-        return np.asarray(self.values, dtype=np.float64) * self.spec.step
+        """The decoded codes, float64, shape (nq, k); signs as ±1."""
+        return np.asarray(self.codes.to_float(), dtype=np.float64)
+
+
+Queries: TypeAlias = ExactQueries | PrivateQueries
+"""The other side of a comparison."""
 
 
 def codeword_similarities(queries: Queries) -> Singles:
     """Return cosines of all codewords to each query, or to its own symbol, shape (nq, K)."""
-    if not queries.private:
+    if isinstance(queries, ExactQueries):
         return np.asarray(queries.to_float(), dtype=np.float32)
     words = queries.spec.symbol_law.codebook.vectors
-    return np.asarray(words[queries.values.symbols] @ words.T)
+    return np.asarray(words[queries.codes.stored[:, 0]] @ words.T)
 
 
 def codewords_seen(codes: Codes, queries: Queries, groups: int) -> Doubles:
@@ -106,6 +129,13 @@ class Similarity(Estimator):
         The spec of the codes.
     metric : "cosine", "ip" or "l2"
         What is estimated: cosines in [−1, 1], inner products, or squared distances.
+
+    >>> from dpindex import Privatizer, Spec
+    >>> privatizer = Privatizer(Spec("none-oporp", dim=4, k=4), allow_unprotected=True)
+    >>> codes = privatizer.privatize(np.eye(4))
+    >>> queries = ExactQueries(privatizer.project(np.eye(4)[:2]), privatizer.spec)
+    >>> NumberSimilarity(privatizer.spec, "ip").of_all(codes, queries)[0].round(3).tolist()
+    [[1.0, 0.0, 0.0, 0.0], [0.0, 1.0, 0.0, 0.0]]
     """
 
     def __init__(self, spec: Spec, metric: Metric) -> None:
@@ -139,7 +169,7 @@ class NumberSimilarity(InnerProductSimilarity):
 
     def _corrected(self, ip: Doubles, x: Floats, y: Doubles, queries: Queries) -> Estimate:
         norm = self.spec.norm
-        query_noise = noise_moments(queries.spec) if queries.private else EXACT
+        query_noise = noise_moments(queries.spec) if isinstance(queries, PrivateQueries) else EXACT
         codes = NoisyVectorStats.of(x, noise_moments(self.spec), norm)
         other_side = NoisyVectorStats.of(y[:, None], query_noise, norm)
         return METRICS[self.metric](
@@ -161,10 +191,10 @@ class SignSimilarity(InnerProductSimilarity):
         factor = self.spec.projection.inner_product_factor
         rms = sign_deviation(self.spec)
         query_rms = sign_deviation(queries.spec)
-        if math.isnan(rms) or (queries.private and math.isnan(query_rms)):
+        if math.isnan(rms) or (isinstance(queries, PrivateQueries) and math.isnan(query_rms)):
             unknown = np.full(ip.shape, math.nan)
             return unknown, unknown.copy()
-        if not queries.private:
+        if isinstance(queries, ExactQueries):
             norms = np.linalg.norm(y, axis=1)[:, None]
             return cosine_from_score(ip, norms, k, law, rms, factor)
         curve = agreement_curve(law, rms, queries.spec.sign_law, query_rms)
@@ -177,7 +207,7 @@ class SymbolSimilarity(Similarity):
     def estimates(self, codes: Codes, queries: Queries, groups: int) -> Estimate:
         seen = codewords_seen(codes, queries, groups)
         curve = _curve(self.spec.symbol_law)
-        if queries.private:
+        if isinstance(queries, PrivateQueries):
             curve = curve.after(_curve(queries.spec.symbol_law))
         return curve(seen)
 
@@ -196,25 +226,3 @@ def sign_deviation(spec: Spec) -> float:
     if law.depends_on_size:
         return math.nan
     return 1.0
-
-
-SIMILARITIES: dict[type[object], type[Similarity]] = {
-    CodeFormat: NumberSimilarity,
-    SignFormat: SignSimilarity,
-    SymbolFormat: SymbolSimilarity,
-}
-"""By code format. Codes of a format without an entry are compared as decoded numbers."""
-
-
-def similarity_of(spec: Spec, metric: Metric) -> Similarity:
-    """Return the object that estimates the similarities of a spec's codes.
-
-    >>> from dpindex import Privatizer, Spec
-    >>> privatizer = Privatizer(Spec("none-oporp", dim=4, k=4), allow_unprotected=True)
-    >>> codes = privatizer.privatize(np.eye(4))
-    >>> asked = Queries(privatizer.project(np.eye(4)[:2]), privatizer.spec, private=False)
-    >>> similarity_of(privatizer.spec, "ip").of_all(codes, asked)[0].round(3).tolist()
-    [[1.0, 0.0, 0.0, 0.0], [0.0, 1.0, 0.0, 0.0]]
-    """
-    similarity = for_format(SIMILARITIES, spec.format_type)
-    return similarity(spec, metric)

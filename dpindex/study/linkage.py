@@ -13,9 +13,10 @@ import numpy as np
 import numpy.typing as npt
 
 from dpindex.base.arrays import Doubles, Floats, Vectors, stacked, unit
+from dpindex.index.kinds import kind_of
 from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.projector import Projector
-from dpindex.study.likelihoods import CodeChances, chances_for
+from dpindex.similarity.likelihoods import CodeLikelihoods
 
 LINKED = "linked"
 """The name of this measure: the share of known vectors whose own code fits best among all."""
@@ -40,7 +41,7 @@ class Linkage:
         Those of the known vectors first, and after them others, shape (n, k), n ≥ m.
     crowd : array or sparse matrix, shape (c, dim), optional
         Further vectors that the attacker knows; see
-        :func:`dpindex.study.likelihoods.crowd_size`.
+        ``crowd_size`` of :class:`dpindex.similarity.likelihoods.CodeLikelihoods`.
     """
 
     def __init__(
@@ -48,7 +49,7 @@ class Linkage:
     ) -> None:
         self._count = known.shape[0]
         everyone = known if crowd is None else stacked([known, crowd])
-        self._chances = chances_for(projector, everyone)
+        self._chances = kind_of(projector.spec).likelihoods(projector, everyone)
         self._block = max(1, _MAX_SCORES // everyone.shape[0])
         self._own = np.diagonal(self._scores(codes.take(slice(self._count))))
         self._above = np.zeros(self._count, dtype=np.int64)
@@ -145,7 +146,7 @@ def best_scores(queries: Floats, codes: Floats) -> Doubles:
     return np.concatenate([(block @ directions.T).max(axis=1) for block in blocks])
 
 
-def best_odds(chances: CodeChances, codes: Codes) -> Doubles:
+def best_odds(chances: CodeLikelihoods, codes: Codes) -> Doubles:
     """Return the highest log-odds of each vector against the others for any code, shape (m,)."""
     best = []
     for start in range(0, len(codes), _CODES):

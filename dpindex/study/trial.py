@@ -14,12 +14,12 @@ import numpy as np
 
 from dpindex.base.arrays import AnyArray, Integers, Vectors, spaced
 from dpindex.denoise import Denoiser, Kind, fit_if_possible
+from dpindex.index.kinds import kind_of
 from dpindex.index.private_index import PrivateIndex
 from dpindex.index.queries import QueryMode
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec
 from dpindex.similarity.similarity import Metric
-from dpindex.study.likelihoods import crowd_size
 from dpindex.study.linkage import Linkage
 from dpindex.study.reconstruction import (
     EXPOSURE,
@@ -123,7 +123,7 @@ class Trial:
             known = self.known
         if crowd is None:
             others = public_rows(len(self.index), spec.dim, known)
-            crowd = others[spaced(len(others), crowd_size(spec))]
+            crowd = others[spaced(len(others), kind_of(spec).likelihoods.crowd_size)]
         linkage = Linkage(
             self._privatizer,
             dense_rows(self._base, known),

@@ -9,12 +9,12 @@ from __future__ import annotations
 import numpy as np
 
 from dpindex.base.arrays import Floats, Integers, unit
+from dpindex.index.kinds import kind_of
 from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.noise.law import Likelihood, NumberLaw, SymbolLaw
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec
 from dpindex.study.attacks.ranking import Ranking, rank_by_scores
-from dpindex.study.likelihoods import chances_for
 
 __all__ = ["rank_by_law"]
 
@@ -42,7 +42,7 @@ def rank_by_law(spec: Spec, codes: Codes, candidates: Floats, own: Integers) -> 
         readings = codes.to_float().astype(np.float64)
         likelihood = spec.number_law.likelihood.in_units(spec.step)
         return _rank_numbers(likelihood, readings, projected, own)
-    chances = chances_for(privatizer, candidates)
+    chances = kind_of(privatizer.spec).likelihoods(privatizer, candidates)
     directions = unit(candidates)
 
     def scores(rows: slice) -> Floats:

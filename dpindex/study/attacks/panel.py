@@ -26,6 +26,7 @@ import numpy as np
 from dpindex.base.arrays import AnyArray, Doubles, Floats, spaced, unit
 from dpindex.base.errors import InputError
 from dpindex.base.threads import limited_threads
+from dpindex.index.kinds import kind_of
 from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec
@@ -33,7 +34,6 @@ from dpindex.privacy import Record
 from dpindex.study.attacks.law_ranking import rank_by_law
 from dpindex.study.attacks.learned_map import learned_map
 from dpindex.study.attacks.ranking import Ranking, rank_candidates
-from dpindex.study.likelihoods import chances_for
 from dpindex.study.linkage import best_odds, best_scores, true_positive_rate
 from dpindex.study.reconstruction import (
     can_be_reconstructed,
@@ -332,7 +332,9 @@ class _Panel:
         strangers = not_codewords(self._spec, self._public[~self._learned])
         both = np.concatenate([self._base[self._attacked], strangers])
         members = len(self._attacked)
-        odds = best_odds(chances_for(self._privatizer, both), self._codes)
+        odds = best_odds(
+            kind_of(self._privatizer.spec).likelihoods(self._privatizer, both), self._codes
+        )
         exact = self._best_cosines(self._expected(both))
         private = self._best_cosines(self._read(self._privatizer.privatize(both)))
         for mode, scores in {"exact query": (odds, exact), "private query": (private,)}.items():

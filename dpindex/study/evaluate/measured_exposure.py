@@ -8,10 +8,10 @@ import numpy as np
 
 from dpindex.base.arrays import AnyArray, spaced
 from dpindex.denoise import Denoiser
+from dpindex.index.kinds import kind_of
 from dpindex.index.private_index import PrivateIndex
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.study.evaluate.curve import candidate_levels, linked_within
-from dpindex.study.likelihoods import crowd_size
 from dpindex.study.linkage import LINKED, Linkage
 from dpindex.study.reconstruction import (
     EXPOSURE,
@@ -50,7 +50,7 @@ def measured_exposure(
 
 def _linkage(index: PrivateIndex, base: VectorSource) -> Linkage:
     _, vectors = next(base.chunks())
-    size = crowd_size(index.spec)
+    size = kind_of(index.spec).likelihoods.crowd_size
     privatizer = Privatizer(index.spec, allow_unprotected=True)
     crowd = vectors[_KNOWN : _KNOWN + size]
     linkage = Linkage(privatizer, vectors[:_KNOWN], index.codes, crowd)

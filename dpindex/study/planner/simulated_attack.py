@@ -9,10 +9,10 @@ import scipy.special
 
 from dpindex.base.arrays import Doubles, Floats, Vectors, stacked
 from dpindex.denoise import Denoiser
+from dpindex.index.kinds import kind_of
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec
 from dpindex.study.exposure import Exposure
-from dpindex.study.likelihoods import crowd_size
 from dpindex.study.linkage import Flags, Linkage
 from dpindex.study.planner.collection_model import CollectionModel
 from dpindex.study.reconstruction import (
@@ -92,7 +92,7 @@ def linked_share(spec: Spec, model: CollectionModel) -> float:
     drawn = (model.sampled.shape[0] + model.near.shape[0]) * spec.code_length
     largest = sampled_weight.max()
     rounds = int(np.clip(min(math.ceil(largest), _COMPARISONS // (drawn * queries)), *_ROUNDS))
-    crowd = model.sampled[: crowd_size(spec)]
+    crowd = model.sampled[: kind_of(spec).likelihoods.crowd_size]
     codes = privatizer.privatize(stacked([model.queries, model.sampled]))
     linkage = Linkage(privatizer, model.queries, codes, crowd)
     leads = []

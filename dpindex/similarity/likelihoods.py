@@ -1,4 +1,4 @@
-"""How likely codes are for known vectors, by the public law of the noise.
+"""Likelihoods of codes for known vectors, by the public law of the noise.
 
 The noise of the coordinates of a code is taken as independent.
 """
@@ -14,19 +14,11 @@ import numpy.typing as npt
 import scipy.sparse
 
 from dpindex.base.arrays import Doubles, Floats, Singles, Vectors, row_blocks, unit
-from dpindex.mechanism.codes import (
-    Codes,
-    NumberFormat,
-    SignFormat,
-    SymbolFormat,
-    for_format,
-)
+from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.noise.codebook_response import nearest
 from dpindex.mechanism.noise.law import Likelihood, NoiseMoments
 from dpindex.mechanism.projector import Projector
 from dpindex.mechanism.spec import Spec
-
-__all__ = ["CodeChances", "chances_for", "crowd_size"]
 
 _MAX_SIGN = 1.0 - 1e-6
 _LEAST_CHANCE = 1e-12
@@ -42,8 +34,14 @@ _COORDINATES = 64
 _VECTORS = 500
 
 
-class CodeChances(ABC):
-    """Chances of codes for known vectors.
+class CodeLikelihoods(ABC):
+    """Log-likelihoods of codes for known vectors.
+
+    Parameters
+    ----------
+    projector : Projector
+        Of the spec of the codes.
+    known : array or CSR matrix, shape (m, dim)
 
     Attributes
     ----------
@@ -54,6 +52,9 @@ class CodeChances(ABC):
     crowd_size: ClassVar[int] = 1000
 
     @abstractmethod
+    def __init__(self, projector: Projector, known: Vectors) -> None: ...
+
+    @abstractmethod
     def logs(self, codes: Codes) -> Floats:
         """Return ``log P(code | vector)``, up to a constant for each code, shape (m + 1, n).
 
@@ -61,21 +62,7 @@ class CodeChances(ABC):
         """
 
 
-def chances_for(projector: Projector, known: Vectors) -> CodeChances:
-    """Return the chances of codes for known vectors, shape (m, dim), under a projector's spec."""
-    return for_format(_CHANCES, projector.spec.format_type)(projector, known)
-
-
-def crowd_size(spec: Spec) -> int:
-    """Return how many further vectors an attacker should know.
-
-    >>> crowd_size(Spec("dp-oporp-staircase", dim=384, k=384, epsilon=1.0))
-    250
-    """
-    return for_format(_CHANCES, spec.format_type).crowd_size
-
-
-class _OfSigns(CodeChances):
+class SignLikelihoods(CodeLikelihoods):
     """``Σ log (1 + s·E s)/2`` of signs s."""
 
     def __init__(self, projector: Projector, known: Vectors) -> None:
@@ -88,7 +75,7 @@ class _OfSigns(CodeChances):
         return np.asarray(self._weights @ codes.to_float().T - self._constant)
 
 
-class _OfSymbols(CodeChances):
+class SymbolLikelihoods(CodeLikelihoods):
     """Symbols are as likely as their codeword is one of the w nearest, or one of the others."""
 
     def __init__(self, projector: Projector, known: Vectors) -> None:
@@ -107,7 +94,7 @@ class _OfSymbols(CodeChances):
         return np.asarray(self._table[:, codes.stored.ravel()])
 
 
-class _OfNumbers(CodeChances):
+class NumberLikelihoods(CodeLikelihoods):
     """The chance of the cell that each coordinate of a code lies in: a table.
 
     Cells of a coordinate are equally wide. Without a public range they cover the known vectors and
@@ -160,13 +147,6 @@ class _OfNumbers(CodeChances):
         location = self._likelihood.slope * decoded + self._likelihood.shift
         cell = np.floor((location - self._low) / self._width)
         return np.clip(cell, 0, self._table.shape[1] - 1).astype(np.int64)
-
-
-_CHANCES: dict[type[object], type[_OfSigns | _OfSymbols | _OfNumbers]] = {
-    NumberFormat: _OfNumbers,
-    SignFormat: _OfSigns,
-    SymbolFormat: _OfSymbols,
-}
 
 
 def _projected(projector: Projector, known: Vectors) -> Doubles:
