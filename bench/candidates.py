@@ -228,7 +228,7 @@ def speed(work: Path, rows: int, databases: list[str]) -> None:
     for name in databases:
         place = work / f"{rows}.{SUFFIXES[name]}"
         if not place.exists():
-            dpi.PrivateIndex.open(index).publish(place)
+            dpi.publish(dpi.PrivateIndex.open(index), place)
         places.append(str(place))
     for place in places:
         command = [sys.executable, "-W", "ignore", __file__, "time", place, str(vectors)]
@@ -256,7 +256,7 @@ def main() -> None:
         picture(here.parent / "candidates/clinc150.csv", here.parents[1] / "docs/candidates.png")
     elif chosen.command == "time":
         is_saved = chosen.place.endswith(".index")
-        opened: Any = dpi.PrivateIndex.open(chosen.place) if is_saved else dpi.connect(chosen.place)
+        opened: Any = dpi.PrivateIndex.open(chosen.place) if is_saved else dpi.open(chosen.place)
         timed(Path(chosen.place).name, opened, chosen.vectors)
     else:
         databases = [name for name in chosen.databases.split(",") if name]

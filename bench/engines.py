@@ -89,8 +89,8 @@ def main() -> None:
             index.add(base)
             if denoised:
                 index.fit_denoiser()
-            took, _ = seconds(lambda i=index, n=number: i.publish(uri, f"case_{n}"))
-            served = dpi.connect(uri, f"case_{number}")
+            took, _ = seconds(lambda i=index, n=number: dpi.publish(i, uri, f"case_{n}"))
+            served = dpi.open(uri, f"case_{number}")
             codes = dpi.Privatizer(spec).privatize(queries)
             for kind, asked in (("exact", queries), ("private", codes)):
                 index.search(asked[:1] if kind == "exact" else codes.take(slice(1)), K)

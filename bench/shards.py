@@ -62,12 +62,12 @@ def cluster(workers: int) -> Iterator[Any]:
         distributed.Client(made) as client,
     ):
         client.wait_for_workers(workers)
-        client.run(lambda: __import__("dpindex.dask"))
+        client.run(lambda: __import__("dpindex.integrations.dask"))
         yield made, client
 
 
 def throughput(rows: int) -> None:
-    import dpindex.dask
+    import dpindex.integrations.dask
     from dpindex.index.build import build_index
     from dpindex.vectors import open_dataset
 
@@ -94,7 +94,7 @@ def throughput(rows: int) -> None:
                 with cluster(workers) as (_, client):
 
                     def sharded(target: Path, data: Path = many, client: Any = client) -> None:
-                        dpindex.dask.build(data, target, SPEC, client=client)
+                        dpindex.integrations.dask.build(data, target, SPEC, client=client)
 
                     sharded(place / f"first-{name}-{len(times[name])}", few)  # what loads once
                     timed(name, sharded)
@@ -114,7 +114,7 @@ def kills(rows: int, s3: bool) -> None:
     from faulty_s3 import KEYS, BucketView, moto_server, proxied
     from made_datasets import FolderView, watched
 
-    import dpindex.dask
+    import dpindex.integrations.dask
 
     chance = random.Random()
     with ExitStack() as stack:
@@ -150,7 +150,7 @@ def kills(rows: int, s3: bool) -> None:
             stated: dict[str, Any] = {"client": client, "id_column": "id", "ledger": ledger}
             if s3:
                 stated["private"] = place / "private"
-            published = dpindex.dask.build(data, target, SPEC, **stated, progress=kill)
+            published = dpindex.integrations.dask.build(data, target, SPEC, **stated, progress=kill)
         seconds = time.perf_counter() - start
         index = dpi.PrivateIndex.open(target)
         ids, totals = index.ids, ledger.totals()

@@ -20,13 +20,14 @@ if TYPE_CHECKING:
     from dpindex.index.hits import Hits
     from dpindex.index.owners import Answers, Originals, Owner
     from dpindex.index.private_index import PrivateIndex
+    from dpindex.integrations import open
+    from dpindex.integrations.published import PublishedIndex, publish
     from dpindex.mechanism.codebook import Codebook
     from dpindex.mechanism.codes import BitCodes, FloatCodes, SymbolCodes, codes_from_bytes
     from dpindex.mechanism.method_table import methods
     from dpindex.mechanism.privatizer import Privatizer
     from dpindex.mechanism.spec import Spec
     from dpindex.privacy import Guarantee, attribute, compose, l2, record
-    from dpindex.serve.published_index import PublishedIndex, connect
     from dpindex.study import evaluate
     from dpindex.study.planner import fit_codebook, plan
 
@@ -49,12 +50,13 @@ __all__ = [
     "attribute",
     "codes_from_bytes",
     "compose",
-    "connect",
     "evaluate",
     "fit_codebook",
     "l2",
     "methods",
+    "open",
     "plan",
+    "publish",
     "record",
     "total",
 ]
@@ -69,7 +71,8 @@ _HOME = {
     "index.hits": ["Hits"],
     "index.owners": ["Answers", "Originals", "Owner"],
     "index.private_index": ["PrivateIndex"],
-    "serve.published_index": ["PublishedIndex", "connect"],
+    "integrations": ["open"],
+    "integrations.published": ["PublishedIndex", "publish"],
     "accounting.ledger": ["Ledger"],
     "mechanism.method_table": ["methods"],
     "study.planner": ["fit_codebook", "plan"],

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from dpindex import InputError
+from dpindex.integrations.collector import AcceptedLog, Batch
 from dpindex.mechanism.codes import SignFormat
-from dpindex.serve.accepted_log import AcceptedLog, Batch
 
 FORMAT = SignFormat(16, bytes(16))
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import dpindex as dpi
-from dpindex.client import Client
+from dpindex.integrations.client import Client
 
 Answers = dict[str, tuple[int, Any]]
 ESTIMATES = ("similarity", "stderr", "unbiased", "unbiased_stderr")

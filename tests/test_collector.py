@@ -12,10 +12,14 @@ import numpy as np
 import pytest
 
 import dpindex as dpi
-from dpindex.serve import collector as module
-from dpindex.serve.accepted_log import AcceptedLog
-from dpindex.serve.acceptor import Outcome, Submission, UnavailableError
-from dpindex.serve.collector import Collector
+import dpindex.integrations.collector as module
+from dpindex.integrations.collector import (
+    AcceptedLog,
+    Collector,
+    Outcome,
+    Submission,
+    UnavailableError,
+)
 
 SPEC = dpi.Spec("dp-signoporp-rr", dim=16, k=16, epsilon=4.0)
 pytestmark = pytest.mark.usefixtures("known_noise")
@@ -92,7 +96,7 @@ def test_many_share_one_fsync(index: dpi.PrivateIndex, monkeypatch: pytest.Monke
         sync(handle)
 
     with collecting(index) as collector:
-        monkeypatch.setattr("dpindex.serve.accepted_log.os.fsync", slow)
+        monkeypatch.setattr("dpindex.integrations.collector.os.fsync", slow)
         outcomes = [collector.submit(submission(f"n{i}")) for i in range(100)]
         assert not any(outcome.done() for outcome in outcomes)  # nothing is on the disk yet
         gate.set()
@@ -160,7 +164,7 @@ def test_after_a_failed_write_nothing_is_accepted(
     def failing() -> None:
         with collecting(index) as collector:
             assert done(collector.submit(submission("a"))) == "stored"
-            monkeypatch.setattr("dpindex.serve.accepted_log.os.fsync", fail)
+            monkeypatch.setattr("dpindex.integrations.collector.os.fsync", fail)
             with pytest.raises(UnavailableError):
                 done(collector.submit(submission("b")))
             collector._thread.join(60)
@@ -187,7 +191,7 @@ def test_who_does_not_wait_any_more_does_no_harm(
             gate.wait(600)
             sync(handle)
 
-        monkeypatch.setattr("dpindex.serve.accepted_log.os.fsync", slow)
+        monkeypatch.setattr("dpindex.integrations.collector.os.fsync", slow)
         first, second = (collector.submit(submission(name)) for name in "ab")
         second.cancel()
         gate.set()
@@ -206,7 +210,7 @@ def test_too_many_that_wait_are_sent_away(
             gate.wait(600)
             sync(handle)
 
-        monkeypatch.setattr("dpindex.serve.accepted_log.os.fsync", slow)
+        monkeypatch.setattr("dpindex.integrations.collector.os.fsync", slow)
         waiting, refused = [], 0
         for i in range(20):
             try:

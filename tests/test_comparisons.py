@@ -17,13 +17,10 @@ import numpy as np
 import pytest
 
 import dpindex as dpi
-from dpindex.client import Client
-from dpindex.serve.app import make_app
-from dpindex.serve.collector import Collector
-from dpindex.serve.comparisons import MAX_CANDIDATES, Comparisons
-from dpindex.serve.process import Holder
-from dpindex.serve.requests import RefusedError
-from dpindex.serve.tokens import Tokens
+from dpindex.integrations.client import Client
+from dpindex.integrations.collector import Collector
+from dpindex.integrations.requests import MAX_CANDIDATES, Comparisons, RefusedError, Tokens
+from dpindex.integrations.server import Holder, make_app
 
 pytest.importorskip("fastapi")
 testclient = pytest.importorskip("fastapi.testclient")
@@ -60,7 +57,7 @@ def ask(server: Any, query: Any, ids: Any, token: str = RERANK) -> Any:
 
 
 def test_it_answers_exact_similarities(server: Any, caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.INFO, "dpindex.serve.comparisons"):
+    with caplog.at_level(logging.INFO, "dpindex.integrations.requests"):
         answer = ask(server, X[3].tolist(), ["n 3", "nobody", "n 5"])
     assert answer.status_code == 200
     first, nobody, other = answer.json()["similarity"]

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from dpindex.index.filters import kept_rows, parsed
+from dpindex.integrations.database import Condition, Dialect
 from dpindex.mechanism.codes import SignFormat
 from dpindex.storage.code_store import CodeStore
-from dpindex.storage.databases import Condition, Dialect
 from dpindex.storage.payload import Payload
 
 PYTHON = Dialect(

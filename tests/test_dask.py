@@ -49,7 +49,7 @@ def client(cluster: Any) -> Iterator[Any]:
 @pytest.mark.slow
 def test_workers_are_killed(cluster: Any, client: Any, tmp_path: Path) -> None:
     """One of two workers, at five random moments: every id once, and no other code was seen."""
-    import dpindex.dask
+    import dpindex.integrations.dask
 
     rows, files = 3200, 32
     data = write_dataset(tmp_path / "data", rows, files, group=100)
@@ -71,7 +71,7 @@ def test_workers_are_killed(cluster: Any, client: Any, tmp_path: Path) -> None:
                 killed.append(victim)
 
     with watched(FolderView(tmp_path / "index")):
-        made = dpindex.dask.build(
+        made = dpindex.integrations.dask.build(
             data,
             tmp_path / "index",
             SPEC,
@@ -97,7 +97,7 @@ def test_collections(client: Any, tmp_path: Path) -> None:
     import dask.dataframe as dd
     import pandas as pd
 
-    import dpindex.dask
+    import dpindex.integrations.dask
 
     x, ids = vectors(90), [f"n{row}" for row in range(90)]
     spec = dpi.Spec("none-oporp", dim=DIM, k=4)
@@ -117,7 +117,7 @@ def test_collections(client: Any, tmp_path: Path) -> None:
     for number, (data, options, expected) in enumerate(cases):
         target = tmp_path / str(number)
         stated = {"client": client, "allow_unprotected": True, **options}
-        assert dpindex.dask.build(data, target, spec, **stated) == 90
+        assert dpindex.integrations.dask.build(data, target, spec, **stated) == 90
         index = dpi.PrivateIndex.open(target)
         assert index.ids.tolist() == list(expected)
         np.testing.assert_array_equal(index.codes.to_float(), exact)
@@ -126,12 +126,15 @@ def test_collections(client: Any, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_files_with_a_payload_and_a_denoiser(client: Any, tmp_path: Path) -> None:
-    import dpindex.dask
+    import dpindex.integrations.dask
 
     rows = 600  # enough for a denoiser
     data = write_dataset(tmp_path / "data", rows)
     stated: dict[str, Any] = {"id_column": "id", "payload_columns": ["row"], "denoise": "linear"}
-    assert dpindex.dask.build(data, tmp_path / "index", SPEC, client=client, **stated) == rows
+    assert (
+        dpindex.integrations.dask.build(data, tmp_path / "index", SPEC, client=client, **stated)
+        == rows
+    )
     index = dpi.PrivateIndex.open(tmp_path / "index")
     assert [f"n{row}" for row in index.payload["row"].to_pylist()] == index.ids.tolist()
     assert index.denoiser is not None
@@ -139,7 +142,10 @@ def test_files_with_a_payload_and_a_denoiser(client: Any, tmp_path: Path) -> Non
     np.save(tmp_path / "x.npy", vectors(rows))
     np.save(tmp_path / "ids.npy", np.arange(rows)[::-1])
     options = {"client": client, "ids": tmp_path / "ids.npy"}
-    assert dpindex.dask.build(tmp_path / "x.npy", tmp_path / "other", SPEC, **options) == rows
+    assert (
+        dpindex.integrations.dask.build(tmp_path / "x.npy", tmp_path / "other", SPEC, **options)
+        == rows
+    )
     ids = dpi.PrivateIndex.open(tmp_path / "other").ids
     assert ids.tolist() == list(range(rows))[::-1]
 
@@ -151,7 +157,7 @@ def test_what_is_refused(client: Any, tmp_path: Path) -> None:
     import dask.dataframe as dd
     import pandas as pd
 
-    import dpindex.dask
+    import dpindex.integrations.dask
 
     array = da.from_array(vectors(9), chunks=4)
     table = pd.DataFrame({"v": list(vectors(9)), "id": [1] * 9})
@@ -161,7 +167,9 @@ def test_what_is_refused(client: Any, tmp_path: Path) -> None:
 
     def refused(match: str, data: Any, **options: Any) -> None:
         with pytest.raises(InputError, match=match):
-            dpindex.dask.build(data, tmp_path / "index", SPEC, client=client, **options)
+            dpindex.integrations.dask.build(
+                data, tmp_path / "index", SPEC, client=client, **options
+            )
         assert not (tmp_path / "index").exists()
 
     refused("not list", [1.0, 2.0])
@@ -178,15 +186,15 @@ def test_what_is_refused(client: Any, tmp_path: Path) -> None:
     refused("give every column one type", mixed, column="v", payload_columns=["what"])
     with (
         pytest.raises(InputError, match="there is no Dask scheduler at"),
-        dpindex.dask.connected("nonsense://x:1"),
+        dpindex.integrations.dask.connected("nonsense://x:1"),
     ):
         pass
 
 
 FAULTS = """
-import resource, numpy as np, dpindex.dask
+import resource, numpy as np, dpindex.integrations.dask
 counts = []
-for prepare in (lambda: None, dpindex.dask._keep_freed_memory):
+for prepare in (lambda: None, dpindex.integrations.dask._keep_freed_memory):
     prepare()
     np.ones(1 << 17)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
@@ -211,27 +219,27 @@ def test_freed_memory_is_kept() -> None:
 
 def test_an_option_that_is_not_there(tmp_path: Path) -> None:
     pytest.importorskip("distributed")
-    import dpindex.dask
+    import dpindex.integrations.dask
 
     with pytest.raises(InputError, match="no option 'id_colum'; there are column, id_column, ids"):
-        dpindex.dask.build("x.npy", tmp_path / "index", SPEC, id_colum="id")
+        dpindex.integrations.dask.build("x.npy", tmp_path / "index", SPEC, id_colum="id")
 
 
 def test_without_a_client(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     distributed = pytest.importorskip("distributed")
-    import dpindex.dask
+    import dpindex.integrations.dask
 
     def none() -> None:
         raise ValueError("No global client found and no address provided")
 
     monkeypatch.setattr(distributed, "get_client", none)
     with pytest.raises(InputError, match="there is no Dask client"):
-        dpindex.dask.build("x.npy", tmp_path / "index", SPEC)
+        dpindex.integrations.dask.build("x.npy", tmp_path / "index", SPEC)
 
 
 def test_without_dask(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    import dpindex.dask
+    import dpindex.integrations.dask
 
     monkeypatch.setitem(sys.modules, "distributed", None)
     with pytest.raises(InputError, match=r"run pip install dask\[dataframe\] distributed"):
-        dpindex.dask.build("x.npy", tmp_path / "index", SPEC)
+        dpindex.integrations.dask.build("x.npy", tmp_path / "index", SPEC)

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 from lite import LITE, PLACES, address
 
-from dpindex.storage.databases import Database, Layout, Rows, open_database
+from dpindex.integrations.database import Database, Layout, Rows
+from dpindex.integrations.published import open_database
 
 pa = pytest.importorskip("pyarrow")
 pytestmark = LITE

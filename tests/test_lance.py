@@ -14,8 +14,8 @@ from lite import LITE
 import dpindex as dpi
 from dpindex import InputError
 from dpindex.index.filters import parsed
-from dpindex.storage.databases import Condition, Layout, Rows
-from dpindex.storage.databases.lance import Lance
+from dpindex.integrations.database import Condition, Layout, Rows
+from dpindex.integrations.lance import Lance
 
 pa = pytest.importorskip("pyarrow")
 pytest.importorskip("lancedb")
@@ -119,7 +119,7 @@ def test_low_foreign_documents_end_in_one_sentence(tmp_path: Path) -> None:
     place = str(tmp_path / "x.lance")
     index = dpi.PrivateIndex(dpi.Spec("dp-oporp-staircase", dim=6, k=4, epsilon=8.0))
     index.add(np.random.default_rng(0).uniform(-1, 1, (9, 6)))
-    index.publish(place, "books")
+    dpi.publish(index, place, "books")
     database = Lance(place, "books")
     facts = database.read("facts")
     assert facts is not None
@@ -127,25 +127,25 @@ def test_low_foreign_documents_end_in_one_sentence(tmp_path: Path) -> None:
     for document in (*FOREIGN_DOCUMENTS, *changed):
         database.write("facts", document)
         with pytest.raises(InputError) as caught:
-            dpi.connect(place, "books")
+            dpi.open(place, "books")
         assert str(caught.value).isprintable()
         assert str(caught.value).endswith("."), document
     database.write("facts", facts)
-    dpi.connect(place, "books").close()
+    dpi.open(place, "books").close()
 
 
 def test_h2_a_published_schema_with_names_that_forge_is_refused(tmp_path: Path) -> None:
     place = str(tmp_path / "x.lance")
     index = dpi.PrivateIndex(dpi.Spec("dp-oporp-staircase", dim=6, k=4, epsilon=8.0))
     index.add(np.random.default_rng(0).uniform(-1, 1, (9, 6)))
-    index.publish(place, "books")
+    dpi.publish(index, place, "books")
     database = Lance(place, "books")
     facts = json.loads(database.read("facts") or b"")
     schema = pa.schema([("year\n\x1b[2Jepsilon = 0.1", "string")]).serialize().to_pybytes()
     facts["schema"] = base64.b64encode(schema).decode()
     database.write("facts", json.dumps(facts).encode())
     with pytest.raises(InputError, match="characters that cannot be printed") as caught:
-        dpi.connect(place, "books")
+        dpi.open(place, "books")
     assert str(caught.value).isprintable()
 
 
@@ -163,4 +163,4 @@ def test_low_a_foreign_table_of_documents_is_refused(tmp_path: Path, table: Any)
     place = str(tmp_path / "x.lance")
     Lance(place, "books")._connection.create_table("books_dpindex", pa.table(table))
     with pytest.raises(InputError, match="none of dpindex's"):
-        dpi.connect(place, "books")
+        dpi.open(place, "books")

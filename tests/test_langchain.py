@@ -18,7 +18,7 @@ from langchain_core.documents import Document
 from langchain_core.embeddings import DeterministicFakeEmbedding
 from langchain_core.stores import InMemoryStore
 
-from dpindex.langchain import PrivateVectorStore
+from dpindex.integrations.langchain import PrivateVectorStore
 
 DIM = 16
 EMBEDDING = DeterministicFakeEmbedding(size=DIM)

@@ -19,12 +19,10 @@ from dpindex.mechanism.codes import FORMATS
 
 LAYERS = (
     ("dpindex.__main__", "dpindex"),  # the face names what lies below, and nothing imports it
-    ("dpindex.cli", "dpindex.client"),
+    ("dpindex.cli",),
     ("dpindex.integrations",),
-    ("dpindex.serve", "dpindex.langchain"),
     ("dpindex.study", "dpindex.audit"),
-    ("dpindex.dask",),
-    ("dpindex.index", "dpindex.race", "dpindex.sklearn", "dpindex.device"),
+    ("dpindex.index", "dpindex.race", "dpindex.device"),
     ("dpindex.storage",),
     ("dpindex.accounting",),
     ("dpindex.similarity",),

@@ -17,10 +17,10 @@ from postgres_server import new_database, programs, wait_for_leases_to_end
 
 import dpindex as dpi
 from dpindex.base.errors import BusyError, StorageError
-from dpindex.client import Client
-from dpindex.serve.acceptor import Submission, UnavailableError
-from dpindex.serve.collector import Collector
-from dpindex.storage.databases import Layout, open_database
+from dpindex.integrations.client import Client
+from dpindex.integrations.collector import Collector, Submission, UnavailableError
+from dpindex.integrations.database import Layout
+from dpindex.integrations.published import open_database
 
 pytestmark = [*LITE, pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")]
 
@@ -41,7 +41,7 @@ def published(folder: Path, place: str) -> str:
     index = dpi.PrivateIndex(SPEC)
     index.add_codes(codes(0), ["old"])
     uri = address(folder, place)
-    index.publish(uri)
+    dpi.publish(index, uri)
     return uri
 
 
@@ -120,7 +120,7 @@ def test_h5_another_state_folder_finds_what_a_killed_collector_accepted(
         end_with_children(process, signal.SIGKILL)
     with served(uri, tmp_path / "b") as (_, client):
         assert client.submit(codes(2).to_bytes(), ["one"]) == "taken"
-    index = dpi.connect(uri)
+    index = dpi.open(uri)
     assert np.array_equal(index["one"].stored, codes(1).stored)
     index.close()
     assert not (tmp_path / "a").exists()
@@ -129,11 +129,11 @@ def test_h5_another_state_folder_finds_what_a_killed_collector_accepted(
 
 @pytest.mark.parametrize("place", FILES)
 def test_h5_a_symbolic_link_to_the_files(place: str, tmp_path: Path) -> None:
-    first = dpi.connect(published(tmp_path, place))
+    first = dpi.open(published(tmp_path, place))
     (tmp_path / "elsewhere").mkdir()
     link = tmp_path / "elsewhere" / f"link{Path(place).suffix}"
     link.symlink_to(tmp_path / place)
-    second = dpi.connect(link)
+    second = dpi.open(link)
     with first.lease() as folder:
         assert folder is not None
         assert folder.parent == tmp_path.resolve()

@@ -13,8 +13,9 @@ from lite import LITE
 
 from dpindex import InputError
 from dpindex.base.errors import StorageError
-from dpindex.storage.databases import Layout, Rows, milvus
-from dpindex.storage.databases.milvus import Milvus
+from dpindex.integrations import milvus
+from dpindex.integrations.database import Layout, Rows
+from dpindex.integrations.milvus import Milvus
 
 pa = pytest.importorskip("pyarrow")
 pytest.importorskip("milvus_lite")

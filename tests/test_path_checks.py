@@ -35,6 +35,8 @@ from dpindex.audit import verify
 from dpindex.audit.decoding import Recorder, Replay, UnexplainedError, table_draws
 from dpindex.audit.law_verifiers import VERIFIERS, law_verifier_class
 from dpindex.index.queries import QueryMaker
+from dpindex.integrations.client import Client
+from dpindex.integrations.shuffle_collector import ShuffleCollector
 from dpindex.mechanism.grid import Grid
 from dpindex.mechanism.noise.additive import AdditiveNoise
 from dpindex.mechanism.noise.geometric import staircase_noise
@@ -43,8 +45,6 @@ from dpindex.mechanism.noise.square_wave import SquareWave
 from dpindex.mechanism.projector import Projector
 from dpindex.race import PStable, RaceSketch, SketchSpec
 from dpindex.randomness.secret import SecretStream, secret_stream
-from dpindex.serve.client import Client
-from dpindex.serve.shuffle_collector import ShuffleCollector
 from dpindex.storage.directory import IndexDirectory
 from dpindex.storage.manifest import Settings
 from dpindex.storage.release import release
@@ -473,7 +473,7 @@ def persons_that_overlap(patch: Patch) -> Spec:
 
 
 def transformer_of_two_releases(patch: Patch) -> Spec:
-    sklearn = pytest.importorskip("dpindex.sklearn")
+    sklearn = pytest.importorskip("dpindex.integrations.sklearn")
     original = sklearn.PrivateProjection.transform
 
     def transform(transformer: Any, x: Any) -> Any:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dpindex import InputError
-from dpindex.storage.databases import is_database_url, open_database
+from dpindex.integrations.published import is_database_url, open_database
 
 
 @pytest.mark.parametrize(

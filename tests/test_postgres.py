@@ -16,8 +16,9 @@ from postgres_server import new_database, programs
 import dpindex as dpi
 from dpindex import InputError
 from dpindex.base.errors import StorageError
-from dpindex.storage.databases import Layout, Rows, open_database
-from dpindex.storage.databases.postgres import Postgres
+from dpindex.integrations.database import Layout, Rows
+from dpindex.integrations.postgres import Postgres
+from dpindex.integrations.published import open_database
 
 psycopg = pytest.importorskip("psycopg")
 pa = pytest.importorskip("pyarrow")
@@ -74,15 +75,15 @@ def test_without_pgvector_signs_and_symbols_are_searched(
     x = np.random.default_rng(0).uniform(-1, 1, (50, 16))
     index = dpi.PrivateIndex(dpi.Spec("dp-signoporp-rr", 16, k=16, epsilon=8.0))
     index.add(x)
-    index.publish(uri, "signs", exact_queries=False)
+    dpi.publish(index, uri, "signs", exact_queries=False)
     code = dpi.Privatizer(index.spec).privatize(x[:2])
-    served = dpi.connect(uri, "signs")
+    served = dpi.open(uri, "signs")
     assert np.array_equal(served.search(code, 5).scores, index.search(code, 5).scores)
     with psycopg.connect(uri, autocommit=True) as server:
         user = "create role reader login; grant create on schema public to reader"
         server.execute(user)
     with pytest.raises(InputError, match="need the extension pgvector"):
-        index.publish(uri.replace("postgres@", "reader@"), "vectors")
+        dpi.publish(index, uri.replace("postgres@", "reader@"), "vectors")
 
 
 def test_names_and_texts_are_no_commands(database: Postgres) -> None:

@@ -12,11 +12,12 @@ from lite import LITE, PLACES, address
 
 import dpindex as dpi
 from dpindex import InputError
-from dpindex.index import publish
-from dpindex.storage.databases import Database, Layout, open_database
-from dpindex.storage.databases.lance import Lance
-from dpindex.storage.databases.milvus import Milvus
-from dpindex.storage.databases.postgres import Postgres
+from dpindex.integrations import published as publish
+from dpindex.integrations.database import Database, Layout
+from dpindex.integrations.lance import Lance
+from dpindex.integrations.milvus import Milvus
+from dpindex.integrations.postgres import Postgres
+from dpindex.integrations.published import open_database
 
 pytestmark = LITE
 SPEC = dpi.Spec("dp-oporp-staircase", dim=16, k=8, epsilon=8.0)
@@ -67,15 +68,15 @@ def test_what_was_cut_off_is_gone_on_with(
     with monkeypatch.context() as patch:
         _fail_at(patch, name, call)
         with pytest.raises(ConnectionError):
-            index.publish(place, "books")
+            dpi.publish(index, place, "books")
     with pytest.raises(InputError, match=r"no published index|unfinished"):
-        dpi.connect(place, "books")
+        dpi.open(place, "books")
     if (name, call) == ("write", 0):  # not yet known as dpindex's
         with pytest.raises(InputError, match="none of dpindex's"):
-            index.publish(place, "books")
+            dpi.publish(index, place, "books")
         return
-    index.publish(place, "books")
-    served = dpi.connect(place, "books")
+    dpi.publish(index, place, "books")
+    served = dpi.open(place, "books")
     assert len(served) == 60
     for id_ in (0, 17, 59):
         assert np.array_equal(served[id_].stored, index[id_].stored)
@@ -88,10 +89,10 @@ def test_another_state_of_the_index_begins_anew(
     with monkeypatch.context() as patch:
         _fail_at(patch, "insert", 3)
         with pytest.raises(ConnectionError):
-            _index().publish(place, "books")
+            dpi.publish(_index(), place, "books")
     other = _index(5)
-    other.publish(place, "books")
-    served = dpi.connect(place, "books")
+    dpi.publish(other, place, "books")
+    served = dpi.open(place, "books")
     assert len(served) == 5
     assert np.array_equal(served[3].stored, other[3].stored)
     served.close()
@@ -99,25 +100,25 @@ def test_another_state_of_the_index_begins_anew(
 
 def test_what_is_there_is_left_alone(place: str) -> None:
     index = _index()
-    index.publish(place, "books")
+    dpi.publish(index, place, "books")
     with pytest.raises(InputError, match="there is a published index of that name"):
-        _index().publish(place, "books")
+        dpi.publish(_index(), place, "books")
     with pytest.raises(InputError, match="empty"):
-        dpi.PrivateIndex(SPEC).publish(place, "none")
+        dpi.publish(dpi.PrivateIndex(SPEC), place, "none")
     bare = dpi.PrivateIndex(dpi.Spec("none-oporp", dim=16, k=8))
     bare.add(X)
     with pytest.raises(InputError, match="protects nothing"):
-        bare.publish(place, "none")
+        dpi.publish(bare, place, "none")
     foreign = open_database(place, "foreign")
     foreign.write("another", b"")
     foreign.create(Layout(False, 2, 3, "ip"))
     foreign.close()
     with pytest.raises(InputError, match="none of dpindex's"):
-        index.publish(place, "foreign")
+        dpi.publish(index, place, "foreign")
 
 
 def test_wrong_documents_are_named(place: str) -> None:
-    _index().publish(place, "books")
+    dpi.publish(_index(), place, "books")
     database = open_database(place, "books")
     facts = json.loads(database.read("facts") or b"")
     for change, said in (
@@ -128,7 +129,7 @@ def test_wrong_documents_are_named(place: str) -> None:
     ):
         database.write("facts", json.dumps({**facts, **change}).encode())
         with pytest.raises(InputError, match=said):
-            dpi.connect(place, "books")
+            dpi.open(place, "books")
     database.close()
 
 
@@ -138,7 +139,7 @@ def test_nothing_but_the_index_is_published(place: str, tmp_path: Path) -> None:
     ledger = dpi.Ledger(tmp_path / "ledger")
     index.add(X, ids=[f"name{i}" for i in range(60)], ledger=ledger)
     index.save(tmp_path / "index")
-    index.publish(place, "books")
+    dpi.publish(index, place, "books")
     database = open_database(place, "books")
     if isinstance(database, Milvus):
         rows = database._client.query("books_dpindex", filter="id != ''", output_fields=["id"])

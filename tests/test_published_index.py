@@ -20,9 +20,8 @@ from streams import Seeded
 
 import dpindex as dpi
 from dpindex import InputError
-from dpindex.client import Client
-from dpindex.serve.acceptor import Submission
-from dpindex.serve.collector import Collector
+from dpindex.integrations.client import Client
+from dpindex.integrations.collector import Collector, Submission
 
 pytest.importorskip("pyarrow")
 pytestmark = [*LITE, pytest.mark.usefixtures("known_noise")]
@@ -77,8 +76,8 @@ def made(
                 index.add(X, ids, payload=PAYLOAD)
             if denoised:
                 index.fit_denoiser("linear")
-            index.publish(place, name)
-            pairs[name] = index, dpi.connect(place, name)
+            dpi.publish(index, place, name)
+            pairs[name] = index, dpi.open(place, name)
         return pairs[name]
 
     return make
@@ -226,8 +225,8 @@ def test_signs_without_vectors_are_for_private_queries(place: str, tmp_path: Pat
     uri = address(tmp_path, place)
     index = dpi.PrivateIndex(SIGNS)
     index.add(X)
-    index.publish(uri, exact_queries=False)
-    served = dpi.connect(uri)
+    dpi.publish(index, uri, exact_queries=False)
+    served = dpi.open(uri)
     codes = dpi.Privatizer(SIGNS).privatize(Q)
     assert np.array_equal(served.search(codes).scores, index.search(codes).scores)
     with pytest.raises(InputError, match="private queries alone"):
@@ -241,8 +240,8 @@ def test_a_collector_writes_to_it(place: str, spec: dpi.Spec, tmp_path: Path) ->
     index = dpi.PrivateIndex(spec)
     index.add(X[:50], [f"old{i}" for i in range(50)], payload={"year": [1999] * 50})
     uri = address(tmp_path, place)
-    index.publish(uri)
-    served = dpi.connect(uri)
+    dpi.publish(index, uri)
+    served = dpi.open(uri)
     codes = dpi.Privatizer(spec).privatize(X[50:60])
     with Collector(served, tmp_path / "log", served.save) as collector:
         outcomes = [
@@ -264,7 +263,7 @@ def test_a_collector_over_http_survives_a_kill(name: str, tmp_path: Path) -> Non
     pytest.importorskip("fastapi")
     index, place = dpi.PrivateIndex(SIGNS), address(tmp_path, name)
     index.add(X[:9], [f"old{i}" for i in range(9)])
-    index.publish(place)
+    dpi.publish(index, place)
     codes = dpi.Privatizer(SIGNS).privatize(X[9:10])
     command = [sys.executable, "-m", "dpindex", "serve", place, "--open-to-all", "--port", "0"]
     state = {**os.environ, "DPINDEX_STATE": str(tmp_path / "state")}
@@ -278,7 +277,7 @@ def test_a_collector_over_http_survives_a_kill(name: str, tmp_path: Path) -> Non
             end_with_children(server, end)
         if name == "postgresql":
             wait_for_leases_to_end(place)
-    served = dpi.connect(place)
+    served = dpi.open(place)
     assert np.array_equal(served["new"].stored, codes.stored)
     assert len(served) == 10
     served.close()

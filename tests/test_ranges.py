@@ -12,7 +12,7 @@ import pytest
 from scipy import sparse
 
 from dpindex.base.errors import InputError
-from dpindex.sklearn import PrivateProjection
+from dpindex.integrations.sklearn import PrivateProjection
 from dpindex.vectors import Ranges, as_source, open_dataset
 
 TABLE = Ranges(("age", "income", "rate"), (0, 0, -1), (120, 1e6, 1))

@@ -12,10 +12,9 @@ import numpy as np
 import pytest
 
 import dpindex as dpi
-from dpindex.serve.app import make_app
-from dpindex.serve.collector import Collector
-from dpindex.serve.requests import max_body, max_rows
-from dpindex.serve.tokens import Tokens
+from dpindex.integrations.collector import Collector
+from dpindex.integrations.requests import Tokens, max_body, max_rows
+from dpindex.integrations.server import make_app
 
 pytest.importorskip("fastapi")
 anyio = pytest.importorskip("anyio")

@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 
 import dpindex as dpi
-from dpindex.client import Client
-from dpindex.serve.process import serve
+from dpindex.integrations.client import Client
+from dpindex.integrations.server import serve
 
 pytest.importorskip("fastapi")
 uvicorn = pytest.importorskip("uvicorn")

@@ -19,11 +19,11 @@ from test_cli import fails
 
 import dpindex as dpi
 from dpindex.base.errors import DamagedError, InputError
-from dpindex.client import Client
+from dpindex.integrations.client import Client
+from dpindex.integrations.collector import Outcome, Submission
+from dpindex.integrations.server import serve
+from dpindex.integrations.shuffle_collector import LOG_NAME, ShuffleCollector
 from dpindex.mechanism.codes import Codes
-from dpindex.serve.acceptor import Outcome, Submission
-from dpindex.serve.process import serve
-from dpindex.serve.shuffle_collector import LOG_NAME, ShuffleCollector
 from dpindex.storage.shuffled_file import Shuffle, ShuffledFile
 from dpindex.storage.statement import statement_of
 from dpindex.storage.summary import summarize
@@ -237,7 +237,7 @@ def test_a_guarantee_that_no_shuffle_amplifies_is_refused(spec: dpi.Spec, tmp_pa
 
 def test_requests_with_ids_and_searches_are_refused(index: Path) -> None:
     testclient = pytest.importorskip("fastapi.testclient")
-    from dpindex.serve.app import make_app
+    from dpindex.integrations.server import make_app
 
     kind = {"content-type": "application/octet-stream"}
     body = codes(2).to_bytes()
@@ -261,8 +261,8 @@ def test_requests_with_ids_and_searches_are_refused(index: Path) -> None:
 
 def test_no_code_is_added_to_a_published_shuffle_over_http(index: Path) -> None:
     testclient = pytest.importorskip("fastapi.testclient")
-    from dpindex.serve.app import make_app
-    from dpindex.serve.collector import Collector
+    from dpindex.integrations.collector import Collector
+    from dpindex.integrations.server import make_app
 
     with collecting(index) as collector:
         sent(collector, codes(30))

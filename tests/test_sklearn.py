@@ -18,7 +18,7 @@ from specs import needed
 
 import dpindex as dpi
 from dpindex.base.errors import InputError, QualityWarning
-from dpindex.sklearn import PrivateProjection
+from dpindex.integrations.sklearn import PrivateProjection
 from dpindex.vectors import Ranges
 
 FRESH_NOISE = PrivateProjection.expected_failed_checks

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dpindex import InputError
-from dpindex.serve.tokens import Tokens
+from dpindex.integrations.requests import Tokens
 
 A, B, C = (32 * letter for letter in "abc")
 

@@ -25,8 +25,8 @@ from sklearn.metrics import accuracy_score
 from sklearn.svm import SVC, LinearSVC
 
 import dpindex as dpi
+from dpindex.integrations.sklearn import PrivateProjection
 from dpindex.randomness.secret import secret_stream
-from dpindex.sklearn import PrivateProjection
 
 EPSILONS = (1.0, 5.0, 10.0, 50.0)
 NOT_PRIVATE = math.inf

@@ -141,7 +141,7 @@ def _engine(dask: str | None) -> Iterator[Any]:
 
         yield one_by_one
         return
-    from dpindex.dask import connected, engine
+    from dpindex.integrations.dask import connected, engine
 
     address = None
     if dask != o.LOCAL:

@@ -266,15 +266,9 @@ def query(
 
 def _opened(index: str, collection: str) -> Any:
     """Open an index in a folder, an object store or a database."""
-    from dpindex.storage.databases import is_database_url
+    from dpindex.integrations import open
 
-    if is_database_url(index):
-        from dpindex.serve.published_index import connect
-
-        return connect(index, collection)
-    from dpindex.index.private_index import PrivateIndex
-
-    return PrivateIndex.open(index)
+    return open(index, collection)
 
 
 def _payload_names(show: str | None, index: str, columns: Mapping[str, str]) -> list[str]:
@@ -310,10 +304,12 @@ def publish(
     nothing else: it costs no budget. After an interruption run the same command again.
     """
     from dpindex.index.private_index import PrivateIndex
+    from dpindex.integrations.published import publish as written
 
     opened = PrivateIndex.open(index)
     with out.progress_bar("publishing") as report:
-        opened.publish(
+        written(
+            opened,
             uri,
             collection,
             exact_queries=not private_only,

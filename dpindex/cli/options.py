@@ -32,9 +32,9 @@ from dpindex.vectors import (
 if TYPE_CHECKING:  # help loads no noise laws
     from dpindex.base.arrays import AnyArray
     from dpindex.index.owners import Owner
+    from dpindex.integrations.requests import Tokens
+    from dpindex.integrations.server import Holder
     from dpindex.mechanism.spec import Spec
-    from dpindex.serve.process import Holder
-    from dpindex.serve.tokens import Tokens
     from dpindex.storage.release import Terms
 
 _Path = TypeVar("_Path")
@@ -342,7 +342,7 @@ class AccessOptions:
 
     def read(self) -> Tokens | None:
         """Return the tokens, None for everybody."""
-        from dpindex.serve.tokens import Tokens
+        from dpindex.integrations.requests import Tokens
 
         if self.open_to_all == (self.tokens is not None):
             raise InputError(
@@ -368,7 +368,7 @@ class HolderOptions:
 
     def holder(self) -> Holder | None:
         """Return who answers, None without --rerank."""
-        from dpindex.serve.process import Holder
+        from dpindex.integrations.server import Holder
 
         if self.rerank is None:
             return None

@@ -32,7 +32,7 @@ def serve(
 
     With --rerank it also answers POST /rerank, and logs who asked about how many candidates.
     """
-    from dpindex.serve.process import serve
+    from dpindex.integrations.server import serve
 
     tokens = access.read()
     holder = originals.holder()
@@ -69,7 +69,7 @@ def collect(
     searches are answered. INDEX holds no codes until Ctrl-C or SIGTERM puts them there; if there
     are too few, the next start continues.
     """
-    from dpindex.serve.process import collect
+    from dpindex.integrations.server import collect
     from dpindex.storage.shuffled_file import Shuffle
     from dpindex.storage.summary import summarize
 
@@ -85,7 +85,7 @@ def collect(
 
 def _ready(index: str, host: str) -> Callable[[str], None]:
     """Return what tells where a collector listens."""
-    from dpindex.serve.process import LOOPBACK
+    from dpindex.integrations.server import LOOPBACK
 
     def ready(url: str) -> None:
         out.say(f"{index}: listening at {url}")
@@ -99,6 +99,6 @@ def _log_comparisons() -> None:
     """Write the log of comparisons to standard error."""
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
-    log = logging.getLogger("dpindex.serve.comparisons")
+    log = logging.getLogger("dpindex.integrations.requests")
     log.addHandler(handler)
     log.setLevel(logging.INFO)

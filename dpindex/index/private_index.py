@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import numpy as np
 
 from dpindex.base.arrays import AnyArray, Vectors, row_blocks, spaced
-from dpindex.base.errors import InputError, naming
+from dpindex.base.errors import InputError
 from dpindex.base.html import facts_html
 from dpindex.denoise import Denoiser, Kind, fit_denoiser
 from dpindex.index.collection import Collection
 from dpindex.index.filters import Filter, kept_rows
 from dpindex.index.hits import Hits, joined
 from dpindex.index.kinds import kind_of
-from dpindex.index.publish import publish
 from dpindex.index.queries import QueryMode, checked_k
 from dpindex.index.ranking import DenoisedVectors, Ranking
 from dpindex.index.reranking import direction
@@ -32,7 +31,6 @@ from dpindex.mechanism.spec import Spec
 from dpindex.similarity.learned import SAMPLE_ROWS, learned_similarity
 from dpindex.similarity.similarity import Estimator, Metric, Queries
 from dpindex.storage.code_store import CodeStore
-from dpindex.storage.databases import open_database
 from dpindex.storage.directory import IndexDirectory
 from dpindex.storage.fetch import fetched
 from dpindex.storage.manifest import Settings
@@ -551,53 +549,6 @@ class PrivateIndex(Collection, Searchable):
         for workspace in self._unsaved:
             workspace.end()
         self._unsaved.clear()
-
-    def publish(
-        self,
-        uri: str | os.PathLike[str],
-        collection: str = "dpindex",
-        *,
-        exact_queries: bool = True,
-        allow_unprotected: bool = False,
-        progress: Callable[[int, int], object] | None = None,
-    ) -> None:
-        """Write the index to a vector database, where :func:`dpindex.connect` finds it.
-
-        Codes, ids, payload, spec and denoiser are published, and nothing else. It costs no budget.
-        What was interrupted is gone on with by the same call.
-
-        Parameters
-        ----------
-        uri : str
-            As for :func:`dpindex.connect`.
-        collection : str
-            Its name there; new.
-        exact_queries : bool
-            Whether signs are kept as vectors too, 32 times as large, to rank by exact queries.
-        allow_unprotected : bool
-            Publish the exact codes of a ``none-*`` baseline.
-        progress : callable, optional
-            Called with the rows that are published, and all.
-
-        Raises
-        ------
-        InputError
-            If the index is empty, the collection is there, or the database refuses something.
-        """
-        self.spec.refuse_unprotected(allow_unprotected, "publish it")
-        with (
-            self._lock.read(),
-            naming(f"{os.fspath(uri)}, collection {collection}"),
-            closing(open_database(uri, collection, new=True)) as database,
-        ):
-            publish(
-                database,
-                self._settings,
-                self._store,
-                self._denoiser,
-                exact_queries=exact_queries,
-                progress=progress,
-            )
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> PrivateIndex:

@@ -310,7 +310,7 @@ class _Paths:
     def _transformed(self) -> Check:
         """A transformer gives the decoded codes of its rows, whose noise is drawn once."""
         # here: scikit-learn need not be installed
-        from dpindex.sklearn import PrivateProjection
+        from dpindex.integrations.sklearn import PrivateProjection
 
         stated = {field.name: getattr(self.spec, field.name) for field in fields(self.spec)}
         del stated["dim"]
@@ -366,7 +366,7 @@ class _Paths:
     def _on_dask(self) -> Iterator[Way]:
         """A build by the threads of a cluster in this process, whose words are recorded too."""
         # here: Dask need not be installed
-        from dpindex.dask import build
+        from dpindex.integrations.dask import build
 
         array: Any = import_module("dask.array")
         distributed: Any = import_module("distributed")

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from dpindex.base.arrays import AnyArray
+from dpindex.integrations.client import Client
 from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.spec import Spec
-from dpindex.serve.client import Client
 
 __all__ = ["sent_by_client"]
 

@@ -11,11 +11,11 @@ import numpy as np
 from dpindex.audit.verdict import Check
 from dpindex.base.arrays import AnyArray
 from dpindex.index.private_index import PrivateIndex
+from dpindex.integrations.collector import Submission
+from dpindex.integrations.shuffle_collector import ShuffleCollector
 from dpindex.mechanism.codes import Codes, SymbolFormat
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec
-from dpindex.serve.acceptor import Submission
-from dpindex.serve.shuffle_collector import ShuffleCollector
 from dpindex.storage.shuffled_file import Shuffle, ShuffledFile, _secret_order
 from self_test.recording import recorded
 

@@ -5,9 +5,9 @@ switch to forbid it. That is harmless here: a task whose segments are staged fin
 and of two that run at the same time one stages. Worker memory is bounded by a segment: 32 MB of
 vectors at a time of files, and a block or partition of a collection.
 
-    import dpindex, dpindex.dask
+    import dpindex, dpindex.integrations.dask
     spec = dpindex.Spec("dp-oporp-staircase", dim=768, epsilon=3)
-    dpindex.dask.build(
+    dpindex.integrations.dask.build(
         "s3://lake/vectors", "s3://lake/index", spec, id_column="id", private="/data/private"
     )
 """
@@ -255,7 +255,9 @@ class _Block(Part):
         self._ids = ids
 
     def vectors(self) -> VectorSource:
-        raise InputError(f"{self.name} lies in the cluster; build it with dpindex.dask.build.")
+        raise InputError(
+            f"{self.name} lies in the cluster; build it with dpindex.integrations.dask.build."
+        )
 
     def ids(self) -> AnyArray | None:
         return self._ids

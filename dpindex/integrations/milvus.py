@@ -21,8 +21,7 @@ from dpindex.base.arrays import AnyArray, Bytes, Doubles, Singles, row_blocks
 from dpindex.base.errors import InputError, StorageError
 from dpindex.base.extras import import_extra
 from dpindex.base.text import one_line
-from dpindex.storage.databases.conditions import Dialect
-from dpindex.storage.databases.database import Database, Layout, Rows, lease_beside
+from dpindex.integrations.database import Database, Dialect, Layout, Rows, lease_beside
 
 __all__ = ["Milvus"]
 

@@ -14,8 +14,7 @@ from dpindex.base.arrays import AnyArray, Bytes, Doubles, Singles
 from dpindex.base.errors import BusyError, InputError, StorageError
 from dpindex.base.extras import import_extra
 from dpindex.base.text import one_line
-from dpindex.storage.databases.conditions import Dialect
-from dpindex.storage.databases.database import Database, Layout, Rows
+from dpindex.integrations.database import Database, Dialect, Layout, Rows
 
 __all__ = ["Postgres"]
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from dpindex.base.errors import InputError
 from dpindex.index.private_index import PrivateIndex
-from dpindex.serve.acceptor import Acceptor, Submission
+from dpindex.integrations.collector import Acceptor, Submission
 from dpindex.storage.shuffled_file import Shuffle, ShuffledFile
 
 __all__ = ["LOG_NAME", "ShuffleCollector"]

@@ -1,0 +1,61 @@
+"""Integrations: vector databases, the collector with its client, Dask, LangChain and scikit-learn.
+
+Each uses what ``dpindex`` exports and a few contracts that ``tests/test_layers.py`` lists; nothing
+else in the package imports them. A new one is written from the same contracts.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from dpindex.index.private_index import PrivateIndex
+    from dpindex.integrations.client import Client
+    from dpindex.integrations.published import PublishedIndex
+
+
+def open(
+    place: str | os.PathLike[str], collection: str = "dpindex"
+) -> PrivateIndex | PublishedIndex | Client:
+    """Open an index: in a folder, an object store or a vector database, or behind a collector.
+
+    Parameters
+    ----------
+    place : path or URL
+        The folder of an index; the URL of one in an object store, such as ``s3://bucket/index``; a
+        database, ``milvus://host:port``, ``milvus+tls://host:port``,
+        ``postgresql://user@host/database``, a file of Milvus Lite, which ends in ``.db``, or a
+        folder of LanceDB, which ends in ``.lance``; or the address of a collector, ``https://…``. A
+        token of Milvus is read from the environment, ``MILVUS_TOKEN``; a password of PostgreSQL
+        from ``PGPASSWORD`` or ``~/.pgpass``.
+    collection : str
+        Its name in a database.
+
+    Returns
+    -------
+    A :class:`~dpindex.PrivateIndex` of a folder or object store, a
+    :class:`~dpindex.PublishedIndex` of a database, or a
+    :class:`~dpindex.integrations.client.Client` of a collector.
+
+    Raises
+    ------
+    InputError
+        If there is no index, nothing answers there, or it is unfinished or damaged.
+
+    >>> import dpindex as dpi
+    >>> dpi.open("https://collector.example")
+    Client('https://collector.example')
+    """
+    if re.match("https?://", os.fspath(place)):
+        from dpindex.integrations.client import Client
+
+        return Client(os.fspath(place))
+    from dpindex.integrations.published import is_database_url, open_published
+
+    if is_database_url(place):
+        return open_published(place, collection)
+    from dpindex.index.private_index import PrivateIndex
+
+    return PrivateIndex.open(place)

@@ -1,0 +1,418 @@
+"""Requests: what each must hold, and the one sentence that refuses anything else.
+
+A sentence never repeats what was sent: no id, no byte of a code, no attribute of a vector.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import logging
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from threading import Lock
+from typing import Any, Literal, get_args
+
+import numpy as np
+
+from dpindex.base.arrays import AnyArray, Doubles
+from dpindex.base.errors import DamagedError, InputError, naming
+from dpindex.base.private_files import read_private_file
+from dpindex.index.owners import Candidates, Owner
+from dpindex.integrations.collector import Submission
+from dpindex.mechanism.codes import Codes, check_format, codes_from_bytes
+from dpindex.mechanism.spec import Spec
+from dpindex.similarity.similarity import Metric
+
+MAX_CODES = 1000
+"""Codes of one submission."""
+MAX_BODY = 1 << 22
+MAX_QUERIES = 64
+_MAX_VECTORS = 1 << 25
+MAX_K = 1000
+
+_MAX_ID_CHARACTERS = 64
+"""An array of ids is as wide as its longest, for every id of the index."""
+_MAX_ID_NUMBER = 1 << 53
+"""Every JSON reader has exact whole numbers up to here."""
+_KEY_CHARACTERS = range(16, 129)
+_ROOM = 4096
+"""For what stands around the codes in a body."""
+
+
+class RefusedError(Exception):
+    """An answer other than success: an HTTP status and one sentence."""
+
+    def __init__(self, status: int, sentence: str) -> None:
+        super().__init__(sentence)
+        self.status = status
+
+
+def max_rows(spec: Spec) -> int:
+    """How many codes one submission may have."""
+    return max(1, min(MAX_CODES, (MAX_BODY - _ROOM) // spec.format.max_row_bytes))
+
+
+def max_body(spec: Spec) -> int:
+    """How many bytes a body of codes may have."""
+    return max_rows(spec) * spec.format.max_row_bytes + _ROOM
+
+
+def max_vectors_body(spec: Spec) -> int:
+    """How many bytes a body of vectors may have: 32 characters for each attribute."""
+    return min(MAX_QUERIES * spec.dim * 32 + _ROOM, _MAX_VECTORS)
+
+
+def submission(
+    body: bytes, ids: str | None, key: str | None, spec: Spec, id_type: type | None
+) -> Submission:
+    """Checked codes under checked ids.
+
+    Parameters
+    ----------
+    body : bytes
+        As ``dpindex privatize`` writes them.
+    ids : str
+        A JSON list with an id for each code.
+    key : str, optional
+        A secret of the sender, by which the submission is known when it is sent again.
+    id_type : int, str or None
+        What the ids of the index are; None refuses ids.
+
+    Raises
+    ------
+    RefusedError
+        For anything else.
+    """
+    codes = _codes(body, spec)
+    if codes.fingerprint != spec.fingerprint:
+        raise RefusedError(
+            422, "the codes were made under another spec; GET /spec is that of here."
+        )
+    if len(codes) > max_rows(spec):
+        raise RefusedError(413, f"one submission has at most {max_rows(spec)} codes; send several.")
+    if id_type is None:
+        if ids is not None:
+            raise RefusedError(422, "ids are refused: codes are shuffled here; leave Dpindex-Ids.")
+        return Submission(codes, np.empty(0, np.int64), _receipt(key, "", body))
+    names = _ids(ids, id_type)
+    if len(names) != len(codes):
+        raise RefusedError(422, f"there are {len(names)} ids for {len(codes)} codes.")
+    return Submission(codes, names, _receipt(key, ids or "", body))
+
+
+def query_codes(body: bytes, specs: tuple[Spec, ...]) -> Codes:
+    """Query codes, made under one of the specs; RefusedError for anything else."""
+    codes = _codes(body, specs[0])
+    if codes.fingerprint not in {spec.fingerprint for spec in specs}:
+        raise RefusedError(422, "the query codes were made under another spec than this index.")
+    if len(codes) > MAX_QUERIES:
+        raise RefusedError(413, f"one request has at most {MAX_QUERIES} queries; send several.")
+    return codes
+
+
+def query_vectors(body: bytes, dim: int) -> Doubles:
+    """Vectors as ``{"vectors": [[…], …]}``; RefusedError for anything else."""
+    wrong = RefusedError(
+        422, f'the body must be JSON: {{"vectors": [[…], …]}} with {dim} numbers each.'
+    )
+    try:
+        fields = json.loads(body)
+        rows = fields["vectors"]
+        numbers = all(type(value) in (int, float) for row in rows for value in row)
+        vectors = np.array(rows, np.float64)
+    except (ValueError, KeyError, TypeError, RecursionError, OverflowError):
+        raise wrong from None
+    if not numbers or len(fields) != 1 or vectors.ndim != 2 or vectors.shape[1] != dim:
+        raise wrong
+    if not np.isfinite(vectors).all():
+        raise RefusedError(422, "every attribute of a vector must be a finite number.")
+    if len(vectors) > MAX_QUERIES:
+        raise RefusedError(413, f"one request has at most {MAX_QUERIES} queries; send several.")
+    return vectors
+
+
+def neighbours(text: str | None) -> int:
+    """The parameter ``k``, [1, 1000], default 10; RefusedError for anything else."""
+    if text is None:
+        return 10
+    digits = text.isascii() and text.isdigit() and len(text) <= 4
+    if not digits or not 1 <= int(text) <= MAX_K:
+        raise RefusedError(422, f"k must be a whole number from 1 to {MAX_K}.")
+    return int(text)
+
+
+def _codes(body: bytes, spec: Spec) -> Codes:
+    """Codes of the spec's form and at least one, or RefusedError."""
+    try:
+        codes = codes_from_bytes(body)
+    except DamagedError:
+        sentence = "the body is no codes that dpindex wrote, or they were damaged on the way."
+        raise RefusedError(422, sentence) from None
+    try:
+        check_format(codes, spec.format)
+    except InputError:
+        sentence = f"the codes have another form; codes of {spec.format.contents} are expected."
+        raise RefusedError(422, sentence) from None
+    if len(codes) == 0:
+        raise RefusedError(422, "there are no codes in the body.")
+    # The spec decodes them, whatever they say of themselves.
+    format_ = spec.format if codes.fingerprint == spec.fingerprint else codes.format
+    return format_.codes(codes.stored)
+
+
+def _ids(text: str | None, id_type: type) -> AnyArray:
+    kind = "strings" if id_type is str else "whole numbers"
+    if text is None:
+        raise RefusedError(
+            422, "the header Dpindex-Ids is missing: a JSON list, an id for each code."
+        )
+    try:
+        values = json.loads(text) if text.isascii() else None  # headers have no agreed encoding
+    except (ValueError, RecursionError):
+        values = None
+    if not isinstance(values, list) or not all(type(value) is id_type for value in values):
+        raise RefusedError(422, f"the header Dpindex-Ids must be an ASCII JSON list of {kind}.")
+    for row, value in enumerate(values):
+        if not _is_id(value):
+            allowed = (
+                f"1 to {_MAX_ID_CHARACTERS} printable characters"
+                if id_type is str
+                else f"0 to {_MAX_ID_NUMBER}"
+            )
+            raise RefusedError(422, f"the id in row {row} is not allowed; an id has {allowed}.")
+    if len(set(values)) < len(values):
+        raise RefusedError(422, "an id stands twice in Dpindex-Ids; ids must be unique.")
+    return np.array(values, np.str_ if id_type is str else np.int64)
+
+
+def _is_id(value: Any) -> bool:
+    if isinstance(value, int):
+        return 0 <= value <= _MAX_ID_NUMBER
+    return 1 <= len(value) <= _MAX_ID_CHARACTERS and value.isprintable()
+
+
+def _receipt(key: str | None, ids: str, body: bytes) -> bytes | None:
+    """By which a repeated submission is known: whoever has not the key cannot make it."""
+    if key is None:
+        return None
+    if len(key) not in _KEY_CHARACTERS or not (key.isascii() and key.isprintable()):
+        few = _KEY_CHARACTERS[0]
+        many = _KEY_CHARACTERS[-1]
+        raise RefusedError(
+            422, f"Idempotency-Key must be {few} to {many} printable ASCII characters."
+        )
+    parts = (hashlib.sha256(part).digest() for part in (key.encode(), ids.encode(), body))
+    return hashlib.sha256(b"".join(parts)).digest()
+
+
+Role = Literal["submit", "search", "rerank"]
+
+_ROLES: tuple[Role, ...] = get_args(Role)
+_MAX_BYTES = 1 << 20
+_LEAST_CHARACTERS = 32
+
+
+class Tokens:
+    """Tokens by role. Only their SHA-256 is kept.
+
+    Parameters
+    ----------
+    text : str
+        A line for each token: the role, ``submit``, ``search`` or ``rerank``, and the token, of at
+        least 32 printable ASCII characters. Empty lines and lines that begin with ``#`` are
+        comments. A token may have several roles, each on a line of its own.
+
+    Raises
+    ------
+    InputError
+        For any other line, which is named by its number, and if there is no token.
+
+    >>> tokens = Tokens("submit " + 32 * "a")
+    >>> tokens.allow(32 * "a", "submit"), tokens.allow(32 * "a", "search")
+    (True, False)
+    """
+
+    def __init__(self, text: str) -> None:
+        self._digests: dict[Role, list[bytes]] = {role: [] for role in _ROLES}
+        for number, line in enumerate(text.splitlines(), 1):
+            word, _, token = line.strip().partition(" ")
+            token = token.strip()
+            if not word or word.startswith("#"):
+                continue
+            role = next((role for role in _ROLES if role == word), None)
+            if role is None:
+                raise InputError(
+                    f"line {number} must begin with submit, search or rerank, then a token."
+                )
+            wrong = len(token) < _LEAST_CHARACTERS or " " in token
+            if wrong or not (token.isascii() and token.isprintable()):
+                raise InputError(
+                    f"line {number} needs a token of at least {_LEAST_CHARACTERS} printable ASCII "
+                    f"characters without spaces."
+                )
+            self._digests[role].append(_digest(token))
+        if not any(self._digests.values()):
+            raise InputError("there is no token; write lines such as: submit TOKEN.")
+
+    @classmethod
+    def read(cls, path: str | os.PathLike[str]) -> Tokens:
+        """The tokens in a file that its owner alone can read; InputError begins with the path."""
+        data = read_private_file(Path(path), _MAX_BYTES)
+        try:
+            text = data.decode("ascii")
+        except UnicodeDecodeError:
+            raise InputError(f"{path} must be ASCII text.") from None
+        with naming(os.fspath(path)):
+            return cls(text)
+
+    def allow(self, token: str, role: Role) -> bool:
+        """Whether a token has a role; takes the same time for every wrong token."""
+        given = _digest(token)
+        # Not any(): the number of comparisons must not depend on the token.
+        return sum(hmac.compare_digest(given, digest) for digest in self._digests[role]) > 0
+
+    @staticmethod
+    def name(token: str) -> str:
+        """Return the name of a token in logs: the beginning of its hash.
+
+        >>> Tokens.name(32 * "a")
+        'token 3ba3f5f4'
+        """
+        return f"token {_digest(token).hex()[:8]}"
+
+    def know(self, token: str) -> bool:
+        """Whether it is a token at all, of any role."""
+        return sum([self.allow(token, role) for role in _ROLES]) > 0
+
+
+def _digest(token: str) -> bytes:
+    return hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
+
+
+MAX_CANDIDATES = 1000
+"""Candidates of one request."""
+
+PER_MINUTE = 60_000
+"""Candidates that one token may ask about in a minute, where no other number is named."""
+
+_ID_BYTES = 1 << 10
+_NUMBER_BYTES = 32
+_log = logging.getLogger(__name__)
+
+
+class Comparisons:
+    """Compares a query with the original vectors of candidates, for whoever may ask.
+
+    Parameters
+    ----------
+    owner : Owner
+        Who has the vectors.
+    spec : Spec
+    metric : "cosine", "ip" or "l2"
+        Of the index.
+    per_minute : int
+        Candidates that one token may ask about in a minute, [1, ∞).
+    clock : callable
+        Returns seconds.
+
+    >>> import dpindex as dpi
+    >>> spec = Spec("dp-oporp-staircase", dim=2, k=2, epsilon=2.0)
+    >>> comparisons = Comparisons(dpi.Originals(np.eye(2), ids=["a", "b"]), spec, "cosine")
+    >>> comparisons.answer(b'{"query": [3, 4], "ids": ["b", "nobody"]}', str, "who asks")
+    [0.8, None]
+    """
+
+    def __init__(
+        self,
+        owner: Owner,
+        spec: Spec,
+        metric: Metric,
+        *,
+        per_minute: int = PER_MINUTE,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._owner = owner
+        self._dim = spec.dim
+        self._metric = metric
+        self._per_minute = per_minute
+        self._clock = clock
+        self._lock = Lock()
+        self._asked: dict[str, tuple[float, float]] = {}
+
+    @property
+    def max_body(self) -> int:
+        """Bytes that a request may have."""
+        return _NUMBER_BYTES * self._dim + _ID_BYTES * MAX_CANDIDATES
+
+    def answer(self, body: bytes, id_type: type, asker: str) -> list[float | None]:
+        """Return the similarity of each candidate, None for an id without a vector.
+
+        Parameters
+        ----------
+        body : bytes
+            JSON: ``{"query": […], "ids": […]}``.
+        id_type : str or int
+        asker : str
+            Whose requests are counted together, and what the log calls them.
+
+        Raises
+        ------
+        RefusedError
+            For another body, too many candidates, and too many in a minute.
+        """
+        query, ids = self._request(body, id_type)
+        self._count(asker, len(ids))
+        candidates = Candidates(ids[None], None, 0)
+        (similarity,) = self._owner.similarities(query[None], candidates, self._metric)
+        answered = int(np.isfinite(similarity).sum())
+        # No id, no number of the query and no similarity is logged.
+        _log.info("%s asked about %d candidates; %d answered", asker, len(ids), answered)
+        return [value if np.isfinite(value) else None for value in similarity.tolist()]
+
+    def _request(self, body: bytes, id_type: type) -> tuple[Doubles, AnyArray]:
+        kind = "strings" if id_type is str else "whole numbers"
+        wrong = RefusedError(
+            422,
+            f'the body must be JSON: {{"query": […], "ids": […]}}, {self._dim} finite numbers and '
+            f"a list of {kind}.",
+        )
+        try:
+            fields = json.loads(body)
+            numbers = fields["query"]
+            ids = fields["ids"]
+        except (ValueError, KeyError, TypeError, RecursionError):
+            raise wrong from None
+        if not isinstance(numbers, list) or not isinstance(ids, list) or len(fields) != 2:
+            raise wrong
+        if not all(type(number) in (int, float) for number in numbers):
+            raise wrong
+        if not all(type(one) is id_type for one in ids):
+            raise wrong
+        if len(ids) > MAX_CANDIDATES:
+            raise RefusedError(
+                413, f"one request has at most {MAX_CANDIDATES} candidates; send several."
+            )
+        try:
+            query = np.array(numbers, np.float64)
+            names: AnyArray = np.array(ids, np.str_ if id_type is str else np.int64)
+        except OverflowError:
+            raise wrong from None
+        if not len(names) or query.shape != (self._dim,) or not np.isfinite(query).all():
+            raise wrong
+        return query, names
+
+    def _count(self, asker: str, candidates: int) -> None:
+        """Raise RefusedError if an asker has used up the minute."""
+        with self._lock:
+            now = self._clock()
+            used, last = self._asked.get(asker, (0.0, now))
+            used = max(0.0, used - (now - last) * self._per_minute / 60)
+            if used + candidates > self._per_minute:
+                raise RefusedError(
+                    429, f"at most {self._per_minute} candidates are compared in a minute."
+                )
+            self._asked[asker] = used + candidates, now
