@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from dpindex import PrivateIndex, Privatizer, Spec
+from dpindex import PrivateIndex, Privatizer, Spec, attribute
 
 DIM, INNER, CLUSTERS, QUERIES, TRUE = 64, 12, 1000, 512, 50
 INDEX_TYPES = ("f32", "f16", "int8", "IVF1024,Flat", "IVF1024,SQ8")
@@ -75,7 +75,9 @@ def main() -> None:
     chosen.output.mkdir(parents=True, exist_ok=True)
     base, queries = vectors(chosen.rows, 1), vectors(QUERIES, 2)
     true = nearest(base, queries)
-    spec = Spec(method="raw-square-wave", dim=DIM, epsilon=3.0, bounds=(0, 1))
+    spec = Spec(
+        method="raw-square-wave", dim=DIM, epsilon=3.0, bounds=(0, 1), adjacency=attribute(1.0)
+    )
     codes = Privatizer(spec).privatize(base)
     del base
     rows: list[dict[str, Any]] = []

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 from denoise import load, nearest
 
-from dpindex import PrivateIndex, Privatizer, Spec
+from dpindex import PrivateIndex, Privatizer, Spec, attribute
 
 INDEX_TYPES = {
     "f32": 3136, "SQ8": 784, "ROT64,SQ4": 32, "ROT64,PQ32": 32, "ROT128,PQ32": 32,
@@ -35,7 +35,7 @@ def main() -> None:
     chosen.output.mkdir(parents=True, exist_ok=True)
     base, queries, facts = load("mnist")
     true = nearest(base, queries)
-    spec = Spec(method="raw-square-wave", dim=784, epsilon=5.0, **facts)
+    spec = Spec(method="raw-square-wave", dim=784, epsilon=5.0, adjacency=attribute(1.0), **facts)
     privatizer = Privatizer(spec)
     codes, asked = privatizer.privatize(base), privatizer.privatize(queries)
     learned = PrivateIndex(spec)  # the denoiser is learned once for all

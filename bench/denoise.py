@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 
-from dpindex import InputError, PrivateIndex, Privatizer, Spec
+from dpindex import InputError, PrivateIndex, Privatizer, Spec, attribute
 
 DATA = Path(os.environ.get("DPINDEX_DATA", Path(__file__).parents[2] / "shared" / "data"))
 COLUMNS = (
@@ -241,7 +241,13 @@ def main() -> None:
         for seed in range(chosen.runs):
             for epsilon in chosen.epsilons or DEFAULTS[data]:
                 for method in chosen.methods:
-                    spec = Spec(method=method, dim=base.shape[1], epsilon=epsilon, **facts)
+                    spec = Spec(
+                        method=method,
+                        dim=base.shape[1],
+                        epsilon=epsilon,
+                        adjacency=attribute(1.0),
+                        **facts,
+                    )
                     if not spec.method_row.family.keeps_all:
                         spec = replace(spec, k=spec.dim // 2)
                     key = (data, f"{epsilon:g}", method)

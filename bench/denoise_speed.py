@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import psutil
 
-from dpindex import PrivateIndex, Privatizer, Spec
+from dpindex import PrivateIndex, Privatizer, Spec, attribute
 from dpindex.denoise import fit_denoiser
 
 DIM, RANK, BLOCK, QUERIES = 256, 64, 50_000, 512
@@ -62,7 +62,9 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=Path(__file__).with_name("denoise"))
     chosen = parser.parse_args()
     chosen.output.mkdir(parents=True, exist_ok=True)
-    spec = Spec(method="raw-square-wave", dim=DIM, epsilon=2.0, bounds=(0, 1))
+    spec = Spec(
+        method="raw-square-wave", dim=DIM, epsilon=2.0, bounds=(0, 1), adjacency=attribute(1.0)
+    )
     codes, queries = made(chosen.rows, spec)
     lines: list[tuple[str, float, float, float]] = []
 

@@ -42,8 +42,12 @@ def vectors(rows: int, rng: np.random.Generator) -> np.ndarray:
 
 def cases(book: np.ndarray) -> dict[str, tuple[dpi.Spec, str, bool]]:
     """Spec, metric, and whether it is denoised."""
-    signs = dpi.Spec("dp-signrp-rr", DIM, k=1024, epsilon=30.0, norm=1.0)
-    numbers = dpi.Spec("dp-oporp-staircase", DIM, k=64, epsilon=20.0, norm=1.0)
+    signs = dpi.Spec(
+        "dp-signrp-rr", DIM, k=1024, epsilon=30.0, norm=1.0, adjacency=dpi.attribute(1.0)
+    )
+    numbers = dpi.Spec(
+        "dp-oporp-staircase", DIM, k=64, epsilon=20.0, norm=1.0, adjacency=dpi.attribute(1.0)
+    )
     terms: dict[str, Any] = {"adjacency": dpi.record(), "codebook": dpi.Codebook(book)}
     symbols = dpi.Spec("record-codebook", DIM, epsilon=8.0, **terms)
     return {

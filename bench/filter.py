@@ -59,8 +59,12 @@ def main() -> None:
     base /= np.linalg.norm(base, axis=1, keepdims=True)
     payload = {"part": np.arange(options.rows) % 100}
     specs = {
-        "floats": dpi.Spec("dp-oporp-staircase", DIM, k=64, epsilon=20.0),
-        "signs": dpi.Spec("dp-signoporp-geometric", DIM, k=128, epsilon=20.0),
+        "floats": dpi.Spec(
+            "dp-oporp-staircase", DIM, k=64, epsilon=20.0, adjacency=dpi.attribute(1.0)
+        ),
+        "signs": dpi.Spec(
+            "dp-signoporp-geometric", DIM, k=128, epsilon=20.0, adjacency=dpi.attribute(1.0)
+        ),
         "symbols": dpi.Spec(
             "record-codebook",
             DIM,

@@ -60,15 +60,24 @@ def record_specs(public: Any) -> Iterator[dpi.Spec]:
         terms: dict[str, Any] = {"epsilon": epsilon, "adjacency": dpi.record()}
         yield dpi.Spec("record-codebook", dim, codebook=book, **terms)
         yield dpi.Spec("record-cap", dim, **terms)
-    yield dpi.Spec("none-oporp", dim, k=dim)
+    yield dpi.Spec("none-oporp", dim, k=dim, adjacency=dpi.attribute(1.0))
 
 
 def pixel_specs(public: Any) -> Iterator[dpi.Spec]:
     dim = public.shape[1]
     for epsilon in PIXEL_EPSILONS:
-        yield dpi.Spec("raw-square-wave", dim, epsilon=epsilon, bounds=(0.0, 1.0))
-        yield dpi.Spec("dp-oporp-staircase", dim, k=128, epsilon=epsilon, bounds=(0.0, 1.0))
-    yield dpi.Spec("none-oporp", dim, k=dim, bounds=(0.0, 1.0))
+        yield dpi.Spec(
+            "raw-square-wave", dim, epsilon=epsilon, bounds=(0.0, 1.0), adjacency=dpi.attribute(1.0)
+        )
+        yield dpi.Spec(
+            "dp-oporp-staircase",
+            dim,
+            k=128,
+            epsilon=epsilon,
+            bounds=(0.0, 1.0),
+            adjacency=dpi.attribute(1.0),
+        )
+    yield dpi.Spec("none-oporp", dim, k=dim, bounds=(0.0, 1.0), adjacency=dpi.attribute(1.0))
 
 
 def write(name: str, figures: list[Attack]) -> None:

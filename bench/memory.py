@@ -36,7 +36,7 @@ import numpy as np
 import dpindex as dpi
 from dpindex.storage.code_store import rows_per_segment
 
-SPEC = dpi.Spec("dp-signoporp-rr", dim=1024, k=1024, epsilon=4.0)
+SPEC = dpi.Spec("dp-signoporp-rr", dim=1024, k=1024, epsilon=4.0, adjacency=dpi.attribute(1.0))
 QUERIES, BATCH, K = 20, 64, 10
 LIMIT = 4 << 30
 OUT = Path(__file__).parent / "memory" / "memory.csv"

@@ -40,6 +40,8 @@ import dpindex as dpi
 from dpindex.race import PStable, SketchSpec
 
 stated = json.loads(sys.argv[1])
+if "method" in stated:
+    stated["adjacency"] = dpi.attribute(1.0)
 if stated.get("method", "").startswith("record-"):
     stated["adjacency"] = dpi.record()
 if radius := stated.pop("radius", 0):

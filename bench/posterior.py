@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from dpindex import PrivateIndex, Spec
+from dpindex import PrivateIndex, Spec, attribute
 
 DATA = Path(os.environ.get("DPINDEX_DATA", Path(__file__).parents[2] / "shared" / "data"))
 QUERIES, FOUND = 300, 10
@@ -135,7 +135,9 @@ def main() -> None:
         base, queries, facts = load(data)
         for method, k, denoised in METHODS[data]:
             for epsilon in chosen.epsilons:
-                spec = Spec(method, base.shape[1], k=k, epsilon=epsilon, **facts)
+                spec = Spec(
+                    method, base.shape[1], k=k, epsilon=epsilon, adjacency=attribute(1.0), **facts
+                )
                 words = "yes" if denoised else "no"
                 key = (data, method, str(spec.code_length), words, f"{epsilon:g}")
                 if key in done:

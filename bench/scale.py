@@ -60,7 +60,9 @@ def specs() -> dict[str, dpi.Spec]:
     book /= np.linalg.norm(book, axis=1, keepdims=True)
     terms: Any = {"adjacency": dpi.record(), "codebook": dpi.Codebook(book)}
     return {
-        "signs, 128 bytes": dpi.Spec("dp-signoporp-rr", DIM, 1024, 4.0, repetitions=2),
+        "signs, 128 bytes": dpi.Spec(
+            "dp-signoporp-rr", DIM, 1024, 4.0, repetitions=2, adjacency=dpi.attribute(1.0)
+        ),
         "numbers, raw": dpi.Spec("raw-staircase", DIM, epsilon=5.0, adjacency=dpi.attribute(0.1)),
         "symbols, 65536 codewords": dpi.Spec("record-codebook", DIM, epsilon=8.0, **terms),
     }

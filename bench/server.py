@@ -30,9 +30,9 @@ from pathlib import Path
 
 import numpy as np
 
-from dpindex import BitCodes, PrivateIndex, Spec
+from dpindex import BitCodes, PrivateIndex, Spec, attribute
 
-SPEC = Spec("dp-signoporp-rr", dim=256, k=256, epsilon=4.0)
+SPEC = Spec("dp-signoporp-rr", dim=256, k=256, epsilon=4.0, adjacency=attribute(1.0))
 SUBMIT, SEARCH = secrets.token_urlsafe(32), secrets.token_urlsafe(32)
 ROUNDS = 500
 

@@ -31,7 +31,7 @@ import dpindex as dpi
 sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))
 
 FILES, DIM, KILLS, ROUNDS = 16, 384, 5, 3
-SPEC = dpi.Spec("dp-oporp-staircase", dim=DIM, k=128, epsilon=3.0)
+SPEC = dpi.Spec("dp-oporp-staircase", dim=DIM, k=128, epsilon=3.0, adjacency=dpi.attribute(1.0))
 
 
 def write(folder: Path, rows: int, files: int) -> Path:

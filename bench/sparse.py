@@ -26,7 +26,7 @@ import numpy as np
 from scipy import sparse
 from threadpoolctl import threadpool_limits
 
-from dpindex import Privatizer, Spec
+from dpindex import Privatizer, Spec, attribute
 from dpindex.mechanism.projections import Projection
 
 DATA = Path(os.environ.get("DPINDEX_DATA", Path(__file__).parents[2] / "shared" / "data"))
@@ -48,7 +48,15 @@ def documents() -> sparse.csr_matrix:
 
 
 def spec_of(name: str, dim: int) -> Spec:
-    return Spec(dim=dim, k=K, epsilon=2.0, scale=255, bounds=(0.0, 1.0), **METHODS[name])
+    return Spec(
+        dim=dim,
+        k=K,
+        epsilon=2.0,
+        scale=255,
+        bounds=(0.0, 1.0),
+        adjacency=attribute(1.0),
+        **METHODS[name],
+    )
 
 
 def memory(name: str) -> list[float]:

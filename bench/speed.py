@@ -36,7 +36,7 @@ import sparse
 from cryptography.hazmat.backends.openssl import backend
 from threadpoolctl import threadpool_limits
 
-from dpindex import PrivateIndex, Privatizer, Spec, __version__
+from dpindex import PrivateIndex, Privatizer, Spec, __version__, attribute
 from dpindex.base.arrays import cores
 from dpindex.denoise import fit_denoiser
 from dpindex.mechanism.noise.geometric import staircase_noise
@@ -172,7 +172,9 @@ def cpu(action: Callable[[], object]) -> float:
 
 def denoising() -> None:
     """60 000 codes of length 784; the alternative is the linear denoiser."""
-    spec = Spec(method="raw-square-wave", dim=784, epsilon=2.0, bounds=(0, 1))
+    spec = Spec(
+        method="raw-square-wave", dim=784, epsilon=2.0, bounds=(0, 1), adjacency=attribute(1.0)
+    )
     codes, _ = denoise_speed.made(60_000, spec)
 
     def fit_and_apply(kind: str) -> None:
@@ -195,7 +197,9 @@ def filters() -> None:
     rng = np.random.default_rng(0)
     base = rng.normal(size=(CODES, filtering.DIM)).astype(np.float32)
     base /= np.linalg.norm(base, axis=1, keepdims=True)
-    index = PrivateIndex(Spec("dp-oporp-staircase", filtering.DIM, k=64, epsilon=20.0))
+    index = PrivateIndex(
+        Spec("dp-oporp-staircase", filtering.DIM, k=64, epsilon=20.0, adjacency=attribute(1.0))
+    )
     index.add(base, payload={"part": np.arange(len(base)) % 100})
     compare(
         "search with a filter that keeps 1 % / without",
@@ -228,7 +232,9 @@ def noise() -> None:
 
 def ingest(rows: int = ROWS) -> None:
     x = np.random.default_rng(0).uniform(-1, 1, (rows, 768)).astype(np.float32)
-    privatizer = Privatizer(Spec(method="dp-oporp-staircase", dim=768, k=256, epsilon=2.0))
+    privatizer = Privatizer(
+        Spec(method="dp-oporp-staircase", dim=768, k=256, epsilon=2.0, adjacency=attribute(1.0))
+    )
     matrix = np.random.default_rng(1).choice([-1.0, 1.0], (768, 256)).astype(np.float32)
     generator = np.random.default_rng()
 
@@ -247,7 +253,12 @@ _worker: tuple[Privatizer, np.ndarray]
 def _prepare(rows: int) -> None:
     global _worker
     x = np.random.default_rng(0).uniform(-1, 1, (rows, 768)).astype(np.float32)
-    _worker = Privatizer(Spec(method="dp-oporp-staircase", dim=768, k=256, epsilon=2.0)), x
+    _worker = (
+        Privatizer(
+            Spec(method="dp-oporp-staircase", dim=768, k=256, epsilon=2.0, adjacency=attribute(1.0))
+        ),
+        x,
+    )
 
 
 def _ingest_once(_: int) -> None:
@@ -271,7 +282,7 @@ def search(rows: int = CODES) -> None:
     k, queries = 256, 256
     generator = np.random.default_rng(2)
     x = generator.normal(size=(rows, k)).clip(-3, 3).astype(np.float32) / 3
-    spec = Spec(method="dp-signoporp-rr", dim=k, k=k, epsilon=2.0)
+    spec = Spec(method="dp-signoporp-rr", dim=k, k=k, epsilon=2.0, adjacency=attribute(1.0))
     index = PrivateIndex(spec)
     index.add(x)
     codes = index.codes

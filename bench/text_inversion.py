@@ -62,8 +62,15 @@ def specs(public: Array) -> Iterator[dpi.Spec]:
             "record-codebook", dim, epsilon=epsilon, codebook=book, adjacency=dpi.record()
         )
     for epsilon in SIGN_EPSILONS:
-        yield dpi.Spec("dp-signoporp-geometric", dim, k=dim, epsilon=epsilon, norm=1.0)
-    yield dpi.Spec("none-oporp", dim, k=dim)
+        yield dpi.Spec(
+            "dp-signoporp-geometric",
+            dim,
+            k=dim,
+            epsilon=epsilon,
+            norm=1.0,
+            adjacency=dpi.attribute(1.0),
+        )
+    yield dpi.Spec("none-oporp", dim, k=dim, adjacency=dpi.attribute(1.0))
 
 
 def words_of(text: str) -> Words:

@@ -49,7 +49,7 @@ def privatize(
         codebook; and for a vector of another length, with NaN, or outside the bounds.
 
     >>> import dpindex as dpi
-    >>> spec = dpi.Spec("dp-oporp-staircase", dim=6, k=2, epsilon=2.0)
+    >>> spec = dpi.Spec("dp-oporp-staircase", dim=6, k=2, epsilon=2.0, adjacency=dpi.attribute(1.0))
     >>> len(privatize([0.5, 0, 0, 0, -0.5, 0], spec, max_epsilon=3.0))
     256
     """

@@ -44,7 +44,9 @@ def main() -> None:
             table = pa.table({"id": [f"doc-{row}" for row in rows], "v": list(vectors[rows])})
             pq.write_table(table, f"{folder}/vectors/{number}.parquet")
 
-        spec = dpi.Spec("dp-oporp-staircase", dim=32, k=16, epsilon=3.0)
+        spec = dpi.Spec(
+            "dp-oporp-staircase", dim=32, k=16, epsilon=3.0, adjacency=dpi.attribute(1.0)
+        )
         dataset = open_dataset(f"{folder}/vectors", id_column="id")
         outcome = build_index(dataset, f"{folder}/index", spec, engine=on_ray, threads=1)
 

@@ -32,7 +32,7 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 ROWS, DIM = 60, 8
 VECTORS = np.random.default_rng(0).uniform(-1, 1, (ROWS, DIM))
 IDS = [f"person-{row}" for row in range(ROWS)]
-SPEC = dpi.Spec("dp-oporp-staircase", dim=DIM, k=4, epsilon=2.0)
+SPEC = dpi.Spec("dp-oporp-staircase", dim=DIM, k=4, epsilon=2.0, adjacency=dpi.attribute(1.0))
 SKETCH = SketchSpec(dim=DIM, rows=5, width=7, hash=PStable(1.0), epsilon=1.0)
 LAWS = (SPEC.grid, SKETCH.law)
 """Worked out before the forks: each of thousands of children would do it again."""

@@ -16,16 +16,22 @@ from dpindex.mechanism.noise.gaussian import kenthapadi_sigma, optimal_sigma
 from dpindex.privacy.adjacency import Records
 
 DELTA = 1e-6
-UNIT = attribute()
+UNIT = attribute(1.0)
 
 
 def gaussian(epsilon: float = 1.0, method: str = "dp-oporp", **changes: Any) -> Spec:
-    return Spec(**{"method": method, "dim": 24, "k": 8, "epsilon": epsilon, "delta": DELTA,
-                   **changes})  # fmt: skip
+    plain = {"method": method, "dim": 24, "k": 8, "epsilon": epsilon, "delta": DELTA}
+    return Spec(**{**plain, "adjacency": attribute(1.0), **changes})
 
 
 def pure(epsilon: float, **changes: Any) -> Spec:
-    plain = {"method": "dp-oporp-staircase", "dim": 24, "k": 8, "epsilon": epsilon}
+    plain = {
+        "method": "dp-oporp-staircase",
+        "adjacency": attribute(1.0),
+        "dim": 24,
+        "k": 8,
+        "epsilon": epsilon,
+    }
     return Spec(**{**plain, **changes})
 
 
@@ -177,7 +183,7 @@ def test_finding_3_releases_of_one_size_in_the_data_add_up() -> None:
 
 def test_without_delta_it_is_the_plain_sum() -> None:
     assert total([gaussian(), pure(2.0)]) == Guarantee(3.0, DELTA, "DP", UNIT)
-    weak = Spec("dp-rp-g-analytic", dim=24, k=8, epsilon=1.0, delta=DELTA)
+    weak = Spec("dp-rp-g-analytic", dim=24, k=8, epsilon=1.0, delta=DELTA, adjacency=attribute(1.0))
     assert total([weak, weak]).delta_over == "projection"
 
 
@@ -185,7 +191,7 @@ def test_without_delta_it_is_the_plain_sum() -> None:
     ("specs", "delta", "message"),
     [
         ([pure(1.0), pure(1.0, scale=255.0)], None, "count different changes"),
-        ([Spec("idp-signrp-rr", dim=8, epsilon=1.0)], DELTA, "has iDP"),
+        ([Spec("idp-signrp-rr", dim=8, epsilon=1.0, adjacency=attribute(1.0))], DELTA, "has iDP"),
         ([gaussian(method="dp-rp-g-analytic")], DELTA, "over the projection"),
         ([gaussian()], 1e-20, "must lie in"),
         ([gaussian()], 1.0, "must lie in"),

@@ -17,7 +17,7 @@ import pytest
 from scipy import stats
 from typer.testing import CliRunner
 
-from dpindex import Codebook, InputError, Privatizer, Spec, l2, record
+from dpindex import Codebook, InputError, Privatizer, Spec, attribute, l2, record
 from dpindex.audit import attack
 from dpindex.audit.confidence_bounds import (
     binomial_bounds,
@@ -29,15 +29,19 @@ from dpindex.cli import app
 
 SURE = 1 - 1e-6
 BOOK = Codebook(np.random.default_rng(1).normal(size=(60, 24)))
-STAIRCASE = Spec("dp-oporp-staircase", dim=48, k=16, epsilon=1.0)
+STAIRCASE = Spec("dp-oporp-staircase", dim=48, k=16, epsilon=1.0, adjacency=attribute(1.0))
 HONEST = {
     "staircase": STAIRCASE,
-    "laplace": Spec("dp-oporp-laplace", dim=48, k=16, epsilon=1.0),
-    "square wave": Spec("raw-square-wave", dim=16, epsilon=1.0, bounds=(0, 1)),
-    "response": Spec("dp-signoporp-rr", dim=48, k=16, epsilon=1.0),
-    "geometric": Spec("dp-signoporp-geometric", dim=48, k=16, epsilon=1.0),
-    "smooth": Spec("dp-signoporp-rr-smooth", dim=48, k=16, epsilon=1.0),
-    "gaussian": Spec("dp-oporp", dim=48, k=16, epsilon=1.0, delta=1e-6),
+    "laplace": Spec("dp-oporp-laplace", dim=48, k=16, epsilon=1.0, adjacency=attribute(1.0)),
+    "square wave": Spec(
+        "raw-square-wave", dim=16, epsilon=1.0, bounds=(0, 1), adjacency=attribute(1.0)
+    ),
+    "response": Spec("dp-signoporp-rr", dim=48, k=16, epsilon=1.0, adjacency=attribute(1.0)),
+    "geometric": Spec(
+        "dp-signoporp-geometric", dim=48, k=16, epsilon=1.0, adjacency=attribute(1.0)
+    ),
+    "smooth": Spec("dp-signoporp-rr-smooth", dim=48, k=16, epsilon=1.0, adjacency=attribute(1.0)),
+    "gaussian": Spec("dp-oporp", dim=48, k=16, epsilon=1.0, delta=1e-6, adjacency=attribute(1.0)),
 }
 RECORD = {
     "cap": Spec("record-cap", dim=24, k=64, epsilon=1.0, adjacency=record()),
@@ -106,21 +110,23 @@ def test_claimed_one_is_seen_as_nearly_one(name: str) -> None:
 
 @pytest.mark.parametrize("epsilon", [0.1, 4.0])
 def test_other_budgets(epsilon: float) -> None:
-    spec = Spec("dp-oporp-staircase", dim=24, k=8, epsilon=epsilon)
+    spec = Spec("dp-oporp-staircase", dim=24, k=8, epsilon=epsilon, adjacency=attribute(1.0))
     # Found 0.091 ± 0.001 and 3.95 ± 0.01: 13 standard deviations above what is asked.
     report = attack(spec, trials=250_000, confidence=SURE, through_files=False)
     assert 0.8 * epsilon <= report.lower_bound <= epsilon, str(report)
 
 
 def test_repetitions_are_read_together() -> None:
-    spec = Spec("dp-signoporp-rr", dim=24, k=16, epsilon=1.0, repetitions=4)
+    spec = Spec(
+        "dp-signoporp-rr", dim=24, k=16, epsilon=1.0, repetitions=4, adjacency=attribute(1.0)
+    )
     report = attack(spec, trials=60_000, confidence=SURE, through_files=False)
     assert 0.7 <= report.lower_bound <= 1.0, str(report)
 
 
 @pytest.mark.parametrize("entries", ["gaussian", "rademacher", "uniform", "very-sparse"])
 def test_every_kind_of_map_can_be_attacked(entries: str) -> None:
-    spec = Spec("dp-rp-l", dim=24, k=8, epsilon=1.0, entries=entries)
+    spec = Spec("dp-rp-l", dim=24, k=8, epsilon=1.0, entries=entries, adjacency=attribute(1.0))
     for pair in worst_pairs(spec):
         assert (np.abs(pair.rows[1] - pair.rows[0]) <= 1).all()
     report = attack(spec, trials=4000, confidence=SURE, through_files=False)
@@ -128,7 +134,7 @@ def test_every_kind_of_map_can_be_attacked(entries: str) -> None:
 
 
 def test_idp_is_shown_not_to_be_dp_and_not_called_violated() -> None:
-    spec = Spec("idp-signoporp-rr", dim=48, k=16, epsilon=1.0)
+    spec = Spec("idp-signoporp-rr", dim=48, k=16, epsilon=1.0, adjacency=attribute(1.0))
     report = attack(spec, trials=4000, confidence=SURE, through_files=False)
     assert report.lower_bound > 3.0
     assert not report.violated
@@ -138,7 +144,7 @@ def test_idp_is_shown_not_to_be_dp_and_not_called_violated() -> None:
 def test_what_has_no_attack_is_refused() -> None:
     whole = Spec("row-oporp-g", dim=8, k=4, epsilon=1.0, delta=1e-6, adjacency=l2(2.0))
     long = Spec("dp-signrp-rr", dim=8, k=4, epsilon=1.0, delta=1e-6, entries="gaussian",
-                min_norm=4.0)  # fmt: skip
+                min_norm=4.0, adjacency=attribute(1.0))  # fmt: skip
     for spec in (whole, long):
         with pytest.raises(InputError, match="there is no attack"):
             attack(spec, trials=1000)
@@ -214,7 +220,7 @@ def test_bad_input_is_refused(changes: dict[str, float], message: str) -> None:
 
 def test_baselines_have_no_claim() -> None:
     with pytest.raises(InputError, match="promises nothing"):
-        attack(Spec("none-oporp", dim=4))
+        attack(Spec("none-oporp", dim=4, adjacency=attribute(1.0)))
 
 
 @pytest.mark.slow

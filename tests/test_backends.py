@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pytest
 from test_denoise import low_rank
 
-from dpindex import InputError, PrivateIndex, Spec
+from dpindex import InputError, PrivateIndex, Spec, attribute
 from dpindex.base.arrays import unit
 from dpindex.index.faiss_signs import FaissSigns
 from dpindex.index.faiss_vectors import FaissVectors
@@ -257,7 +257,15 @@ INDEXES = [
 def index(request: pytest.FixtureRequest, known_noise: None) -> PrivateIndex:
     """1500 rows."""
     method, denoised, index_type = request.param
-    spec = Spec(method=method, dim=WIDTH, k=WIDTH, epsilon=8.0, bounds=(0, 1), seed=5)
+    spec = Spec(
+        method=method,
+        dim=WIDTH,
+        k=WIDTH,
+        epsilon=8.0,
+        bounds=(0, 1),
+        seed=5,
+        adjacency=attribute(1.0),
+    )
     made = PrivateIndex(spec, index_type=index_type)
     made.add(low_rank(1500, dim=WIDTH))
     if denoised:
@@ -271,7 +279,7 @@ every_index = pytest.mark.parametrize("index", INDEXES, indirect=True)
 def test_every_entry_of_the_table_has_an_index_here() -> None:
     here: set[Kind | None] = set()
     for method, denoised, _ in INDEXES:
-        spec = Spec(method=method, dim=WIDTH, k=WIDTH, epsilon=8.0)
+        spec = Spec(method=method, dim=WIDTH, k=WIDTH, epsilon=8.0, adjacency=attribute(1.0))
         here.add(None if denoised else kind_of(spec))
     symbols = {kind for kind in KINDS if kind.format is SymbolFormat}  # tested at the record level
     assert here | symbols == {None, *KINDS}

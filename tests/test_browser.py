@@ -29,7 +29,7 @@ import pytest
 from browser_cases import base64_of, spec_of
 from documents import blocks
 
-from dpindex import Codebook, PrivateIndex, Privatizer, Spec, codes_from_bytes
+from dpindex import Codebook, PrivateIndex, Privatizer, Spec, attribute, codes_from_bytes
 from dpindex.audit import distinguishers
 from dpindex.audit.exact_arithmetic import loss_within
 from dpindex.audit.pairs import worst_pairs
@@ -336,7 +336,7 @@ def test_export_writes_codes_spec_and_modules(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_export_refuses_in_one_sentence(tmp_path: Path) -> None:
-    signs = PrivateIndex(Spec("dp-signoporp-rr", 6, epsilon=4.0))
+    signs = PrivateIndex(Spec("dp-signoporp-rr", 6, epsilon=4.0, adjacency=attribute(1.0)))
     signs.add(np.zeros((25, 6)))
     signs.save(tmp_path / "signs")
     symbols = PrivateIndex(spec_of(np.eye(6), 4.0))

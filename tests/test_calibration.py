@@ -178,7 +178,9 @@ def test_sign_methods_share_epsilon_over_the_signs_that_move(
 ) -> None:
     """log-ratio of every sign between neighbours, summed over coordinates: at most ε, and for some
     pair close to it."""
-    spec = dpi.Spec(name, DIM, k=6, epsilon=EPSILON, seed=2, **changes)
+    spec = dpi.Spec(
+        name, DIM, k=6, epsilon=EPSILON, seed=2, **{"adjacency": dpi.attribute(1.0), **changes}
+    )
     law: Any = spec.law
     matrix = spec.projection.apply(np.eye(DIM))
     beta = 1 << spec.grid.bits
@@ -206,7 +208,9 @@ def test_sign_methods_share_epsilon_over_the_signs_that_move(
 def test_individual_methods_share_over_the_signs_that_move(name: str) -> None:
     """iDP: the signs that share ε (or σ's √N) are no fewer than one attribute ever moves."""
     delta = DELTA if name.endswith("-g") else 0.0
-    spec = dpi.Spec(name, DIM, k=6, epsilon=EPSILON, delta=delta, seed=2)
+    spec = dpi.Spec(
+        name, DIM, k=6, epsilon=EPSILON, delta=delta, seed=2, adjacency=dpi.attribute(1.0)
+    )
     law: Any = spec.law
     moved = spec.projection.apply(_unit_changes(spec)) != 0
     assert law.changes == np.count_nonzero(moved, axis=1).max()

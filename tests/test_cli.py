@@ -26,7 +26,7 @@ from dpindex.storage.staging import StagingFolder
 
 Run = Callable[..., tuple[int, str, str]]
 
-STAIRCASE = ("--method", "dp-oporp-staircase", "--epsilon", "20")
+STAIRCASE = ("--method", "dp-oporp-staircase", "--beta", "1", "--epsilon", "20")
 QUICK = ("raw-staircase", "dp-rp-g-opt", "dp-sjlt-laplace", "dp-signoporp-geometric", "none-oporp")
 
 
@@ -139,7 +139,7 @@ def test_query_reranks(run: Run, files: Path) -> None:
 
 
 def test_similarity_without_declared_norm_is_null_in_json(run: Run, files: Path) -> None:
-    run("build", "x.npy", "ix", "--method", "dp-signoporp-geometric", "--epsilon", 5)
+    run("build", "x.npy", "ix", "--method", "dp-signoporp-geometric", "--beta", "1", "--epsilon", 5)
     hits = json.loads(run("query", "ix", "q.npy", "-k", 2, "--format", "json")[1])
     assert hits["similarity"][0] == [None, None]
     assert "needs declared norm" in run("query", "ix", "q.npy", "-k", 2)[1]
@@ -216,8 +216,10 @@ def test_a_finished_index_is_not_built_again(run: Run, files: Path) -> None:
 
 
 def test_baselines_need_an_explicit_flag(run: Run, files: Path) -> None:
-    fails(run("build", "x.npy", "ix", "--method", "none-oporp"), "protects nothing")
-    built = run("build", "x.npy", "ix", "--method", "none-oporp", "--allow-unprotected")
+    fails(run("build", "x.npy", "ix", "--method", "none-oporp", "--beta", "1"), "protects nothing")
+    built = run(
+        "build", "x.npy", "ix", "--method", "none-oporp", "--beta", "1", "--allow-unprotected"
+    )
     assert built[0] == 0
     assert "not private" in built[1]
     assert "Nothing is protected" in run("info", "ix")[1]
@@ -226,7 +228,9 @@ def test_baselines_need_an_explicit_flag(run: Run, files: Path) -> None:
 
 
 def test_finding_8_the_unprotected_need_the_flag_everywhere(run: Run, files: Path) -> None:
-    built = run("build", "x.npy", "ix", "--method", "none-oporp", "--allow-unprotected")
+    built = run(
+        "build", "x.npy", "ix", "--method", "none-oporp", "--beta", "1", "--allow-unprotected"
+    )
     assert built[0] == 0
     (files / "none.json").write_text(run("info", "ix", "--spec")[1])
     for command in (
@@ -285,7 +289,7 @@ def test_wrong_index_directories(run: Run, files: Path) -> None:
 
 
 def test_the_size_is_said_first_and_has_a_limit(run: Run, files: Path) -> None:
-    options = ("--method", "raw-staircase", "--epsilon", 20)
+    options = ("--method", "raw-staircase", "--beta", "1", "--epsilon", 20)
     fails(
         run("build", "x.npy", "ix", *options, "--max-size", "20KB"),
         *("300 codes of 24 numbers", "at most 28.8 KB", "--max-size 1GB", "--code-length"),
@@ -301,7 +305,7 @@ def test_wide_vectors_are_refused_by_raw_methods_with_the_way_out(run: Run, file
     wide = scipy.sparse.csr_matrix(([1.0, 1.0], ([0, 1], [5, 1 << 23])), shape=(2, 1 << 24))
     scipy.sparse.save_npz(files / "wide.npz", wide)
     for method in ("raw-staircase", "raw-square-wave"):
-        stated = ("--method", method, "--epsilon", 2, "--bounds", 0, 1)
+        stated = ("--method", method, "--beta", "1", "--epsilon", 2, "--bounds", 0, 1)
         fails(run("build", "wide.npz", "ix", *stated), "16777216", "use dp-oporp-staircase")
     assert not (files / "ix").exists()
 
@@ -335,7 +339,7 @@ def test_info_and_methods_for_programs(run: Run, files: Path) -> None:
 @pytest.mark.slow
 def test_evaluate_writes_a_report(run: Run, files: Path) -> None:
     code, out, err = run(
-        *("evaluate", "x.npy", "q.npy", "--report", "report", "--epsilons", "2,20"),
+        *("evaluate", "x.npy", "q.npy", "--report", "report", "--beta", 1, "--epsilons", "2,20"),
         *("--methods", "dp-oporp-staircase,none-oporp", "--runs", 1, "--neighbours", 20),
     )
     assert code == 0, err
@@ -346,14 +350,16 @@ def test_evaluate_writes_a_report(run: Run, files: Path) -> None:
     for name in ("curve.csv", "curve.png", "report.html"):
         assert (files / "report" / name).stat().st_size > 0
     again = ("evaluate", "x.npy", "q.npy", "--report", "report", "--neighbours", 20, "--runs", 1)
-    fails(run(*again, "--epsilons", "5"), "another evaluation", "--replace")
+    fails(run(*again, "--beta", 1, "--epsilons", "5"), "another evaluation", "--replace")
     for options, parts in (
         (("--epsilons", "two"), ("--epsilons", "two")),
         (("--beta", 0), ("beta",)),
         (("--max-queries", 0), ("--max-queries",)),
         (("--image-shape", "5x5"), ("--image-shape", "24 numbers")),
     ):
-        fails(run("evaluate", "x.npy", "q.npy", "--report", "r", *options), *parts)
+        adjacency = () if "--beta" in options else ("--beta", 1)
+        asked = ("evaluate", "x.npy", "q.npy", "--report", "r", *adjacency)
+        fails(run(*asked, *options), *parts)
 
 
 @pytest.mark.slow
@@ -362,7 +368,7 @@ def test_denoised_and_compact_indexes(run: Run, files: Path) -> None:
     base = low_rank(1200)
     np.save(files / "base.npy", base[:1000])
     np.save(files / "more.npy", base[1000:])
-    public = ("--method", "raw-staircase", "--epsilon", 4, "--bounds", 0, 1)
+    public = ("--method", "raw-staircase", "--beta", "1", "--epsilon", 4, "--bounds", 0, 1)
     code, out, err = run(
         "build", "base.npy", "ix", *public, "--denoise", "auto", "--index-type", "SQ8"
     )
@@ -402,7 +408,7 @@ def test_a_denoiser_that_cannot_be_learned_is_no_failure(run: Run, files: Path) 
 def test_evaluate_denoises(run: Run, files: Path) -> None:
     np.save(files / "base.npy", low_rank(600))
     code, _, err = run(
-        *("evaluate", "base.npy", "base.npy", "--report", "report", "--epsilons", "3"),
+        *("evaluate", "base.npy", "base.npy", "--report", "report", "--beta", 1, "--epsilons", "3"),
         *("--methods", "raw-staircase", "--runs", 1, "--max-queries", 5, "--bounds", 0, 1),
         *("--denoise", "linear", "--image-shape", "4x6"),
     )
@@ -441,7 +447,7 @@ def test_every_method_builds_and_answers(run: Run, files: Path, row: Method) -> 
     """What a spec states, the command line states: both give the same spec, and hits."""
     x = np.random.default_rng(1).uniform(0.5, 1, (40, 24)).astype(np.float32)
     np.save(files / "v.npy", x)
-    options: list[object] = ["--method", row.name]
+    options: list[object] = ["--method", row.name, "--beta", "1"]
     stated = {**needed(row), "dim": 24}
     if "record" not in row.adjacencies:  # there any vectors will do
         stated["bounds"] = (0.0, 1.0)
@@ -515,7 +521,8 @@ def test_every_method_builds_and_answers(run: Run, files: Path, row: Method) -> 
 def test_wrong_combinations_get_one_sentence(
     run: Run, files: Path, arguments: tuple[object, ...], sentence: str
 ) -> None:
-    fails(run("spec", "--dim", 24, "--method", *arguments), sentence)
+    adjacency = () if "--l2" in arguments else ("--beta", 1)
+    fails(run("spec", "--dim", 24, "--method", *arguments, *adjacency), sentence)
 
 
 def test_ctrl_c_keeps_what_was_committed(
@@ -583,9 +590,14 @@ def test_help_is_not_cut_off(run: Run) -> None:
 
 
 def test_codes_that_are_added_again_are_noticed(run: Run, files: Path) -> None:
-    spec = dpi.Spec("raw-staircase", 24, epsilon=4.0)
+    spec = dpi.Spec("raw-staircase", 24, epsilon=4.0, adjacency=dpi.attribute(1.0))
     (files / "again.json").write_text(spec.to_json())
-    assert run("build", "x.npy", "again", "--method", "raw-staircase", "--epsilon", 4)[0] == 0
+    assert (
+        run("build", "x.npy", "again", "--method", "raw-staircase", "--beta", "1", "--epsilon", 4)[
+            0
+        ]
+        == 0
+    )
     assert run("privatize", "q.npy", "q.codes", "--spec", "again.json")[0] == 0
     first, second = (run("add", "again", "q.codes") for _ in range(2))
     assert (first[0], second[0]) == (0, 0)
@@ -597,7 +609,9 @@ def test_codes_that_are_added_again_are_noticed(run: Run, files: Path) -> None:
 def test_one_vector_without_a_second_dimension(run: Run, files: Path) -> None:
     np.save(files / "one.npy", np.zeros(24))
     (files / "spec.json").write_text(
-        dpi.Spec(method="dp-oporp", dim=24, epsilon=1, delta=1e-6).to_json()
+        dpi.Spec(
+            method="dp-oporp", dim=24, epsilon=1, delta=1e-6, adjacency=dpi.attribute(1.0)
+        ).to_json()
     )
     assert run("privatize", "one.npy", "one.codes", "--spec", "spec.json")[0] == 0
     assert len(dpi.codes_from_bytes((files / "one.codes").read_bytes())) == 1

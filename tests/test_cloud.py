@@ -23,7 +23,7 @@ from dpindex.storage.release.work import CodeCheck
 from dpindex.vectors import open_dataset, stores
 
 pytestmark = pytest.mark.slow
-SPEC = dpi.Spec("dp-oporp-staircase", dim=DIM, k=4, epsilon=3.0)
+SPEC = dpi.Spec("dp-oporp-staircase", dim=DIM, k=4, epsilon=3.0, adjacency=dpi.attribute(1.0))
 ROWS = 240
 
 
@@ -156,7 +156,7 @@ def test_the_command_line(proxy: Proxy, tmp_path: Path) -> None:
     import numpy as np
 
     run = typer.testing.CliRunner().invoke
-    spec = ["--method", "dp-oporp-staircase", "--epsilon", "3", "--code-length", "4"]
+    spec = ["--method", "dp-oporp-staircase", "--beta", "1", "--epsilon", "3", "--code-length", "4"]
     build = ["build", "s3://lake/data:v", "s3://lake/second", *spec, "--id-column", "id"]
     with pytest.raises(dpi.InputError, match=r"name a private folder .*\(--private\)"):
         run(app, build, catch_exceptions=False)

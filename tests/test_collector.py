@@ -21,7 +21,7 @@ from dpindex.integrations.collector import (
     UnavailableError,
 )
 
-SPEC = dpi.Spec("dp-signoporp-rr", dim=16, k=16, epsilon=4.0)
+SPEC = dpi.Spec("dp-signoporp-rr", dim=16, k=16, epsilon=4.0, adjacency=dpi.attribute(1.0))
 pytestmark = pytest.mark.usefixtures("known_noise")
 
 

@@ -31,7 +31,7 @@ SEARCH, RERANK = 32 * "b", 32 * "c"
 JSON = {"content-type": "application/json"}
 X = np.random.default_rng(0).uniform(-1, 1, (N, DIM))
 NAMES = [f"n {i}" for i in range(N)]
-SPEC = dpi.Spec("dp-signoporp-rr", dim=DIM, k=DIM, epsilon=4.0)
+SPEC = dpi.Spec("dp-signoporp-rr", dim=DIM, k=DIM, epsilon=4.0, adjacency=dpi.attribute(1.0))
 UNIT = X / np.linalg.norm(X, axis=1, keepdims=True)
 
 

@@ -15,14 +15,14 @@ from releases import write_codes
 from test_cli import Run, fails
 from test_denoise import low_rank
 
-from dpindex import Ledger, PrivateIndex, Privatizer, Spec
+from dpindex import Ledger, PrivateIndex, Privatizer, Spec, attribute
 from dpindex.index import private_index
 from dpindex.storage.directory import IndexDirectory
 from dpindex.storage.release import index_targets
 
 COMMAND = (sys.executable, "-c", "from dpindex.cli import main; main()")
-STAIRCASE = ("--method", "dp-oporp-staircase", "--epsilon", "20")
-SPEC = Spec("dp-oporp-staircase", dim=8, epsilon=20.0)
+STAIRCASE = ("--method", "dp-oporp-staircase", "--beta", "1", "--epsilon", "20")
+SPEC = Spec("dp-oporp-staircase", dim=8, epsilon=20.0, adjacency=attribute(1.0))
 X = np.random.default_rng(0).uniform(-1, 1, (10, 8))
 
 
@@ -218,7 +218,17 @@ class TestDenoise:
         np.save(tmp_path / "x.npy", low_rank(600))
         np.save(tmp_path / "other.npy", low_rank(600, seed=5))
         (tmp_path / "ids.txt").write_text("".join(f"i{row}\n" for row in range(600)))
-        stated = ("--method", "dp-oporp-staircase", "--epsilon", "5", "--bounds", "0", "1")
+        stated = (
+            "--method",
+            "dp-oporp-staircase",
+            "--beta",
+            "1",
+            "--epsilon",
+            "5",
+            "--bounds",
+            "0",
+            "1",
+        )
         return ("build", "x.npy", "ix", *stated, "--denoise", "linear")
 
     @pytest.fixture

@@ -22,7 +22,7 @@ CURVE = import_module("dpindex.study.evaluate.evaluation")
 DIM = 12
 BASE = np.random.default_rng(1).random((150, DIM))
 QUERIES = np.random.default_rng(2).random((6, DIM))
-PLAIN = Spec(method="none-oporp", dim=DIM, k=DIM)
+PLAIN = Spec(method="none-oporp", dim=DIM, k=DIM, adjacency=attribute(1.0))
 
 
 def nearest(count: int) -> np.ndarray:
@@ -81,8 +81,10 @@ def test_measures_of_scripted_answers(fake):
 
 def test_seeds_budgets_and_settings_reach_the_index(fake):
     fake.answers = nearest(100)
-    private = Spec(method="dp-oporp-staircase", dim=DIM, k=4, epsilon=2.0, seed=40)
-    baseline = Spec(method="none-oporp", dim=DIM, k=4, seed=40)
+    private = Spec(
+        method="dp-oporp-staircase", dim=DIM, k=4, epsilon=2.0, seed=40, adjacency=attribute(1.0)
+    )
+    baseline = Spec(method="none-oporp", dim=DIM, k=4, seed=40, adjacency=attribute(1.0))
     told = []
     curve = recall_curve(
         BASE,
@@ -111,7 +113,7 @@ def test_seeds_budgets_and_settings_reach_the_index(fake):
 
 
 def test_mean_and_spread_are_those_of_the_runs():
-    spec = Spec(method="dp-oporp-staircase", dim=DIM, k=6, epsilon=8.0)
+    spec = Spec(method="dp-oporp-staircase", dim=DIM, k=6, epsilon=8.0, adjacency=attribute(1.0))
     curve = recall_curve(BASE, QUERIES, [spec], runs=4, query_modes=["private"])
     point = curve.points[0]
     assert set(curve.measures) > set(MEASURES)
@@ -129,7 +131,7 @@ def test_mean_and_spread_are_those_of_the_runs():
 
 
 def test_attacks_have_fresh_noise():
-    spec = Spec(method="dp-oporp-staircase", dim=DIM, k=6, epsilon=8.0)
+    spec = Spec(method="dp-oporp-staircase", dim=DIM, k=6, epsilon=8.0, adjacency=attribute(1.0))
     errors = set()
     for _ in range(3):
         curve = recall_curve(BASE, QUERIES, [spec], runs=1, query_modes=["private"])
@@ -142,7 +144,7 @@ def test_every_form_of_the_same_vectors_gives_the_same_curve(tmp_path, monkeypat
     monkeypatch.setattr("dpindex.vectors.source._CHUNK_NUMBERS", 40 * DIM)
     monkeypatch.setattr("dpindex.vectors.source._SPARSE_ROWS", 40)
     np.save(tmp_path / "base.npy", BASE)
-    spec = Spec(method="none-oporp", dim=DIM, k=5)
+    spec = Spec(method="none-oporp", dim=DIM, k=5, adjacency=attribute(1.0))
 
     def shares(base: Any, queries: Any) -> list[tuple[float, ...]]:
         curve = recall_curve(base, queries, [spec], runs=2, query_modes=["exact"])
@@ -158,7 +160,9 @@ def test_every_form_of_the_same_vectors_gives_the_same_curve(tmp_path, monkeypat
 def test_more_epsilon_finds_more_and_bits_are_small():
     """With 900 answers a point the difference seen here is beyond 20 deviations of chance."""
     base = np.random.default_rng(3).random((400, 30))
-    grid = spec_grid(30, ["dp-oporp-staircase", "dp-signoporp-rr"], [0.5, 30.0], [16])
+    grid = spec_grid(
+        30, ["dp-oporp-staircase", "dp-signoporp-rr"], [0.5, 30.0], [16], adjacency=attribute(1.0)
+    )
     curve = recall_curve(base, base[:30], grid.specs, runs=3, neighbours=10)
     for lines in (curve.series("private"), curve.series("exact")):
         for line in lines.values():
@@ -179,14 +183,28 @@ def test_more_epsilon_finds_more_and_bits_are_small():
         ({"runz": 2}, "no option 'runz'; there are runs, neighbours"),
         ({"neighbours": 9}, "neighbours must be at least 10"),
         ({"neighbours": 151}, "151 true neighbours cannot be found among 150"),
-        ({"specs": [Spec(method="none-oporp", dim=5)]}, "base has 12 columns .* dim = 5"),
-        ({"specs": [PLAIN, Spec(method="none-oporp", dim=DIM, scale=2.0)]}, "must agree in scale"),
+        (
+            {"specs": [Spec(method="none-oporp", dim=5, adjacency=attribute(1.0))]},
+            "base has 12 columns .* dim = 5",
+        ),
+        (
+            {
+                "specs": [
+                    PLAIN,
+                    Spec(method="none-oporp", dim=DIM, scale=2.0, adjacency=attribute(1.0)),
+                ]
+            },
+            "must agree in scale",
+        ),
         (
             {"specs": [PLAIN, Spec(method="none-oporp", dim=DIM, adjacency=attribute(0.5))]},
             "must agree in adjacency",
         ),
         (
-            {"specs": [PLAIN, Spec(method="none-signrp", dim=DIM)], "metric": "ip"},
+            {
+                "specs": [PLAIN, Spec(method="none-signrp", dim=DIM, adjacency=attribute(1.0))],
+                "metric": "ip",
+            },
             "none-signrp keeps signs",
         ),
         ({"base": BASE * 2}, "row 0, column .* lies outside the public bounds"),
@@ -211,6 +229,7 @@ class TestSpecGrid:
             repetitions=2,
             bounds=(0, 1),
             seed=9,
+            adjacency=attribute(1.0),
         )
         assert grid.refused == ()
         assert [
@@ -225,7 +244,12 @@ class TestSpecGrid:
 
     def test_methods_get_the_fields_that_they_take(self):
         names = ["dp-signrp-rr", "dp-rp-g-opt", "dp-sjlt-laplace", "dp-oporp-staircase"]
-        options = {"min_norm": 3.0, "entries": "very-sparse", "sparsity": 2}
+        options = {
+            "adjacency": attribute(1.0),
+            "min_norm": 3.0,
+            "entries": "very-sparse",
+            "sparsity": 2,
+        }
         grid = spec_grid(24, names[1:], [1], delta=1e-5, **options)
         assert grid.refused == ()
         assert [(s.min_norm, s.entries, s.sparsity) for s in grid.specs] == [
@@ -233,12 +257,18 @@ class TestSpecGrid:
             (None, None, 2),
             (None, None, None),
         ]
-        grid = spec_grid(24, names, [1], delta=1e-5, min_norm=3.0)
+        grid = spec_grid(24, names, [1], delta=1e-5, min_norm=3.0, adjacency=attribute(1.0))
         assert [s.method for s in grid.specs] == names
         assert (grid.specs[0].delta, grid.specs[0].min_norm) == (1e-5, 3.0)
 
     def test_what_has_no_guarantee_is_named_once(self):
-        grid = spec_grid(64, ["raw-square-wave", "dp-oporp-staircase"], [1, 2, 1], [128, None])
+        grid = spec_grid(
+            64,
+            ["raw-square-wave", "dp-oporp-staircase"],
+            [1, 2, 1],
+            [128, None],
+            adjacency=attribute(1.0),
+        )
         assert [(s.k, s.epsilon) for s in grid.specs] == [(64, 1.0), (64, 2.0)]
         assert len(grid.refused) == 2
         assert grid.refused[0].startswith("raw-square-wave: raw-square-wave needs bounds no wider")
@@ -246,12 +276,14 @@ class TestSpecGrid:
 
     def test_an_unknown_method_is_an_error(self):
         with pytest.raises(InputError, match="no method 'dp-magic'"):
-            spec_grid(64, ["dp-magic"], [1])
+            spec_grid(64, ["dp-magic"], [1], adjacency=attribute(1.0))
 
 
 @pytest.mark.slow
 def test_csv_files_say_what_was_measured(tmp_path):
-    grid = spec_grid(DIM, ["dp-oporp", "idp-signrp-rr", "none-oporp"], [2], [8])
+    grid = spec_grid(
+        DIM, ["dp-oporp", "idp-signrp-rr", "none-oporp"], [2], [8], adjacency=attribute(1.0)
+    )
     curve = recall_curve(BASE, QUERIES, grid.specs, runs=2, query_epsilon=3.0)
     write_report(tmp_path, [View(curve)])
     with open(tmp_path / "curve.csv", newline="") as file:
@@ -290,8 +322,10 @@ def test_csv_files_say_what_was_measured(tmp_path):
 def test_denoised_curves_find_more_and_say_what_is_exposed():
     """At the same budget; the gain of 0.09 is eight deviations of chance over 300 queries."""
     base = 2 * np.clip(low_rank(2000) - 0.25, 0, 0.5)
-    spec = Spec(method="raw-staircase", dim=24, epsilon=3.0, bounds=(0, 1))
-    ceiling = Spec(method="none-oporp", dim=24, k=24, bounds=(0, 1))
+    spec = Spec(
+        method="raw-staircase", dim=24, epsilon=3.0, bounds=(0, 1), adjacency=attribute(1.0)
+    )
+    ceiling = Spec(method="none-oporp", dim=24, k=24, bounds=(0, 1), adjacency=attribute(1.0))
     plain, denoised = (
         recall_curve(base, base[:300], [spec, ceiling], runs=1, denoise=kind)
         for kind in (None, "linear")
@@ -314,7 +348,9 @@ def test_denoised_curves_find_more_and_say_what_is_exposed():
 
 def test_what_is_too_wide_to_invert_has_no_exposure():
     base = np.random.default_rng(1).random((60, 2100))
-    spec = Spec(method="raw-staircase", dim=2100, epsilon=3.0, bounds=(0, 1))
+    spec = Spec(
+        method="raw-staircase", dim=2100, epsilon=3.0, bounds=(0, 1), adjacency=attribute(1.0)
+    )
     curve = recall_curve(base, base[:2], [spec], runs=1, neighbours=10)
     assert np.isnan(curve.points[0].mean["rebuilt_error"])
 
@@ -333,7 +369,7 @@ def test_linkage_is_never_below_what_the_index_itself_finds(fake) -> None:
     """The index has each own code in place 15; noise hides it from the attack on the codes."""
     places = np.arange(100)
     rows = np.arange(150)[:, None]
-    spec = Spec(method="dp-oporp-staircase", dim=DIM, k=4, epsilon=0.01)
+    spec = Spec(method="dp-oporp-staircase", dim=DIM, k=4, epsilon=0.01, adjacency=attribute(1.0))
     fake.answers = (rows + places - 15) % 150
     mean = recall_curve(BASE, QUERIES, [spec], runs=1).points[0].mean
     assert mean["linked"] < 0.1

@@ -19,7 +19,7 @@ from made_datasets import DIM, FolderView, vectors, watched, write_dataset
 import dpindex as dpi
 from dpindex.base.errors import InputError
 
-SPEC = dpi.Spec("dp-oporp-staircase", dim=DIM, k=4, epsilon=3.0)
+SPEC = dpi.Spec("dp-oporp-staircase", dim=DIM, k=4, epsilon=3.0, adjacency=dpi.attribute(1.0))
 KILLS = 5
 
 
@@ -100,7 +100,7 @@ def test_collections(client: Any, tmp_path: Path) -> None:
     import dpindex.integrations.dask
 
     x, ids = vectors(90), [f"n{row}" for row in range(90)]
-    spec = dpi.Spec("none-oporp", dim=DIM, k=4)
+    spec = dpi.Spec("none-oporp", dim=DIM, k=4, adjacency=dpi.attribute(1.0))
     exact = dpi.Privatizer(spec, allow_unprotected=True).privatize(x).to_float()
     frame = pd.DataFrame({f"x{i}": column for i, column in enumerate(x.T)})
     lists = pd.DataFrame({"v": list(x), "id": ids, "row": range(90)})

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dpindex import PrivateIndex, Spec
+from dpindex import PrivateIndex, Spec, attribute
 from dpindex.base.errors import InputError
 from dpindex.study.evaluate import run_demo
 
@@ -57,7 +57,9 @@ def test_the_demo_leaves_an_index_and_a_report(
 
 
 def test_another_index_in_its_place_is_left_alone(tmp_path: Path) -> None:
-    other = PrivateIndex(Spec(method="dp-oporp-staircase", dim=64, epsilon=1.0))
+    other = PrivateIndex(
+        Spec(method="dp-oporp-staircase", dim=64, epsilon=1.0, adjacency=attribute(1.0))
+    )
     other.add(np.zeros((5, 64)))
     other.save(tmp_path / "index")
     with pytest.raises(InputError, match="another index than the demo's"):

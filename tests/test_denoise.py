@@ -13,7 +13,7 @@ import pytest
 from scipy.stats import norm
 from streams import Seeded
 
-from dpindex import InputError, PrivateIndex, Privatizer, Spec, denoise
+from dpindex import InputError, PrivateIndex, Privatizer, Spec, attribute, denoise
 from dpindex.base.files import pack, unpack
 from dpindex.denoise import (
     Denoiser,
@@ -47,7 +47,7 @@ def low_rank(rows: int, seed: int = 0, dim: int = DIM) -> Doubles:
 
 
 def spec_of(method: str, epsilon: float = 3.0, dim: int = DIM, **more: Any) -> Spec:
-    bounds = {"bounds": (0.0, 1.0)}
+    bounds = {"adjacency": attribute(1.0), "bounds": (0.0, 1.0)}
     return Spec(method=method, dim=dim, epsilon=epsilon, seed=5, **{**bounds, **more})
 
 
@@ -350,7 +350,7 @@ class TestFit:
 
     def test_signs(self) -> None:
         x = low_rank(6000, dim=48) - 0.5
-        spec = Spec(method="dp-signoporp-rr", dim=48, k=48, epsilon=2.0)
+        spec = Spec(method="dp-signoporp-rr", dim=48, k=48, epsilon=2.0, adjacency=attribute(1.0))
         codes = made(spec, x, 9)
         denoiser = fit_denoiser(codes, spec)
         truth = np.sign(Privatizer(spec, allow_unprotected=True).project(x))
@@ -362,7 +362,9 @@ class TestFit:
 
     def test_wide_laws(self) -> None:
         x = low_rank(3000)
-        spec = Spec(method="dp-rp-l", dim=DIM, k=16, epsilon=60.0, bounds=(0, 1))
+        spec = Spec(
+            method="dp-rp-l", dim=DIM, k=16, epsilon=60.0, bounds=(0, 1), adjacency=attribute(1.0)
+        )
         codes = made(spec, x, 10)
         truth = Privatizer(spec, allow_unprotected=True).project(x) * spec.step
         assert error(fit_denoiser(codes, spec)(codes), truth) < error(codes.to_float(), truth)
@@ -471,7 +473,7 @@ class TestDeclines:
             fit_denoiser(made(spec, low_rank(1000) * spec.bounds[1], 1), spec)
 
     def test_no_noise(self) -> None:
-        spec = Spec(method="none-oporp", dim=DIM, k=8, bounds=(0, 1))
+        spec = Spec(method="none-oporp", dim=DIM, k=8, bounds=(0, 1), adjacency=attribute(1.0))
         with pytest.raises(InputError, match="nothing to denoise"):
             fit_denoiser(made(spec, low_rank(1000), 1), spec)
 
@@ -605,7 +607,7 @@ class TestBytes:
 
 def test_no_error_is_said_to_be_negative() -> None:
     """The unbiased estimate of an error that is nearly zero may be."""
-    spec = Spec("raw-laplace", 4, epsilon=1.0)
+    spec = Spec("raw-laplace", 4, epsilon=1.0, adjacency=attribute(1.0))
     linear: Any = None  # not looked at
     assert Denoiser(spec, -0.389, 600, linear).error_in_words == "too small to be measured"
     assert Denoiser(spec, 0.25, 600, linear).error_in_words == "0.25 of the noise variance"

@@ -19,7 +19,8 @@ pytestmark = pytest.mark.usefixtures("known_noise")
 
 
 def spec_of(method: str = "raw-staircase", epsilon: float = 3.0, **more: Any) -> Spec:
-    return Spec(method=method, dim=DIM, epsilon=epsilon, bounds=(0, 1), seed=5, **more)
+    terms = {"adjacency": attribute(1.0), "bounds": (0, 1), "seed": 5, **more}
+    return Spec(method=method, dim=DIM, epsilon=epsilon, **terms)
 
 
 def filled(spec: Spec | None = None, **options: Any) -> tuple[PrivateIndex, Any]:
@@ -92,7 +93,14 @@ def test_ranks_by_what_is_uncertain_too(index_type: str, monkeypatch: pytest.Mon
     """Where sizes are told apart: found and scored as by hand."""
     monkeypatch.setattr(fitting, "_MIN_Z_SCALES", -1e9)
     monkeypatch.setattr(fitting, "_MIN_Z_MIXTURE", 1e9)
-    spec = Spec(method="raw-square-wave", dim=96, epsilon=4.0, bounds=(0, 1), seed=5)
+    spec = Spec(
+        method="raw-square-wave",
+        dim=96,
+        epsilon=4.0,
+        bounds=(0, 1),
+        seed=5,
+        adjacency=attribute(1.0),
+    )
     index = PrivateIndex(spec, index_type=index_type)
     index.add(photographs(6000, 0))
     denoiser = index.fit_denoiser("score")
@@ -111,7 +119,9 @@ def test_ranks_by_what_is_uncertain_too(index_type: str, monkeypatch: pytest.Mon
 @pytest.mark.slow
 def test_signs() -> None:
     base = low_rank(3000, dim=48) - 0.5
-    spec = Spec(method="dp-signoporp-rr", dim=48, k=48, epsilon=2.0, seed=3)
+    spec = Spec(
+        method="dp-signoporp-rr", dim=48, k=48, epsilon=2.0, seed=3, adjacency=attribute(1.0)
+    )
     index = PrivateIndex(spec)
     index.add(base)
     plain = index.search(base[:40], k=3000)

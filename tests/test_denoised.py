@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpindex import PrivateIndex, Privatizer, Spec
+from dpindex import PrivateIndex, Privatizer, Spec, attribute
 from dpindex.similarity.denoised import DenoisedSimilarity
 from dpindex.similarity.similarity import ExactQueries, PrivateQueries
 
@@ -25,7 +25,10 @@ def _rows(count: int, seed: int) -> Any:
 
 def _index(epsilon: float, rows: int, **facts: Any) -> PrivateIndex:
     index = PrivateIndex(
-        Spec("raw-staircase", dim=DIM, epsilon=epsilon, bounds=(0.0, 1.0)), **facts
+        Spec(
+            "raw-staircase", dim=DIM, epsilon=epsilon, bounds=(0.0, 1.0), adjacency=attribute(1.0)
+        ),
+        **facts,
     )
     index.add(_rows(rows, 1))
     index.fit_denoiser()

@@ -13,7 +13,7 @@ import dpindex as dpi
 from dpindex.base.errors import InputError
 from dpindex.device import privatize
 
-SPEC = dpi.Spec("dp-oporp-staircase", dim=12, k=6, epsilon=2.0)
+SPEC = dpi.Spec("dp-oporp-staircase", dim=12, k=6, epsilon=2.0, adjacency=dpi.attribute(1.0))
 
 ABSENT = """
 import sys
@@ -47,7 +47,7 @@ def test_no_more_is_spent_than_the_owner_accepts() -> None:
 
 
 def test_a_delta_that_promises_nothing_is_refused() -> None:
-    loud = dpi.Spec("dp-oporp", 12, k=4, epsilon=1.0, delta=0.5)
+    loud = dpi.Spec("dp-oporp", 12, k=4, epsilon=1.0, delta=0.5, adjacency=dpi.attribute(1.0))
     with pytest.raises(InputError, match=r"a delta of at most 0\.0001 is accepted"):
         privatize(np.zeros(12), loud, max_epsilon=2.0)
 

@@ -20,11 +20,12 @@ from dpindex.index.private_index import PrivateIndex
 from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec
+from dpindex.privacy import attribute
 from dpindex.storage.code_store import rows_per_segment
 from dpindex.storage.directory import IndexDirectory
 from dpindex.storage.manifest import Manifest, Settings
 
-SPEC = Spec(method="dp-oporp-staircase", dim=6, k=3, epsilon=2.0)
+SPEC = Spec(method="dp-oporp-staircase", dim=6, k=3, epsilon=2.0, adjacency=attribute(1.0))
 
 
 def _codes(n: int = 4, spec: Spec = SPEC) -> Codes:
@@ -310,12 +311,14 @@ def test_settings_come_back() -> None:
 
 
 def test_segments_stay_small() -> None:
-    wide = Spec(method="raw-staircase", dim=50_000, epsilon=1.0)
+    wide = Spec(method="raw-staircase", dim=50_000, epsilon=1.0, adjacency=attribute(1.0))
     assert rows_per_segment(wide) * 4 * wide.code_length <= 1 << 25
     assert rows_per_segment(SPEC) == 65536
 
 
 @pytest.mark.slow
 def test_a_segment_has_a_row() -> None:
-    huge = Spec(method="dp-oporp-staircase", dim=9 << 20, k=9 << 20, epsilon=1.0)
+    huge = Spec(
+        method="dp-oporp-staircase", dim=9 << 20, k=9 << 20, epsilon=1.0, adjacency=attribute(1.0)
+    )
     assert rows_per_segment(huge) == 1

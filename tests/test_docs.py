@@ -166,10 +166,10 @@ def test_ledger(call: Call) -> None:
 @pytest.mark.usefixtures("files")
 def test_device_and_holder(call: Call, tmp_path: Path) -> None:
     (privatize,) = _commands("docs/devices.md")
-    spec = call("dpindex spec --method dp-oporp-staircase --dim 24 --epsilon 3")
+    spec = call("dpindex spec --method dp-oporp-staircase --dim 24 --beta 1 --epsilon 3")
     (tmp_path / "spec.json").write_text(spec)
     call(privatize)
-    call("dpindex build vectors.npy my-index --method dp-oporp-staircase --epsilon 3")
+    call("dpindex build vectors.npy my-index --method dp-oporp-staircase --epsilon 3 --beta 1")
     assert call("dpindex info my-index --spec") == spec
     call("dpindex add my-index me.codes")
     call("dpindex query my-index queries.npy --query private")

@@ -34,8 +34,8 @@ from dpindex.storage.release import BuiltIndex, IndexOptions, Outcome, Receipt, 
 from dpindex.storage.release.work import CodeCheck, CodeDraw
 from dpindex.vectors import Dataset, open_dataset
 
-SPEC = dpi.Spec("dp-oporp-staircase", dim=DIM, k=4, epsilon=3.0)
-BARE = dpi.Spec("none-oporp", dim=DIM, k=4)
+SPEC = dpi.Spec("dp-oporp-staircase", dim=DIM, k=4, epsilon=3.0, adjacency=dpi.attribute(1.0))
+BARE = dpi.Spec("none-oporp", dim=DIM, k=4, adjacency=dpi.attribute(1.0))
 ROWS = 240
 SEGMENTS = [f"{number:06d}" for number in range(12)]
 
@@ -537,7 +537,7 @@ def test_a_worker_needs_the_memory_of_a_segment(tmp_path: Path) -> None:
     """Not that of the shard, which is one large row group here."""
     column = pa.FixedSizeListArray.from_arrays(np.zeros(60_000 * 128, np.float32), 128)
     pq.write_table(pa.table({"v": column}), tmp_path / "x.parquet", row_group_size=60_000)
-    spec = dpi.Spec("dp-oporp-staircase", dim=128, k=4, epsilon=3.0)
+    spec = dpi.Spec("dp-oporp-staircase", dim=128, k=4, epsilon=3.0, adjacency=dpi.attribute(1.0))
     data = replace(open_dataset(tmp_path / "x.parquet"), rows_at_a_time=2_000)
     attempt = begun(data, tmp_path / "index", spec)
     (shard,) = attempt.shards

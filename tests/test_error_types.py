@@ -7,13 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dpindex import InputError, Ledger, PrivateIndex, Privatizer, Spec
+from dpindex import InputError, Ledger, PrivateIndex, Privatizer, Spec, attribute
 from dpindex.base import errors
 from dpindex.base.extras import import_extra
 from dpindex.base.files import holding_lock, map_file, read_file, unpack
 from dpindex.denoise import fit_denoiser
 
-SPEC = Spec("dp-oporp-staircase", dim=6, epsilon=20.0)
+SPEC = Spec("dp-oporp-staircase", dim=6, epsilon=20.0, adjacency=attribute(1.0))
 X = np.random.default_rng(0).uniform(-1, 1, (20, 6))
 
 
@@ -35,7 +35,7 @@ def test_too_few_codes() -> None:
 
 
 def test_no_denoiser() -> None:
-    bare = Spec("none-oporp", dim=6)
+    bare = Spec("none-oporp", dim=6, adjacency=attribute(1.0))
     codes = Privatizer(bare, allow_unprotected=True).privatize(X)
     with pytest.raises(errors.NoDenoiserError, match="no noise"):
         fit_denoiser(codes, bare)
@@ -44,7 +44,7 @@ def test_no_denoiser() -> None:
 @pytest.mark.slow
 def test_no_guarantee() -> None:
     with pytest.raises(errors.NoGuaranteeError, match="more noise than a code can hold"):
-        _ = Spec("dp-rp-l", dim=6, k=2**20, epsilon=1e-3).law
+        _ = Spec("dp-rp-l", dim=6, k=2**20, epsilon=1e-3, adjacency=attribute(1.0)).law
 
 
 def test_damaged(tmp_path: Path) -> None:

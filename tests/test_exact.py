@@ -44,7 +44,9 @@ from dpindex.mechanism.noise.tables import CellTable
 from dpindex.mechanism.projections import Sensitivity
 
 SPECS = [spec for spec in default_specs() if isinstance(spec, Spec)]
-DENSE_LAPLACE = Spec("dp-rp-l", dim=48, k=32, epsilon=0.1)  # in two digits
+DENSE_LAPLACE = Spec(
+    "dp-rp-l", dim=48, k=32, epsilon=0.1, adjacency=attribute(1.0)
+)  # in two digits
 PRIVATE = list(dict.fromkeys(spec.method for spec in SPECS))
 
 
@@ -173,7 +175,7 @@ def test_binomial_tails_are_exact() -> None:
 @pytest.mark.parametrize("norm", [1.5, 4.0, 40.0])
 def test_signs_that_can_change_are_counted(norm: float) -> None:
     spec = Spec("dp-signrp-rr", dim=200, k=256, epsilon=2.0, delta=1e-6, entries="gaussian",
-                min_norm=norm, bounds=(-4.0, 4.0))  # fmt: skip
+                min_norm=norm, bounds=(-4.0, 4.0), adjacency=attribute(1.0))  # fmt: skip
     assert verify(spec).failed == ()
     signs = round(2.0 / math.log(2**64 / spec.law.thresholds[0] - 1))  # type: ignore[union-attr]
     law = FlipsByLevel([response_threshold(2.0, signs - 1)])
@@ -201,7 +203,7 @@ def test_steps_of_a_law_in_two_digits_agree_with_all_pairs() -> None:
 
 def test_the_gaussian_reduction_agrees_with_the_hockey_stick_of_the_table() -> None:
     """Where one coordinate moves both can be computed: the reduction is above, by little."""
-    spec = Spec("dp-oporp", dim=12, k=1, epsilon=1.0, delta=1e-6)
+    spec = Spec("dp-oporp", dim=12, k=1, epsilon=1.0, delta=1e-6, adjacency=attribute(1.0))
     table = spec.law.source
     one = code_checks(spec)[1]
     exact = hockey_stick(table, one.cells(table.cell_bits), Fraction(1))
@@ -271,14 +273,27 @@ def test_operator_norms_are_decided_exactly(seed: int, size: int) -> None:
     ids=str,
 )
 def test_other_specs_pass(changes: dict[str, object]) -> None:
-    plain = {"method": "dp-oporp-staircase", "dim": 12, "k": 4, "epsilon": 0.7}
+    plain = {
+        "method": "dp-oporp-staircase",
+        "adjacency": attribute(1.0),
+        "dim": 12,
+        "k": 4,
+        "epsilon": 0.7,
+    }
     assert verify(Spec(**{**plain, **changes})).failed == ()
 
 
 @pytest.mark.parametrize("times", [2, 3, 5, 7])
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 10.0])
 def test_shares_of_repetitions_add_up_to_no_more(epsilon: float, times: int) -> None:
-    spec = Spec("dp-signoporp-rr", dim=8, k=times, epsilon=epsilon, repetitions=times)
+    spec = Spec(
+        "dp-signoporp-rr",
+        dim=8,
+        k=times,
+        epsilon=epsilon,
+        repetitions=times,
+        adjacency=attribute(1.0),
+    )
     assert verify(spec).failed == ()
 
 
@@ -312,11 +327,11 @@ def test_the_grid_lemma_holds_on_examples(
 
 def test_a_promise_of_nothing_is_not_verified() -> None:
     with pytest.raises(InputError, match="promises nothing"):
-        verify(Spec("none-oporp", dim=4))
+        verify(Spec("none-oporp", dim=4, adjacency=attribute(1.0)))
 
 
 def test_command_line(tmp_path) -> None:  # type: ignore[no-untyped-def]
-    spec = Spec("dp-signoporp-geometric", dim=12, k=4, epsilon=1.0)
+    spec = Spec("dp-signoporp-geometric", dim=12, k=4, epsilon=1.0, adjacency=attribute(1.0))
     path = tmp_path / "spec.json"
     path.write_text(spec.to_json())
     done = CliRunner().invoke(app, ["audit", "--exact", str(path)])

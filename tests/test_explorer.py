@@ -19,7 +19,7 @@ import pytest
 import scipy.sparse
 from test_cli import Run, fails
 
-from dpindex import InputError, Spec, record
+from dpindex import InputError, Spec, attribute, record
 from dpindex.study.evaluate import Shown, View, measured_views, spec_grid
 from dpindex.study.evaluate.explorer import page as page_module
 from dpindex.study.evaluate.explorer.measured import at_norm_1
@@ -39,7 +39,7 @@ EVIL = "</script><img src=x onerror=alert(1)><!-- 'quoted' & \u2028 {{ 7 * 7 }}"
 
 
 def specs() -> list[Spec]:
-    hidden = {"bounds": (0.0, 1.0)}
+    hidden = {"adjacency": attribute(1.0), "bounds": (0.0, 1.0)}
     names = ["dp-oporp-staircase", "dp-oporp", "idp-signoporp-rr", "none-oporp"]
     whole = spec_grid(
         DIM, ["record-cap", "raw-gaussian", "none-oporp"], [4, 16], adjacency=record()
@@ -316,7 +316,9 @@ def test_a_page_shows_what_there_is(views: list[View]) -> None:
     """Sliders with two epsilons or more; charts with one; tables alone with baselines alone."""
     shown = Shown(as_source(BASE), as_source(QUERIES))
     for epsilons, sliders, scripts in (([1, 9], 3, 3), ([9], 0, 3), ([], 0, 0)):
-        grid = spec_grid(DIM, ["dp-oporp-staircase", "none-oporp"], epsilons, [DIM])
+        grid = spec_grid(
+            DIM, ["dp-oporp-staircase", "none-oporp"], epsilons, [DIM], adjacency=attribute(1.0)
+        )
         some = measured_views(BASE, QUERIES, grid.specs, runs=1, neighbours=10, examples=0)
         page = Page(page_html(some, shown))
         kinds = [attributes.get("type") for tag, attributes in page.elements if tag == "input"]
@@ -356,7 +358,7 @@ def test_command_line(run: Run, tmp_path: Path) -> None:
     (tmp_path / "ids.txt").write_text("".join(f"id-{i}\n" for i in range(80)))
     (tmp_path / "x.txt").write_text("\n".join(f"{EVIL!a} {i}" for i in range(80)))
     few = ("--runs", 1, "--neighbours", 10, "--methods", "dp-oporp-staircase,none-oporp")
-    terms = ("evaluate", "x.npy", "q.npy", *few, "--epsilons", "1,9")
+    terms = ("evaluate", "x.npy", "q.npy", *few, "--beta", 1, "--epsilons", "1,9")
     whole = ("--record-methods", "record-cap,raw-gaussian", "--record-epsilons", "4,16")
     fails(run(*terms, "--report", "a", "--image-shape", "3by4"), "such as 28x28")
     fails(run(*terms, "--report", "a", "--ids", "q.npy"), "ids")

@@ -30,14 +30,18 @@ def directions(rows: int, seed: int = 2) -> Any:
 
 BOOK = Codebook(directions(500, 3))
 CASES: list[tuple[Spec, Any]] = [
-    (Spec("raw-staircase", DIM, epsilon=2.0, bounds=(0, 1)), uniform(0)),
-    (Spec("raw-square-wave", DIM, epsilon=1.0, bounds=(0, 1)), uniform(0)),
-    (Spec("dp-oporp-staircase", DIM, k=32, epsilon=2.0, bounds=(0, 1)), uniform(0)),
-    (Spec("dp-oporp", DIM, k=32, epsilon=5.0, delta=1e-6), uniform(-1)),
-    (Spec("dp-rp-g-opt", DIM, k=128, epsilon=5.0, delta=1e-6), uniform(-1)),
-    (Spec("dp-signoporp-rr", DIM, k=64, epsilon=1.0), uniform(-1)),
-    (Spec("dp-signoporp-geometric", DIM, k=32, epsilon=1.0), uniform(-1)),
-    (Spec("dp-signoporp-rr", DIM, k=128, repetitions=4, epsilon=3.0), uniform(-1)),
+    (Spec("raw-staircase", DIM, epsilon=2.0, bounds=(0, 1), adjacency=attribute(1.0)), uniform(0)),
+    (Spec("raw-square-wave", DIM, epsilon=1.0, bounds=(0, 1), adjacency=attribute(1.0)),
+     uniform(0)),
+    (Spec("dp-oporp-staircase", DIM, k=32, epsilon=2.0, bounds=(0, 1), adjacency=attribute(1.0)),
+     uniform(0)),
+    (Spec("dp-oporp", DIM, k=32, epsilon=5.0, delta=1e-6, adjacency=attribute(1.0)), uniform(-1)),
+    (Spec("dp-rp-g-opt", DIM, k=128, epsilon=5.0, delta=1e-6, adjacency=attribute(1.0)),
+     uniform(-1)),
+    (Spec("dp-signoporp-rr", DIM, k=64, epsilon=1.0, adjacency=attribute(1.0)), uniform(-1)),
+    (Spec("dp-signoporp-geometric", DIM, k=32, epsilon=1.0, adjacency=attribute(1.0)), uniform(-1)),
+    (Spec("dp-signoporp-rr", DIM, k=128, repetitions=4, epsilon=3.0, adjacency=attribute(1.0)),
+     uniform(-1)),
     (Spec("dp-signoporp-rr-smooth", DIM, k=32, epsilon=1.0, norm=1.0, adjacency=attribute(0.5)),
      directions(ROWS)),
     (Spec("record-cap", DIM, k=64, epsilon=12.0, adjacency=record()), directions(ROWS)),
@@ -86,7 +90,7 @@ def test_predictions_are_what_attacks_reach(spec: Spec, x: Any) -> None:
 
 def test_uniform_flips_are_binomial() -> None:
     """The closed form against the sum over agreements, ties broken at random."""
-    spec, n = Spec("dp-signoporp-rr", 256, k=256, epsilon=0.5), 10_000
+    spec, n = Spec("dp-signoporp-rr", 256, k=256, epsilon=0.5, adjacency=attribute(1.0)), 10_000
     law: Any = spec.law
     flip = float(law.flip_probability(np.ones(1), 1.0)[0])
     agree = np.arange(257)
@@ -100,14 +104,17 @@ def test_uniform_flips_are_binomial() -> None:
 
 
 def test_more_epsilon_reveals_more_and_more_vectors_hide_better() -> None:
-    spec = Spec("raw-staircase", DIM, epsilon=2.0, bounds=(0, 1))
+    spec = Spec("raw-staircase", DIM, epsilon=2.0, bounds=(0, 1), adjacency=attribute(1.0))
     weak, same, strong = (predicted_exposure(spec.with_epsilon(e), 1000) for e in (1.0, 2.0, 4.0))
     assert weak.linked < same.linked < strong.linked
     assert weak.rebuilt_error > same.rebuilt_error > strong.rebuilt_error
     assert weak.rebuilt_cosine < same.rebuilt_cosine < strong.rebuilt_cosine
     assert predicted_exposure(spec, 10**6).linked < same.linked
     for method in ("none-oporp", "none-signrp"):
-        assert predicted_exposure(Spec(method, DIM, k=64), 1000).linked > 0.99
+        assert (
+            predicted_exposure(Spec(method, DIM, k=64, adjacency=attribute(1.0)), 1000).linked
+            > 0.99
+        )
     assert predicted_exposure(spec, 0).linked <= 1.0
 
 
@@ -134,7 +141,15 @@ def test_vectors_that_resemble_each_other_are_recognised_less(method: str) -> No
 
 def test_a_sample_of_bytes_is_that_of_its_numbers() -> None:
     sample = np.random.default_rng(0).integers(0, 256, (300, 20), dtype=np.uint8)
-    spec = Spec("dp-oporp-staircase", dim=20, k=20, epsilon=3.0, scale=255.0, bounds=(0, 1))
+    spec = Spec(
+        "dp-oporp-staircase",
+        dim=20,
+        k=20,
+        epsilon=3.0,
+        scale=255.0,
+        bounds=(0, 1),
+        adjacency=attribute(1.0),
+    )
     told, wide = (Prior.of_sample(x, spec) for x in (sample, sample.astype(np.float64)))
     assert (told.mean, told.variance) == (wide.mean, wide.variance)
     np.testing.assert_array_equal(told.cosines, wide.cosines)
@@ -145,7 +160,9 @@ def test_zeros_that_signs_tell_are_foreseen(epsilon: float) -> None:
     """Within bounds of 0 and 1 a sign tells whether an attribute is 0, and nothing else."""
     rng = np.random.default_rng(0)
     x = rng.random((1000, 400)) * (rng.random((1000, 400)) < 0.5)
-    spec = Spec("dp-signoporp-rr", 400, k=400, epsilon=epsilon, bounds=(0.0, 1.0))
+    spec = Spec(
+        "dp-signoporp-rr", 400, k=400, epsilon=epsilon, bounds=(0.0, 1.0), adjacency=attribute(1.0)
+    )
     privatizer = Privatizer(spec)
     codes = privatizer.privatize(x)
     linkage = Linkage(privatizer, x[:200], codes)

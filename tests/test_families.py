@@ -171,7 +171,9 @@ def test_default_lengths_of_images_without_noise(name: str, length: int) -> None
 @pytest.mark.parametrize("dim", [1, 2, 8, 11, 12, 20, 128])
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 8.0])
 def test_a_table_keeps_all_its_columns_by_default(dim: int, epsilon: float) -> None:
-    spec = dpi.Spec("dp-oporp-staircase", dim, epsilon=epsilon, bounds=(0.0, 1.0))
+    spec = dpi.Spec(
+        "dp-oporp-staircase", dim, epsilon=epsilon, bounds=(0.0, 1.0), adjacency=dpi.attribute(1.0)
+    )
     assert spec.k == dim
 
 
@@ -190,7 +192,12 @@ def test_a_table_keeps_all_its_columns_by_default(dim: int, epsilon: float) -> N
 def test_default_lengths_grow_as_noise_falls(
     dim: int, epsilon: float, more: Any, length: int
 ) -> None:
-    assert dpi.Spec("dp-oporp-staircase", dim, epsilon=epsilon, **more).k == length
+    assert (
+        dpi.Spec(
+            "dp-oporp-staircase", dim, epsilon=epsilon, **{"adjacency": dpi.attribute(1.0), **more}
+        ).k
+        == length
+    )
 
 
 def test_more_bins_add_no_noise_under_l2() -> None:
@@ -202,7 +209,7 @@ def test_embeddings_keep_their_similarities_by_default() -> None:
     """64 bins would be off by 0.1."""
     x = np.random.default_rng(0).normal(size=(200, 384))
     x /= np.linalg.norm(x, axis=1, keepdims=True)
-    spec = dpi.Spec("dp-oporp-staircase", 384, epsilon=20.0, norm=1.0)
+    spec = dpi.Spec("dp-oporp-staircase", 384, epsilon=20.0, norm=1.0, adjacency=dpi.attribute(1.0))
     codes = dpi.Privatizer(spec).project(x) * spec.step
     np.testing.assert_allclose(codes @ codes.T, x @ x.T, atol=0.01)
 

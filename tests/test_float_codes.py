@@ -22,6 +22,7 @@ import pytest
 from dpindex.mechanism.noise.law import NoiseMoments
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec
+from dpindex.privacy import attribute
 from dpindex.similarity.float_codes import NoisyVectorStats, cosine, inner_product, squared_distance
 
 pytestmark = pytest.mark.usefixtures("known_noise")
@@ -52,7 +53,16 @@ def _sides(method: str, epsilon: float, dim: int, k: int | None, rho: float) -> 
     u, v = (_images if images else _pairs)(dim, rho, seed=int(100 * rho))
     delta = 1e-6 if method in ("dp-oporp", "raw-gaussian") else 0.0
     bounds = (0.0, 1.0) if images else (-2.0, 2.0)
-    spec = Spec(method=method, dim=dim, k=k, epsilon=epsilon, delta=delta, bounds=bounds, seed=1)
+    spec = Spec(
+        method=method,
+        dim=dim,
+        k=k,
+        epsilon=epsilon,
+        delta=delta,
+        bounds=bounds,
+        seed=1,
+        adjacency=attribute(1.0),
+    )
     maker = Privatizer(spec)
     x, y = (maker.privatize(part).to_float().astype(np.float64) for part in (u, v))
     exact = maker.project(v).astype(np.float64) * spec.step

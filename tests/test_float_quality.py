@@ -36,7 +36,13 @@ def test_inner_product_variance_of_theorems_3_8_to_3_10(name: str) -> None:
     rng = np.random.default_rng(1)
     u, v = rng.uniform(-1, 1, (2, dim))
     v = 0.7 * u + 0.3 * v
-    common: dict[str, Any] = {"dim": dim, "k": k, "epsilon": 8.0, "delta": 1e-6}
+    common: dict[str, Any] = {
+        "adjacency": dpi.attribute(1.0),
+        "dim": dim,
+        "k": k,
+        "epsilon": 8.0,
+        "delta": 1e-6,
+    }
     spec = dpi.Spec(name, **common)
     law, step = spec.law, spec.step
     rows = spec.grid.round(np.stack([u, v]))
@@ -113,7 +119,9 @@ def test_private_sparse_jl_distance_variance(name: str, delta: float) -> None:
     dim, k, s = 16, 8, 2
     rng = np.random.default_rng(4)
     u, v = rng.uniform(-1, 1, (2, dim))
-    spec = dpi.Spec(name, dim, k=k, epsilon=6.0, delta=delta, sparsity=s)
+    spec = dpi.Spec(
+        name, dim, k=k, epsilon=6.0, delta=delta, sparsity=s, adjacency=dpi.attribute(1.0)
+    )
     law, step = spec.law, spec.step
     rows = spec.grid.round(np.stack([u, v]))
     exact = np.stack(

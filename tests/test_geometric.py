@@ -19,7 +19,7 @@ import pytest
 from rigorous import exp_below
 from streams import Seeded
 
-from dpindex import Spec
+from dpindex import Spec, attribute
 from dpindex.mechanism.noise.additive import AdditiveNoise
 from dpindex.mechanism.noise.geometric import geometric_table, laplace_noise, staircase_noise
 from dpindex.mechanism.noise.tables import CellTable
@@ -271,5 +271,8 @@ def test_levels_cover_all_but_a_millionth() -> None:
 @pytest.mark.parametrize("epsilon", [0.96, 1.04])
 def test_low_a_law_knows_every_digit_of_epsilon(method: str, epsilon: float) -> None:
     """Masses of two budgets differ that are the same to one digit."""
-    rounded, stated = (Spec(method, dim=2, epsilon=budget).law for budget in (1.0, epsilon))
+    rounded, stated = (
+        Spec(method, dim=2, epsilon=budget, adjacency=attribute(1.0)).law
+        for budget in (1.0, epsilon)
+    )
     assert rounded.drawn_from.masses != stated.drawn_from.masses  # type: ignore[attr-defined]

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpindex import Spec
+from dpindex import Spec, attribute
 from dpindex.base.errors import InputError
 from dpindex.mechanism.grid import Grid, grid_point, grid_step
 
@@ -320,7 +320,9 @@ def test_neighbours_at_a_bound_stay_neighbours(
 @pytest.mark.parametrize("scale", [0.01, 1.0, 255.0])
 def test_low_the_grid_of_a_spec_is_that_of_scaled_attributes(scale: float) -> None:
     """One beta, in units of the data, is 2^bits steps but for the slack, whatever the scale."""
-    spec = Spec("dp-oporp-staircase", dim=4, k=4, epsilon=1.0, scale=scale)
+    spec = Spec(
+        "dp-oporp-staircase", dim=4, k=4, epsilon=1.0, scale=scale, adjacency=attribute(1.0)
+    )
     beta = spec.guarantee.adjacency.size
     low, high = spec.rounding_grid.round(np.array([0.0, beta]))
     assert 0 <= (1 << spec.rounding_grid.bits) - (high - low) <= 1

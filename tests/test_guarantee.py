@@ -28,13 +28,13 @@ def test_text_names_adjacency_delta_and_definition() -> None:
 
 def test_idp_is_never_called_dp() -> None:
     for delta in (0.0, 1e-6):
-        guarantee = Guarantee(1.0, delta, "iDP", attribute())
+        guarantee = Guarantee(1.0, delta, "iDP", attribute(1.0))
         assert "DP" not in str(guarantee).replace("iDP", "")
         assert "weaker than differential privacy" in guarantee.protects()
 
 
 def test_none_promises_nothing() -> None:
-    nothing = Guarantee(float("inf"), 0.0, "none", attribute())
+    nothing = Guarantee(float("inf"), 0.0, "none", attribute(1.0))
     assert "no guarantee" in str(nothing)
     assert "Nothing is protected" in nothing.protects()
     assert nothing.does_not_protect(3) == ["anything at all"]
@@ -94,7 +94,7 @@ def test_codes_and_sketches_leave_other_things_open() -> None:
 
 
 def test_attribute_level_epsilon_tells_the_price_of_a_record() -> None:
-    guarantee = Guarantee(2.0, 0.0, "DP", attribute())
+    guarantee = Guarantee(2.0, 0.0, "DP", attribute(1.0))
     assert guarantee.group(784) == 1568.0
     assert any("1568" in line for line in guarantee.does_not_protect(784))
     assert "delta" not in guarantee.protects()
@@ -133,7 +133,9 @@ def test_finding_2_a_delta_that_grows_beyond_one_promises_nothing_more() -> None
 @pytest.mark.parametrize(("scale", "size"), [(0.01, 0.01), (255.0, 255.0), (1.0, 1.0)])
 def test_finding_3_a_guarantee_is_in_the_units_of_the_data(scale: float, size: float) -> None:
     """``x / scale`` changes by at most beta when ``x`` does by at most beta · scale."""
-    spec = Spec("dp-oporp-staircase", dim=6, k=2, epsilon=2.0, scale=scale)
+    spec = Spec(
+        "dp-oporp-staircase", dim=6, k=2, epsilon=2.0, scale=scale, adjacency=attribute(1.0)
+    )
     promise = spec.guarantee
     assert str(promise) == f"epsilon = 2 (pure DP) under attribute(beta={size:g})"
     assert f"by at most {size:g} in the units of the data" in promise.protects()
@@ -146,12 +148,12 @@ def test_finding_3_a_guarantee_is_in_the_units_of_the_data(scale: float, size: f
 
 
 def test_finding_7_delta_over_the_projection_is_no_promise_given_the_map() -> None:
-    weak = Guarantee(1.0, 1e-6, "DP", attribute(), delta_over="projection")
+    weak = Guarantee(1.0, 1e-6, "DP", attribute(1.0), delta_over="projection")
     assert any("projection stretches most" in line for line in weak.does_not_protect(10))
     assert "chosen without looking at the projection" in weak.protects()
     assert "not a promise given the published projection" in weak.protects()
     assert "delta = 1e-06 over noise and projection" in str(weak)
-    strong = Guarantee(1.0, 1e-6, "DP", attribute())
+    strong = Guarantee(1.0, 1e-6, "DP", attribute(1.0))
     assert not any("projection" in line for line in strong.does_not_protect(10))
     assert "chosen without" not in strong.protects()
     assert "over noise" not in str(strong)

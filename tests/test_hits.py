@@ -13,7 +13,7 @@ import pytest
 import dpindex as dpi
 from dpindex.study.planner.plan_result import Found, Plan, Row
 
-SPEC = dpi.Spec("dp-oporp-staircase", 6, k=3, epsilon=20.0)
+SPEC = dpi.Spec("dp-oporp-staircase", 6, k=3, epsilon=20.0, adjacency=dpi.attribute(1.0))
 VECTORS = np.random.default_rng(0).uniform(-1, 1, (12, 6))
 EVIL = "<script>alert(1)</script>"
 

@@ -21,7 +21,7 @@ import numpy as np
 import pytest
 from by_hand import write_index_by_hand
 
-from dpindex import Privatizer, Spec, l2
+from dpindex import Privatizer, Spec, attribute, l2
 from dpindex.base.checks import check_id_lengths
 from dpindex.base.errors import InputError
 from dpindex.base.files import pack, read_file, unpack
@@ -34,7 +34,7 @@ from dpindex.storage.directory import IndexDirectory
 from dpindex.storage.ids import Ids
 from dpindex.storage.manifest import Settings
 
-SPEC = Spec(method="dp-oporp-staircase", dim=6, k=3, epsilon=2.0)
+SPEC = Spec(method="dp-oporp-staircase", dim=6, k=3, epsilon=2.0, adjacency=attribute(1.0))
 HUGE = 2**31 - 1
 MB = 1 << 20
 
@@ -77,7 +77,9 @@ def _forged(path: Path, spec: Spec, codes: Codes, ids: Any = (1, 2)) -> Path:
     ],
 )
 def test_no_spec_makes_a_projection_that_is_too_large(fields: dict[str, Any]) -> None:
-    spec = Spec.from_json(Spec(**{"dim": HUGE, "epsilon": 1.0, **fields}).to_json())
+    spec = Spec.from_json(
+        Spec(**{"adjacency": attribute(1.0), "dim": HUGE, "epsilon": 1.0, **fields}).to_json()
+    )
 
     def make() -> None:
         with pytest.raises(InputError, match=r"1 GB|2\^31 entries"):
@@ -109,12 +111,20 @@ def test_no_spec_makes_a_projection_that_is_too_large(fields: dict[str, Any]) ->
 def test_no_spec_makes_a_table_that_is_too_large(fields: dict[str, Any], words: str) -> None:
     """Without these limits each of them works for minutes before it is refused."""
     with pytest.raises(InputError, match=words):
-        Privatizer(Spec(**{"dim": 2, "epsilon": 1.0, **fields}))
+        Privatizer(Spec(**{"adjacency": attribute(1.0), "dim": 2, "epsilon": 1.0, **fields}))
 
 
 def test_large_projections_that_are_meant_still_pass() -> None:
     for fields in ({"k": 64}, {"method": "dp-sjlt-laplace", "k": 64, "sparsity": 1}):
-        spec = Spec(**{"method": "dp-oporp-staircase", "dim": 2**20, "epsilon": 2.0, **fields})
+        spec = Spec(
+            **{
+                "method": "dp-oporp-staircase",
+                "dim": 2**20,
+                "epsilon": 2.0,
+                "adjacency": attribute(1.0),
+                **fields,
+            }
+        )
         assert spec.projection.dim == 2**20
 
 
@@ -395,7 +405,9 @@ def test_a_denoiser_of_another_form(tmp_path: Path) -> None:
 def test_h2_lines_of_facts_are_escaped_where_they_are_printed(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    guarantee = Spec("dp-oporp-staircase", dim=6, k=2, epsilon=60.0).guarantee
+    guarantee = Spec(
+        "dp-oporp-staircase", dim=6, k=2, epsilon=60.0, adjacency=attribute(1.0)
+    ).guarantee
     print_facts("x", {"payload": "year\n\x1b[2Jguarantee   epsilon = 0.1"}, guarantee, 6)
     said = capsys.readouterr().out
     assert "\x1b" not in said

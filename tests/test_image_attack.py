@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_matrix
 
-from dpindex import Spec, record
+from dpindex import Spec, attribute, record
 from dpindex.base.errors import InputError
 from dpindex.study.evaluate import image_attack, spec_grid
 
@@ -18,7 +18,7 @@ IMAGES = np.random.default_rng(0).uniform(0, 255, (40, 12))
 
 @pytest.mark.slow
 def test_a_picture_for_each_method_and_length() -> None:
-    public = {"scale": 255.0, "bounds": (0.0, 1.0)}
+    public = {"adjacency": attribute(1.0), "scale": 255.0, "bounds": (0.0, 1.0)}
     specs = [
         *(Spec("raw-staircase", 12, epsilon=e, **public) for e in (1.0, 2.0)),
         *(Spec("dp-signoporp-rr", 12, k=k, epsilon=2.0, **public) for k in (4, 12)),
@@ -52,4 +52,6 @@ def test_images_are_brought_to_norm_1_for_methods_that_hide_whole_records() -> N
 
 def test_another_number_of_pixels_is_refused() -> None:
     with pytest.raises(InputError, match="12 columns, not the 3 × 5 numbers"):
-        image_attack(IMAGES, [Spec("raw-staircase", 12, epsilon=1.0)], (3, 5))
+        image_attack(
+            IMAGES, [Spec("raw-staircase", 12, epsilon=1.0, adjacency=attribute(1.0))], (3, 5)
+        )

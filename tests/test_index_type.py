@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from test_denoise import low_rank
 
-from dpindex import InputError, PrivateIndex, Spec
+from dpindex import InputError, PrivateIndex, Spec, attribute
 from dpindex.accounting.ledger import Ledger
 from dpindex.index.build import build_index
 from dpindex.index.faiss_vectors import parse_index_type
@@ -25,7 +25,14 @@ pytestmark = pytest.mark.usefixtures("known_noise")
 
 
 def index_of(index_type: str, rows: int = 1500) -> tuple[PrivateIndex, Any]:
-    spec = Spec(method="raw-staircase", dim=DIM, epsilon=6.0, bounds=(0, 1), seed=5)
+    spec = Spec(
+        method="raw-staircase",
+        dim=DIM,
+        epsilon=6.0,
+        bounds=(0, 1),
+        seed=5,
+        adjacency=attribute(1.0),
+    )
     index = PrivateIndex(spec, index_type=index_type)
     base = low_rank(rows)
     index.add(base)
@@ -65,7 +72,9 @@ def test_too_few_to_train() -> None:
 def test_an_index_type_for_more_vectors_is_refused_before_they_are_privatized(
     tmp_path: Path, index_type: str
 ) -> None:
-    spec = Spec(method="raw-staircase", dim=DIM, epsilon=6.0, bounds=(0, 1))
+    spec = Spec(
+        method="raw-staircase", dim=DIM, epsilon=6.0, bounds=(0, 1), adjacency=attribute(1.0)
+    )
     dataset = as_dataset(as_source(low_rank(200))).with_labels(np.arange(200))
     ledger = Ledger(tmp_path / "ledger")
     settings = Settings(spec, index_type=index_type)
@@ -100,7 +109,7 @@ def test_an_index_type_for_more_vectors_is_refused_before_they_are_privatized(
 def test_refused(index_type: Any, what: str) -> None:
     with pytest.raises(InputError, match=what):
         parse_index_type(index_type, DIM)
-    spec = Spec(method="raw-staircase", dim=DIM, epsilon=6.0)
+    spec = Spec(method="raw-staircase", dim=DIM, epsilon=6.0, adjacency=attribute(1.0))
     with pytest.raises(InputError, match=what):
         PrivateIndex(spec, index_type=index_type)
 

@@ -117,7 +117,9 @@ FOREIGN_FIELDS = (
 
 def test_low_foreign_documents_end_in_one_sentence(tmp_path: Path) -> None:
     place = str(tmp_path / "x.lance")
-    index = dpi.PrivateIndex(dpi.Spec("dp-oporp-staircase", dim=6, k=4, epsilon=8.0))
+    index = dpi.PrivateIndex(
+        dpi.Spec("dp-oporp-staircase", dim=6, k=4, epsilon=8.0, adjacency=dpi.attribute(1.0))
+    )
     index.add(np.random.default_rng(0).uniform(-1, 1, (9, 6)))
     dpi.publish(index, place, "books")
     database = Lance(place, "books")
@@ -136,7 +138,9 @@ def test_low_foreign_documents_end_in_one_sentence(tmp_path: Path) -> None:
 
 def test_h2_a_published_schema_with_names_that_forge_is_refused(tmp_path: Path) -> None:
     place = str(tmp_path / "x.lance")
-    index = dpi.PrivateIndex(dpi.Spec("dp-oporp-staircase", dim=6, k=4, epsilon=8.0))
+    index = dpi.PrivateIndex(
+        dpi.Spec("dp-oporp-staircase", dim=6, k=4, epsilon=8.0, adjacency=dpi.attribute(1.0))
+    )
     index.add(np.random.default_rng(0).uniform(-1, 1, (9, 6)))
     dpi.publish(index, place, "books")
     database = Lance(place, "books")

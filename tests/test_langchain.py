@@ -57,7 +57,9 @@ else:
         @pytest.fixture
         def vectorstore(self) -> PrivateVectorStore:
             embedding = self.get_embeddings()
-            spec = dpi.Spec("none-oporp", dim=6, k=6, bounds=(-9.0, 9.0))
+            spec = dpi.Spec(
+                "none-oporp", dim=6, k=6, bounds=(-9.0, 9.0), adjacency=dpi.attribute(1.0)
+            )
             return PrivateVectorStore(embedding, spec, allow_rerelease=True)
 
     class TestPrivate(VectorStoreIntegrationTests):  # type: ignore[misc]

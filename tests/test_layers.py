@@ -175,7 +175,9 @@ print(sorted(m for m in sys.modules if m in secret))
 @pytest.mark.slow
 def test_a_searcher_never_loads_the_secret_stream(tmp_path: Path) -> None:
     """Opening an index and asking it with exact queries: search has no noise engine in memory."""
-    index = dpindex.PrivateIndex(dpindex.Spec("dp-oporp-staircase", 24, k=8, epsilon=2.0))
+    index = dpindex.PrivateIndex(
+        dpindex.Spec("dp-oporp-staircase", 24, k=8, epsilon=2.0, adjacency=dpindex.attribute(1.0))
+    )
     index.add(np.random.default_rng(0).uniform(-1, 1, (9, 24)))
     index.save(tmp_path / "index")
     command = [sys.executable, "-c", SEARCH, str(tmp_path / "index")]

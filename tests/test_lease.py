@@ -26,7 +26,7 @@ pytestmark = [*LITE, pytest.mark.skipif(os.name != "posix", reason="signals of P
 
 SECONDS = 600.0
 """Against a hang only."""
-SPEC = dpi.Spec("dp-signoporp-rr", dim=64, k=64, epsilon=4.0)
+SPEC = dpi.Spec("dp-signoporp-rr", dim=64, k=64, epsilon=4.0, adjacency=dpi.attribute(1.0))
 SYMBOLS = Layout(text_ids=False, code_bytes=0, vector_width=0, metric="ip")
 FILES = [place for place in PLACES if "postgresql" not in place.values]
 postgres = pytest.mark.skipif(programs() is None, reason="no PostgreSQL is installed")

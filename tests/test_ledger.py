@@ -29,7 +29,7 @@ from dpindex.base.errors import DamagedError
 from dpindex.cli import app
 from dpindex.storage.staging import StagingFolder
 
-SPEC = Spec("dp-oporp-staircase", dim=6, k=2, epsilon=1.0)
+SPEC = Spec("dp-oporp-staircase", dim=6, k=2, epsilon=1.0, adjacency=attribute(1.0))
 TWICE = "was released before"
 IDS = [f"person-{i}" for i in range(12)]
 VECTORS = np.random.default_rng(0).uniform(-1, 1, (12, 6))
@@ -152,7 +152,7 @@ def test_finding_2_what_cannot_be_compared_has_no_joint_number(ledger: Ledger) -
 
 
 def test_finding_2_a_release_without_protection_leaves_no_promise(ledger: Ledger) -> None:
-    found = recorded(ledger, SPEC, Spec("none-oporp", dim=6, k=2))
+    found = recorded(ledger, SPEC, Spec("none-oporp", dim=6, k=2, adjacency=attribute(1.0)))
     assert "each: no guarantee: the codes are not private" in str(found)
 
 
@@ -164,7 +164,7 @@ def test_finding_3_totals_count_in_the_units_of_the_data(ledger: Ledger) -> None
 
 
 def test_tight_totals(ledger: Ledger) -> None:
-    spec = Spec("dp-oporp", dim=6, k=2, epsilon=1.0, delta=1e-6)
+    spec = Spec("dp-oporp", dim=6, k=2, epsilon=1.0, delta=1e-6, adjacency=attribute(1.0))
     for _ in range(4):
         ledger.record(spec, IDS, allow_rerelease=True)
     assert ledger.totals()[0].guarantees[0].epsilon == 4.0

@@ -7,7 +7,7 @@ import pytest
 import scipy.sparse
 import scipy.special
 
-from dpindex import Codebook, Privatizer, Spec, record
+from dpindex import Codebook, Privatizer, Spec, attribute, record
 from dpindex.base.arrays import unit
 from dpindex.index.kinds import kind_of
 from dpindex.study.linkage import Linkage
@@ -17,12 +17,12 @@ pytestmark = pytest.mark.usefixtures("known_noise")
 DIM = 16
 X = np.random.default_rng(0).uniform(-1, 1, (400, DIM))
 SPECS = [
-    Spec("raw-staircase", DIM, epsilon=4.0),
-    Spec("dp-signoporp-geometric", DIM, k=16, epsilon=1.0),
+    Spec("raw-staircase", DIM, epsilon=4.0, adjacency=attribute(1.0)),
+    Spec("dp-signoporp-geometric", DIM, k=16, epsilon=1.0, adjacency=attribute(1.0)),
     Spec("record-cap", DIM, k=64, epsilon=6.0, adjacency=record()),
     Spec("record-codebook", DIM, epsilon=6.0, adjacency=record(), subset=2,
          codebook=Codebook(np.random.default_rng(1).normal(size=(50, DIM)))),
-    Spec("none-signrp", DIM, k=16),
+    Spec("none-signrp", DIM, k=16, adjacency=attribute(1.0)),
 ]  # fmt: skip
 
 
@@ -51,7 +51,7 @@ def test_codes_of_each_known_vector_are_compared_with_it_alone() -> None:
 
 def test_equal_codes_share_the_match() -> None:
     """Four copies of each vector without noise: a fourth of the matches is the own code."""
-    spec = Spec("none-oporp", DIM, k=DIM)
+    spec = Spec("none-oporp", DIM, k=DIM, adjacency=attribute(1.0))
     privatizer = Privatizer(spec, allow_unprotected=True)
     codes = privatizer.privatize(np.tile(X[:50], (4, 1)))
     linkage = Linkage(privatizer, X[:50], codes)
@@ -62,7 +62,9 @@ def test_equal_codes_share_the_match() -> None:
 def test_noise_hides_and_its_absence_tells() -> None:
     """By chance one in 400; six deviations above that is 0.03 of 400 known vectors."""
     for epsilon, low, high in ((0.01, 0.0, 0.03), (60.0, 0.99, 1.0)):
-        privatizer = Privatizer(Spec("raw-staircase", DIM, epsilon=epsilon))
+        privatizer = Privatizer(
+            Spec("raw-staircase", DIM, epsilon=epsilon, adjacency=attribute(1.0))
+        )
         codes = privatizer.privatize(X)
         linkage = Linkage(privatizer, X, codes)
         linkage.count(codes)
@@ -72,10 +74,10 @@ def test_noise_hides_and_its_absence_tells() -> None:
 @pytest.mark.parametrize(
     "spec",
     [
-        Spec("raw-staircase", 2, epsilon=3.0, bounds=(-1.0, 1.0)),
-        Spec("raw-gaussian", 2, epsilon=3.0, delta=1e-6),
-        Spec("raw-square-wave", 2, epsilon=1.0, bounds=(-0.5, 0.5)),
-        Spec("dp-signoporp-rr", 2, k=2, epsilon=1.0),
+        Spec("raw-staircase", 2, epsilon=3.0, bounds=(-1.0, 1.0), adjacency=attribute(1.0)),
+        Spec("raw-gaussian", 2, epsilon=3.0, delta=1e-6, adjacency=attribute(1.0)),
+        Spec("raw-square-wave", 2, epsilon=1.0, bounds=(-0.5, 0.5), adjacency=attribute(1.0)),
+        Spec("dp-signoporp-rr", 2, k=2, epsilon=1.0, adjacency=attribute(1.0)),
         Spec("record-codebook", 2, epsilon=3.0, adjacency=record(), subset=2,
              codebook=Codebook(np.random.default_rng(1).normal(size=(9, 2)))),
     ],
@@ -103,7 +105,9 @@ def test_the_crowd_is_part_of_the_odds(method: str, k: int) -> None:
     """Vectors of a few directions: cosines find the codes that fit everyone, odds do not."""
     rng = np.random.default_rng(3)
     x = np.clip(rng.normal(size=(2000, 8)) @ rng.normal(size=(8, 256)) / 8 + 0.5, 0.0, 1.0)
-    privatizer = Privatizer(Spec(method, 256, k=k, epsilon=2.0, bounds=(0.0, 1.0)))
+    privatizer = Privatizer(
+        Spec(method, 256, k=k, epsilon=2.0, bounds=(0.0, 1.0), adjacency=attribute(1.0))
+    )
     codes = privatizer.privatize(x)
     linkage = Linkage(privatizer, x[:200], codes)
     linkage.count(codes)

@@ -17,12 +17,12 @@ import pytest
 from test_cli import STAIRCASE, Run, fails
 
 import dpindex
-from dpindex import InputError, PrivateIndex, Privatizer, Spec
+from dpindex import InputError, PrivateIndex, Privatizer, Spec, attribute
 from dpindex.base.errors import naming
 from dpindex.base.extras import EXTRAS
 from dpindex.race import PStable, RaceSketch, SketchSpec
 
-SPEC = Spec("dp-oporp-staircase", dim=6, epsilon=20.0)
+SPEC = Spec("dp-oporp-staircase", dim=6, epsilon=20.0, adjacency=attribute(1.0))
 X = np.random.default_rng(0).uniform(-1, 1, (20, 6))
 
 
@@ -103,7 +103,7 @@ class TestFlags:
 
     def test_the_library_names_parameters(self) -> None:
         with pytest.raises(InputError, match=r"to save it \(allow_unprotected\)\.$"):
-            Spec("none-oporp", dim=6).refuse_unprotected(False, "save it")
+            Spec("none-oporp", dim=6, adjacency=attribute(1.0)).refuse_unprotected(False, "save it")
         with pytest.raises(InputError, match=r"beta must be above 0, not -1\.$"):
             dpindex.attribute(-1)
 
@@ -212,7 +212,7 @@ class TestIds:
     ],
 )
 def test_a_method_that_there_is_not(run: Run, name: str, meant: str) -> None:
-    said = run("spec", "--dim", 6, "--method", name, "--epsilon", 1)
+    said = run("spec", "--dim", 6, "--method", name, "--beta", "1", "--epsilon", 1)
     fails(said, f"no method {name!r}; did you mean ")
     assert meant in said[2].partition("?")[0]
 
@@ -258,7 +258,7 @@ class TestNotes:
         assert run(*scaled, "--beta", 0.1)[2] == ""
 
     def test_a_delta_above_one_over_the_number_of_vectors(self, run: Run, files: Path) -> None:
-        gaussian = ("--method", "dp-oporp", "--epsilon", 1)
+        gaussian = ("--method", "dp-oporp", "--beta", "1", "--epsilon", 1)
         code, _, error = run("build", "x.npy", "loose", *gaussian, "--delta", 0.5)
         assert code == 0
         assert "note: delta = 0.5 is more than one over the number of vectors, 0.05:" in error

@@ -66,8 +66,9 @@ def test_what_a_row_needs_is_all_it_needs(row: Method) -> None:
     for name, word in {**words, "epsilon": ""}.items():
         required = row.private if name == "epsilon" else word in row.needs
         if required:
+            rest = {key: value for key, value in arguments.items() if key != name}
             with pytest.raises(InputError, match=re.escape(row.name)):
-                dpi.Spec(**{key: value for key, value in arguments.items() if key != name})
+                dpi.Spec(**{"adjacency": dpi.attribute(1.0), **rest})
 
 
 def test_nothing_else_compares_a_method_name() -> None:

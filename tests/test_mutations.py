@@ -30,7 +30,7 @@ import dpindex
 import dpindex.audit.input_checks
 import dpindex.mechanism.privatizer
 import dpindex.race.sketch
-from dpindex import Codebook, Spec, l2, record
+from dpindex import Codebook, Spec, attribute, l2, record
 from dpindex.audit import attack, verify
 from dpindex.mechanism.grid import Grid
 from dpindex.mechanism.noise.additive import AdditiveNoise
@@ -87,11 +87,20 @@ POOLED, ALONE = "across zero, pool", "across zero, each coordinate by itself"
 
 
 def staircase(epsilon: float = 1.0) -> Spec:
-    return Spec("dp-oporp-staircase", dim=DIM, k=K, epsilon=epsilon)
+    return Spec("dp-oporp-staircase", dim=DIM, k=K, epsilon=epsilon, adjacency=attribute(1.0))
 
 
 def signs(method: str = "dp-signoporp-geometric", **changes: Any) -> Spec:
-    return Spec(**{"method": method, "dim": DIM, "k": K, "epsilon": 1.0, **changes})
+    return Spec(
+        **{
+            "adjacency": attribute(1.0),
+            "method": method,
+            "dim": DIM,
+            "k": K,
+            "epsilon": 1.0,
+            **changes,
+        }
+    )
 
 
 def altered(spec: Spec, **parts: Any) -> Spec:
@@ -106,7 +115,7 @@ def with_table(spec: Spec, table: CellTable) -> Spec:
 
 
 def small_sigma(patch: pytest.MonkeyPatch) -> Spec:
-    spec = Spec("dp-oporp", dim=DIM, k=K, epsilon=1.0, delta=1e-6)
+    spec = Spec("dp-oporp", dim=DIM, k=K, epsilon=1.0, delta=1e-6, adjacency=attribute(1.0))
     law: Any = spec.law
     cells = 1 << (law.grid_bits - law.source.cell_bits)
     sigma = 0.95 * optimal_sigma(1.0, 1e-6) * cells
@@ -285,7 +294,7 @@ def heavy_tail_cut(patch: pytest.MonkeyPatch) -> Spec:
 
 
 def dense(method: str, **changes: Any) -> Spec:
-    plain = {"method": method, "dim": DIM, "k": K, "epsilon": 1.0}
+    plain = {"adjacency": attribute(1.0), "method": method, "dim": DIM, "k": K, "epsilon": 1.0}
     return Spec(**{**plain, **changes})
 
 

@@ -78,7 +78,9 @@ def test_symbols_rank_candidates_by_their_exact_law() -> None:
 def test_numbers_are_ranked_better_by_their_law_than_by_cosines(method: str, gain: float) -> None:
     """The likelihood ratio is the strongest test (Neyman & Pearson 1933)."""
     delta = 1e-6 if method == "raw-gaussian" else 0.0
-    spec = dpi.Spec(method, 64, epsilon=1.0, delta=delta, bounds=(0.0, 1.0))
+    spec = dpi.Spec(
+        method, 64, epsilon=1.0, delta=delta, bounds=(0.0, 1.0), adjacency=dpi.attribute(1.0)
+    )
     x = np.random.default_rng(3).uniform(0.0, 1.0, (1500, 64))
     own = np.arange(400)
     codes = dpi.Privatizer(spec).privatize(x[own])
@@ -89,7 +91,9 @@ def test_numbers_are_ranked_better_by_their_law_than_by_cosines(method: str, gai
 
 
 def test_signs_are_ranked_by_their_likelihood() -> None:
-    spec = dpi.Spec("dp-signoporp-rr", DIM, k=DIM, epsilon=2.0, bounds=(-1.0, 1.0))
+    spec = dpi.Spec(
+        "dp-signoporp-rr", DIM, k=DIM, epsilon=2.0, bounds=(-1.0, 1.0), adjacency=dpi.attribute(1.0)
+    )
     x = directions(60, 4)
     own = np.arange(60)
     codes = dpi.Privatizer(spec).privatize(x)
@@ -144,7 +148,11 @@ def test_the_odds_tell_members_that_cosines_do_not() -> None:
     """Vectors of a few directions at a small epsilon, of which the first 200 are in the index."""
     rng = np.random.default_rng(3)
     x = np.clip(rng.normal(size=(1400, 8)) @ rng.normal(size=(8, 256)) / 8 + 0.5, 0.0, 1.0)
-    privatizer = dpi.Privatizer(dpi.Spec("raw-square-wave", 256, epsilon=1.5, bounds=(0.0, 1.0)))
+    privatizer = dpi.Privatizer(
+        dpi.Spec(
+            "raw-square-wave", 256, epsilon=1.5, bounds=(0.0, 1.0), adjacency=dpi.attribute(1.0)
+        )
+    )
     codes = privatizer.privatize(x[:400])
     asked = np.concatenate([x[:200], x[400:]])
     odds = best_odds(kind_of(privatizer.spec).likelihoods(privatizer, asked), codes)
@@ -166,7 +174,7 @@ def test_the_bound_is_what_the_best_mechanism_reaches() -> None:
         assert most_found(spec, n, n) == 1.0
         assert most_sure(spec, 1 / n) == pytest.approx(reached)
     assert most_told(whole("record-cap", 1.0), 0.01) == pytest.approx(0.01 * math.e)
-    pixel = dpi.Spec("raw-staircase", DIM, epsilon=1.0)
+    pixel = dpi.Spec("raw-staircase", DIM, epsilon=1.0, adjacency=dpi.attribute(1.0))
     assert most_found(pixel, 10) is most_sure(pixel, 0.5) is most_told(pixel, 0.1) is None
 
 
@@ -217,7 +225,14 @@ def test_labels_are_told_by_codes_and_by_the_crowd() -> None:
     truth, told = rng.integers(0, 4, 3000), rng.integers(0, 4, 600)
     base = centres[truth] + directions(3000, 8)
     public = centres[told] + directions(600, 9)
-    spec = dpi.Spec("dp-signoporp-rr", DIM, k=DIM, epsilon=60.0, bounds=(-8.0, 8.0))
+    spec = dpi.Spec(
+        "dp-signoporp-rr",
+        DIM,
+        k=DIM,
+        epsilon=60.0,
+        bounds=(-8.0, 8.0),
+        adjacency=dpi.attribute(1.0),
+    )
     figures = attack_panel(base, [spec], public, Labels(truth, told))
     rates = {f.setting: f for f in figures if f.name == "attribute inference"}
     assert rates["own code"].rate > 0.95

@@ -57,7 +57,14 @@ def test_published_flips_share_epsilon_over_the_chernoff_count(
 ) -> None:
     published = loaded("published", monkeypatch)
     spec = dpi.Spec(
-        "dp-signrp-rr", 100, k=256, epsilon=3.0, delta=1e-6, min_norm=8.0, entries="gaussian"
+        "dp-signrp-rr",
+        100,
+        k=256,
+        epsilon=3.0,
+        delta=1e-6,
+        min_norm=8.0,
+        entries="gaussian",
+        adjacency=dpi.attribute(1.0),
     )
     flip = published.published_flips(spec).thresholds[0] / 2.0**64
     count = published.chernoff_count(256, change_probability(100, 1 / 8), 1e-6)

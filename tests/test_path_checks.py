@@ -30,7 +30,7 @@ import dpindex.storage.payload
 import dpindex.storage.release.content
 import dpindex.storage.shuffled_file
 import dpindex.vectors
-from dpindex import PrivateIndex, Privatizer, Spec, l2, record
+from dpindex import PrivateIndex, Privatizer, Spec, attribute, l2, record
 from dpindex.audit import verify
 from dpindex.audit.decoding import Recorder, Replay, UnexplainedError, table_draws
 from dpindex.audit.law_verifiers import VERIFIERS, law_verifier_class
@@ -53,23 +53,24 @@ from dpindex.storage.release.work import CodeDraw
 from dpindex.storage.shuffled_file import Shuffle, ShuffledFile
 from dpindex.vectors import Ranges
 
-STAIRCASE = Spec("dp-oporp-staircase", dim=24, k=8, epsilon=1.0)
+STAIRCASE = Spec("dp-oporp-staircase", dim=24, k=8, epsilon=1.0, adjacency=attribute(1.0))
 CAP = Spec("record-cap", dim=24, k=64, epsilon=1.0, adjacency=record())
-WAVE = Spec("raw-square-wave", dim=8, epsilon=1.0, bounds=(0.0, 1.0))
-PLAIN: dict[str, Any] = {"dim": 24, "epsilon": 1.0}
+WAVE = Spec("raw-square-wave", dim=8, epsilon=1.0, bounds=(0.0, 1.0), adjacency=attribute(1.0))
+WHOLE: dict[str, Any] = {"dim": 24, "epsilon": 1.0}
+PLAIN: dict[str, Any] = {**WHOLE, "adjacency": attribute(1.0)}
 ONE_OF_EACH = [
     STAIRCASE,
     WAVE,
     Spec("dp-rp-g-opt", k=8, delta=1e-6, **PLAIN),
-    Spec("row-oporp-g", k=8, delta=1e-6, adjacency=l2(2.0), **PLAIN),
-    Spec("dp-rp-l", k=8, dim=24, epsilon=0.1),
+    Spec("row-oporp-g", k=8, delta=1e-6, adjacency=l2(2.0), **WHOLE),
+    Spec("dp-rp-l", k=8, dim=24, epsilon=0.1, adjacency=attribute(1.0)),
     Spec("dp-signoporp-rr-smooth", k=8, repetitions=2, **PLAIN),
     Spec("dp-signrp-geometric", k=8, entries="uniform", **PLAIN),
     Spec("dp-signrp-rr", k=4, delta=1e-6, entries="gaussian", min_norm=4.0, **PLAIN),
     Spec("idp-signrp-rr", k=9, **PLAIN),
     Spec("idp-signoporp-g", k=8, delta=1e-6, **PLAIN),
-    Spec("record-cap", k=64, adjacency=record(), **PLAIN),
-    Spec("record-codebook", adjacency=record(), codebook=codebook(24), **PLAIN),
+    Spec("record-cap", k=64, adjacency=record(), **WHOLE),
+    Spec("record-codebook", adjacency=record(), codebook=codebook(24), **WHOLE),
     SketchSpec(3, 10, 32, PStable(1.0, 2), 1.0),
     SketchSpec(3, 10, 32, PStable(1.0, 2), 1.0, 1e-6),
 ]
@@ -91,10 +92,32 @@ def test_what_ships_passes(spec: Any) -> None:
     "spec",
     [
         STAIRCASE,
-        Spec("dp-oporp-laplace", dim=24, k=8, epsilon=0.3, bounds=(-3000.0, 3000.0)),
-        Spec("raw-gaussian", dim=12, epsilon=1.0, delta=1e-6, norm=1.0),
-        Spec("dp-oporp-staircase", dim=24, k=8, epsilon=1.0, bounds=(-0.3, 0.6), clip=True),
-        Spec("dp-signoporp-geometric", dim=24, k=9, epsilon=1.0, scale=255.0),
+        Spec(
+            "dp-oporp-laplace",
+            dim=24,
+            k=8,
+            epsilon=0.3,
+            bounds=(-3000.0, 3000.0),
+            adjacency=attribute(1.0),
+        ),
+        Spec("raw-gaussian", dim=12, epsilon=1.0, delta=1e-6, norm=1.0, adjacency=attribute(1.0)),
+        Spec(
+            "dp-oporp-staircase",
+            dim=24,
+            k=8,
+            epsilon=1.0,
+            bounds=(-0.3, 0.6),
+            clip=True,
+            adjacency=attribute(1.0),
+        ),
+        Spec(
+            "dp-signoporp-geometric",
+            dim=24,
+            k=9,
+            epsilon=1.0,
+            scale=255.0,
+            adjacency=attribute(1.0),
+        ),
         *ONE_OF_EACH[-4:-2],
         SketchSpec(3, 10, 32, PStable(1.0, 2), 1.0),
     ],
@@ -108,7 +131,7 @@ def test_several_tasks_chunks_and_files_pass(spec: Any) -> None:
 @pytest.mark.parametrize("method", ["raw-laplace", "raw-staircase"])
 def test_a_second_decoder_draws_the_same(method: str, epsilon: float) -> None:
     """By counting boundaries below a number, not by looking up buckets."""
-    source = Spec(method, dim=4, epsilon=epsilon).law.source
+    source = Spec(method, dim=4, epsilon=epsilon, adjacency=attribute(1.0)).law.source
     if not hasattr(source, "masses"):
         pytest.skip("a law in two digits")
     stream = Recorder(Seeded(3))
@@ -233,7 +256,7 @@ def paired_flips(patch: Patch) -> Spec:
         return flipped ^ (x > 0)
 
     patch.setattr(FlipsByLevel, "perturb", perturb)
-    return Spec("dp-signoporp-rr", dim=24, k=8, epsilon=1.0)
+    return Spec("dp-signoporp-rr", dim=24, k=8, epsilon=1.0, adjacency=attribute(1.0))
 
 
 def quiet_large_counts(patch: Patch) -> SketchSpec:
@@ -525,7 +548,7 @@ def sparse_rows_unseen(patch: Patch) -> Spec:
 def codebook_of_the_vectors(patch: Patch) -> Spec:
     module = dpindex.storage.release.release
     patch.setattr(sys.modules[module.__module__], "refuse_leaks", lambda book, evidence: None)
-    return Spec("record-codebook", adjacency=record(), codebook=codebook(24), **PLAIN)
+    return Spec("record-codebook", adjacency=record(), codebook=codebook(24), **WHOLE)
 
 
 def sketch_records(chosen: Callable[[Any], bool]) -> Callable[[Patch], SketchSpec]:
@@ -705,7 +728,7 @@ def test_low_one_law_for_every_budget(monkeypatch: Patch) -> None:
 
 
 def test_low_a_guarantee_in_other_units_is_named(monkeypatch: Patch) -> None:
-    spec = Spec("dp-oporp-staircase", dim=8, k=4, epsilon=1.0, scale=0.01)
+    spec = Spec("dp-oporp-staircase", dim=8, k=4, epsilon=1.0, scale=0.01, adjacency=attribute(1.0))
     assert verify(spec).passed
     wrong = replace(spec.guarantee, adjacency=spec.adjacency)
     monkeypatch.setattr(Spec, "guarantee", wrong)
@@ -722,7 +745,9 @@ def test_low_queries_of_another_budget_are_named(monkeypatch: Patch) -> None:
 
 def test_low_levels_by_a_reciprocal(monkeypatch: Patch) -> None:
     """Rounding in single precision shows only where the sampler runs in single precision."""
-    spec = Spec("dp-signrp-geometric", dim=24, k=8, epsilon=8.0, entries="uniform")
+    spec = Spec(
+        "dp-signrp-geometric", dim=24, k=8, epsilon=8.0, entries="uniform", adjacency=attribute(1.0)
+    )
 
     def perturb(law: FlipsByLevel, x: Any, stream: Any) -> Any:
         level = np.abs(x) * (1.0 / (law.weights * (1 << spec.grid.bits))).astype(x.dtype)
@@ -751,7 +776,7 @@ def test_low_rejected_draws_take_the_limits_of_others(monkeypatch: Patch) -> Non
 @pytest.mark.parametrize("clip", [False, True])
 def test_low_min_norm_is_that_after_clipping(clip: bool, monkeypatch: Patch) -> None:
     spec = Spec("dp-signrp-rr", dim=24, k=4, epsilon=1.0, delta=1e-6, entries="gaussian",
-                min_norm=2.0, clip=clip)  # fmt: skip
+                min_norm=2.0, clip=clip, adjacency=attribute(1.0))  # fmt: skip
     original = Projector._norms
 
     def norms(projector: Projector, block: Any, clip: bool = False) -> Any:

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from releases import build, write_codes
 
-from dpindex import PrivateIndex, Spec
+from dpindex import PrivateIndex, Spec, attribute
 from dpindex.base.errors import InputError
 from dpindex.storage.payload import Payload, payload_from_bytes, payload_to_bytes
 
 pa = pytest.importorskip("pyarrow")
 
-SPEC = Spec(method="dp-oporp-staircase", dim=6, k=3, epsilon=2.0)
+SPEC = Spec(method="dp-oporp-staircase", dim=6, k=3, epsilon=2.0, adjacency=attribute(1.0))
 VECTORS = np.random.default_rng(0).uniform(-1, 1, (12, 6))
 
 

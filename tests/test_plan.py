@@ -41,6 +41,7 @@ from dpindex.vectors import open_vectors
 
 DIM, N = 24, 6000
 TERMS: dict[str, Any] = {
+    "adjacency": dpi.attribute(1.0),
     "dim": DIM, "n": N, "bounds": (0.0, 1.0), "epsilon": 4.0, "query": "private",
 }  # fmt: skip
 FEW = ["raw-square-wave", "dp-oporp-staircase", "dp-signoporp-rr"]
@@ -151,7 +152,15 @@ def test_near_vectors_of_counts_are_counts() -> None:
     """Signs would tell a tenth of a count from none: nearly all of them would be the query's."""
     model = CollectionModel(Sample.ungrouped(counts(1000, 1)), N, (0.0, 10.0), None)
     assert np.isin(model.near, model.sampled).all()
-    spec = dpi.Spec("dp-signoporp-rr", dim=60, k=30, epsilon=3.0, scale=10.0, bounds=(0.0, 1.0))
+    spec = dpi.Spec(
+        "dp-signoporp-rr",
+        dim=60,
+        k=30,
+        epsilon=3.0,
+        scale=10.0,
+        bounds=(0.0, 1.0),
+        adjacency=dpi.attribute(1.0),
+    )
     base, queries = counts(N, 2), counts(300, 3)
     found = ground_truth(base, queries, NEIGHBOURS).ids
     signs = [np.sign(dpi.Privatizer(spec).project(x)) for x in (base, queries, model.near)]
@@ -166,7 +175,14 @@ def test_a_sample_is_clipped_as_the_vectors_will_be() -> None:
     lengths = np.random.default_rng(9).lognormal(1.0, 2.0, (1000, 1))
     rows = np.rint(lengths * counts(1000, 1)).astype(np.float32)
     rows = rows[rows.any(axis=1)]
-    terms: dict[str, Any] = {"dim": 60, "n": N, "epsilon": 8.0, "scale": 10.0, "clip": True}
+    terms: dict[str, Any] = {
+        "adjacency": dpi.attribute(1.0),
+        "dim": 60,
+        "n": N,
+        "epsilon": 8.0,
+        "scale": 10.0,
+        "clip": True,
+    }
     terms |= {"bounds": (0.0, 1.0), "methods": ["raw-staircase"]}
     inside = dpi.plan(**terms, public_sample=np.minimum(rows, 10))
     clipped = dpi.plan(**terms, public_sample=rows)
@@ -229,7 +245,13 @@ def test_near_vectors_are_as_long_as_neighbours_are() -> None:
 @pytest.mark.slow
 def test_predictions_for_sparse_vectors(tmp_path: Path) -> None:
     base, queries = wide(N, 2), wide(300, 3)
-    terms = {"dim": 5000, "n": N, "epsilon": 6.0, "bounds": (0.0, 1.0)}
+    terms = {
+        "adjacency": dpi.attribute(1.0),
+        "dim": 5000,
+        "n": N,
+        "epsilon": 6.0,
+        "bounds": (0.0, 1.0),
+    }
     made = dpi.plan(**terms, public_sample=wide(2000, 1), methods=FEW)
     assert made.refused[0] == "raw-square-wave is not planned above 4096 attributes."
     assert {row.k for row in made.rows} == {256, 512, 1024}
@@ -500,7 +522,13 @@ def test_the_collection_itself_is_refused_as_a_sample(sample: np.ndarray) -> Non
 
 def test_a_file_that_an_index_was_built_from_is_refused(tmp_path: Path, sample: np.ndarray) -> None:
     np.save(tmp_path / "x.npy", sample)
-    spec = dpi.Spec(method="raw-staircase", dim=DIM, epsilon=1.0, bounds=(0.0, 1.0))
+    spec = dpi.Spec(
+        method="raw-staircase",
+        dim=DIM,
+        epsilon=1.0,
+        bounds=(0.0, 1.0),
+        adjacency=dpi.attribute(1.0),
+    )
     build(tmp_path / "index", spec, sample)
     with (
         open_vectors(str(tmp_path / "x.npy")) as source,
@@ -520,7 +548,18 @@ def run(
     np.save(tmp_path / "sample.npy", collection(600, 1))
 
     def call(*arguments: object) -> tuple[int, str, str]:
-        common = ("plan", "--dim", DIM, "--n", N, "--methods", "dp-signoporp-rr", *arguments)
+        common = (
+            "plan",
+            "--dim",
+            DIM,
+            "--n",
+            N,
+            "--methods",
+            "dp-signoporp-rr",
+            "--beta",
+            1,
+            *arguments,
+        )
         monkeypatch.setattr(sys, "argv", ["dpindex", *map(str, common)])
         with pytest.raises(SystemExit) as stop:
             main()
@@ -643,7 +682,7 @@ def test_finding_7_no_default_has_a_delta_over_the_projection() -> None:
 def test_a_denoiser_that_adds_little_is_left_out(gain: float, ranking: str) -> None:
     def row(ranking: Any, recall: float) -> Row:
         found = Found(precision=recall, recall=recall)
-        spec = dpi.Spec("raw-staircase", dim=8, epsilon=5.0)
+        spec = dpi.Spec("raw-staircase", dim=8, epsilon=5.0, adjacency=dpi.attribute(1.0))
         return Row(spec, ranking, found, found, bytes_per_vector=16, noise=0.4)
 
     simulation = Mock()

@@ -69,7 +69,9 @@ def test_a_plan_names_a_delta_above_one_over_n() -> None:
 def test_a_plan_names_a_beta_that_is_a_small_part_of_the_range() -> None:
     """Bytes without a scale: one grey level is hidden, and only the build said so."""
     options: dict[str, Any] = {"dim": 6, "n": 3000, "epsilon": 6.0, "methods": ["raw-staircase"]}
-    outcome = dpi.plan(public_sample=255 * table(700), bounds=(0, 255), **options)
+    outcome = dpi.plan(
+        public_sample=255 * table(700), bounds=(0, 255), adjacency=dpi.attribute(1.0), **options
+    )
     (said,) = [line for line in outcome.remarks if line.startswith("beta")]
     assert said.startswith("beta = 1 is 0.392 % of the range of an attribute, 0 to 255:")
     assert said.endswith(".")

@@ -73,7 +73,9 @@ def test_without_pgvector_signs_and_symbols_are_searched(
 
     monkeypatch.setattr(Postgres, "_register_vectors", missing)
     x = np.random.default_rng(0).uniform(-1, 1, (50, 16))
-    index = dpi.PrivateIndex(dpi.Spec("dp-signoporp-rr", 16, k=16, epsilon=8.0))
+    index = dpi.PrivateIndex(
+        dpi.Spec("dp-signoporp-rr", 16, k=16, epsilon=8.0, adjacency=dpi.attribute(1.0))
+    )
     index.add(x)
     dpi.publish(index, uri, "signs", exact_queries=False)
     code = dpi.Privatizer(index.spec).privatize(x[:2])

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpindex import PrivateIndex, Spec
+from dpindex import PrivateIndex, Spec, attribute
 from dpindex.accounting.ledger import Ledger
 from dpindex.base.errors import DamagedError, StorageError
 from dpindex.base.private_files import machine_secret, private_folder
@@ -21,7 +21,7 @@ from dpindex.vectors import open_dataset
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="other systems have no such modes")
 
-SPEC = Spec("dp-oporp-staircase", dim=8, k=8, epsilon=2.0)
+SPEC = Spec("dp-oporp-staircase", dim=8, k=8, epsilon=2.0, adjacency=attribute(1.0))
 ROWS = np.random.default_rng(0).random((20, 8))
 
 

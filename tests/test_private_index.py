@@ -26,6 +26,7 @@ from dpindex.index.ranking import Ranking
 from dpindex.mechanism.codes import Codes, NumberFormat, SignFormat
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec
+from dpindex.privacy import attribute
 from dpindex.similarity.similarity import InnerProductSimilarity
 from dpindex.storage.code_store import CodeStore
 from dpindex.storage.staging import StagingFolder
@@ -43,7 +44,12 @@ FLOAT, BITS = "dp-oporp-staircase", "dp-signoporp-rr"
 def _spec(method: str = FLOAT, **changes: Any) -> Spec:
     """One object for all tests, so that its law is worked out once."""
     row = next(m for m in dpi.methods() if m.name == method)
-    fields: dict[str, Any] = {"method": method, "dim": DIM, "bounds": (0.0, 1.0)}
+    fields: dict[str, Any] = {
+        "adjacency": attribute(1.0),
+        "method": method,
+        "dim": DIM,
+        "bounds": (0.0, 1.0),
+    }
     if row.definition != "none":
         fields["epsilon"] = 40.0
     if row.needs_delta:
@@ -334,7 +340,7 @@ def test_added_in_pieces_with_searches_between(method: str) -> None:
 
 
 def test_wider_codes_later_do_not_wrap_round() -> None:
-    spec = Spec(method="none-oporp", dim=4, k=4, bounds=(-100.0, 100.0))
+    spec = Spec(method="none-oporp", dim=4, k=4, bounds=(-100.0, 100.0), adjacency=attribute(1.0))
     index = PrivateIndex(spec, metric="ip")
     for size in (0.001, 1.0, 90.0):
         index.add(np.eye(4)[:1] * size)
@@ -566,7 +572,7 @@ def test_removed_codes_are_physically_gone_after_saving(tmp_path: Path) -> None:
 
 def test_many_segments_keep_their_order(tmp_path: Path) -> None:
     """A segment has 65 536 rows."""
-    index = PrivateIndex(Spec("none-signrp", dim=4, k=8))
+    index = PrivateIndex(Spec("none-signrp", dim=4, k=8, adjacency=attribute(1.0)))
     index.add(np.random.default_rng(0).uniform(-1, 1, (140_000, 4)))
     index.save(tmp_path / "i", allow_unprotected=True)
     assert len(_code_files(tmp_path / "i")) == 3
@@ -633,7 +639,7 @@ def test_a_link_to_an_index_opens(tmp_path: Path) -> None:
 @pytest.mark.parametrize("method", ["none-oporp", "none-signrp"])
 def test_range_search_takes_the_memory_of_a_block(method: str) -> None:
     """Scores of 32 queries with 100 000 rows would take 25 MB, and ranking them several times."""
-    index = PrivateIndex(Spec(method=method, dim=8, k=8))
+    index = PrivateIndex(Spec(method=method, dim=8, k=8, adjacency=attribute(1.0)))
     rng = np.random.default_rng(0)
     index.add(rng.uniform(-1, 1, (100_000, 8)))
     index.range_search(np.ones(8), 1.5)  # learns the posterior, within 200 MB, once
@@ -753,7 +759,7 @@ def test_a_changed_mapped_segment_is_refused(tmp_path: Path) -> None:
 LIMITED = """
 import resource, sys
 import numpy as np
-from dpindex import PrivateIndex
+from dpindex import attribute, PrivateIndex
 
 def size(name):  # in kilobytes
     status = dict(line.split(":", 1) for line in open("/proc/self/status"))
@@ -782,7 +788,7 @@ def test_a_large_index_opens_and_searches_in_little_memory(tmp_path: Path) -> No
     """64 MB of codes and 8 MB of ids are opened within 40 MB of its own, and searched within 56:
     the sample that distributions of cosines are learned from takes 32.
     """
-    spec = Spec("dp-signoporp-rr", dim=768, k=512, epsilon=3.0)
+    spec = Spec("dp-signoporp-rr", dim=768, k=512, epsilon=3.0, adjacency=attribute(1.0))
     rng = np.random.default_rng(0)
     for name, rows in (("small", 70_000), ("large", 1_000_000)):
         index = PrivateIndex(spec)
@@ -807,7 +813,9 @@ def test_vectors_that_change_after_their_check_are_checked_as_they_are_drawn(
         if what == "privatizing":
             np.save(place, np.full((4, 8), 1e6))
 
-    index = PrivateIndex(Spec("dp-oporp-staircase", dim=8, k=4, epsilon=1.0))
+    index = PrivateIndex(
+        Spec("dp-oporp-staircase", dim=8, k=4, epsilon=1.0, adjacency=attribute(1.0))
+    )
     with pytest.raises(InputError, match="row 0"):
         index.add(open_dataset(place), progress=change)
     assert len(index) == 0

@@ -23,7 +23,13 @@ NOISY_FLOATS = [
 
 
 def plain(**changes: Any) -> dpi.Privatizer:
-    arguments: dict[str, Any] = {"method": "dp-oporp-staircase", "dim": 24, "k": 8, "epsilon": 2.0}
+    arguments: dict[str, Any] = {
+        "adjacency": dpi.attribute(1.0),
+        "method": "dp-oporp-staircase",
+        "dim": 24,
+        "k": 8,
+        "epsilon": 2.0,
+    }
     return dpi.Privatizer(dpi.Spec(**{**arguments, **changes}))
 
 
@@ -90,7 +96,10 @@ def test_identical_vectors_never_share_noise(row: Any) -> None:
     bits: two equal codes would come from noise used twice (by chance: below 1e-27). Of symbols
     forty together have as many.
     """
-    spec = dpi.Spec(**(needed(row, 128) | {"dim": 128, "k": length(row, 128), "epsilon": 0.05}))
+    spec = dpi.Spec(
+        **(needed(row, 128) | {"dim": 128, "k": length(row, 128), "epsilon": 0.05}),
+        adjacency=dpi.attribute(1.0),
+    )
     x = np.broadcast_to(np.random.default_rng(4).uniform(0, 1, 128), (20_000, 128))
     codes = [dpi.Privatizer(spec, allow_unprotected=True).privatize(x, threads=2) for _ in range(2)]
     both = np.concatenate([np.asarray(part.stored, dtype=np.int32) for part in codes])
@@ -100,7 +109,9 @@ def test_identical_vectors_never_share_noise(row: Any) -> None:
 
 def test_no_stretch_of_noise_comes_twice() -> None:
     """Not even shifted: no twelve numbers in a row (at least 90 bits) occur twice in 520 000."""
-    spec = dpi.Spec("raw-laplace", 16, epsilon=0.05, bounds=(0.0, 1.0))
+    spec = dpi.Spec(
+        "raw-laplace", 16, epsilon=0.05, bounds=(0.0, 1.0), adjacency=dpi.attribute(1.0)
+    )
     privatizer = dpi.Privatizer(spec, allow_unprotected=True)
     zeros = np.zeros((8000, 16))
     noise = [privatizer.privatize(zeros, threads=1).stored.ravel() for _ in range(2)]
@@ -188,7 +199,7 @@ class TestFinding8:
 
     @pytest.mark.parametrize("method", ["none-oporp", "none-signrp"])
     def test_a_spec_that_protects_nothing_is_refused(self, method: str) -> None:
-        spec = dpi.Spec(method, dim=8)
+        spec = dpi.Spec(method, dim=8, adjacency=dpi.attribute(1.0))
         with pytest.raises(dpi.InputError, match=r"protects nothing; .*allow_unprotected"):
             dpi.Privatizer(spec)
         assert len(dpi.Privatizer(spec, allow_unprotected=True).privatize(np.zeros(8))) == 1
@@ -203,12 +214,14 @@ class TestFinding8:
         ],
     )
     def test_more_than_the_device_accepts_is_refused(self, changes: Any, most: float) -> None:
-        spec = dpi.Spec(**{"method": "dp-oporp-staircase", "dim": 8, **changes})
+        spec = dpi.Spec(
+            **{"method": "dp-oporp-staircase", "dim": 8, "adjacency": dpi.attribute(1.0), **changes}
+        )
         with pytest.raises(dpi.InputError, match=f"at most epsilon = {most:g} of DP is accepted"):
             dpi.Privatizer(spec, allow_unprotected=True, max_epsilon=most)
 
     def test_as_much_as_the_device_accepts_passes(self) -> None:
-        spec = dpi.Spec("dp-oporp-staircase", dim=8, epsilon=2.0)
+        spec = dpi.Spec("dp-oporp-staircase", dim=8, epsilon=2.0, adjacency=dpi.attribute(1.0))
         assert len(dpi.Privatizer(spec, max_epsilon=2.0).privatize(np.zeros(8))) == 1
         for wrong in (float("nan"), "2"):
             with pytest.raises(dpi.InputError, match="max_epsilon"):

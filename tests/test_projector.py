@@ -25,7 +25,13 @@ DTYPES = [
 
 
 def plain(**changes: Any) -> dpi.Privatizer:
-    arguments: dict[str, Any] = {"method": "dp-oporp-staircase", "dim": 24, "k": 8, "epsilon": 2.0}
+    arguments: dict[str, Any] = {
+        "adjacency": dpi.attribute(1.0),
+        "method": "dp-oporp-staircase",
+        "dim": 24,
+        "k": 8,
+        "epsilon": 2.0,
+    }
     return dpi.Privatizer(dpi.Spec(**{**arguments, **changes}))
 
 
@@ -310,7 +316,7 @@ def test_a_mask_is_not_lost() -> None:
     from dpindex.race import PStable, RaceSketch, SketchSpec
 
     hidden = np.ma.masked_array(np.zeros((2, 24)), mask=True)
-    spec = dpi.Spec(method="dp-oporp-staircase", dim=24, epsilon=1.0)
+    spec = dpi.Spec(method="dp-oporp-staircase", dim=24, epsilon=1.0, adjacency=dpi.attribute(1.0))
     with pytest.raises(InputError, match="have a mask, which would be lost"):
         dpi.Privatizer(spec, allow_unprotected=True).privatize(hidden)
     with pytest.raises(InputError, match="have a mask, which would be lost"):
@@ -322,6 +328,6 @@ def test_malformed_sparse_matrices_are_refused() -> None:
     rows = sparse.csr_matrix(np.eye(3, 6))
     rows.indices[1] = 6
     for method in ("dp-oporp-staircase", "dp-rp-l", "dp-sjlt-laplace"):
-        spec = dpi.Spec(method, dim=6, k=2, epsilon=1.0)
+        spec = dpi.Spec(method, dim=6, k=2, epsilon=1.0, adjacency=dpi.attribute(1.0))
         with pytest.raises(InputError, match="malformed"):
             dpi.Privatizer(spec, allow_unprotected=True).privatize(rows)

@@ -20,7 +20,7 @@ from dpindex.integrations.postgres import Postgres
 from dpindex.integrations.published import open_database
 
 pytestmark = LITE
-SPEC = dpi.Spec("dp-oporp-staircase", dim=16, k=8, epsilon=8.0)
+SPEC = dpi.Spec("dp-oporp-staircase", dim=16, k=8, epsilon=8.0, adjacency=dpi.attribute(1.0))
 X = np.random.default_rng(0).uniform(-1, 1, (60, 16))
 
 

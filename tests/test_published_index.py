@@ -38,8 +38,10 @@ PAYLOAD = {
 }
 TEXT_IDS = [f'it\'s "{i}"' for i in range(N)]
 
-SIGNS = dpi.Spec("dp-signrp-rr", DIM, k=124, epsilon=60.0, norm=1.0)
-NUMBERS = dpi.Spec("dp-oporp-staircase", DIM, k=32, epsilon=20.0, norm=1.0)
+SIGNS = dpi.Spec("dp-signrp-rr", DIM, k=124, epsilon=60.0, norm=1.0, adjacency=dpi.attribute(1.0))
+NUMBERS = dpi.Spec(
+    "dp-oporp-staircase", DIM, k=32, epsilon=20.0, norm=1.0, adjacency=dpi.attribute(1.0)
+)
 SYMBOLS = dpi.Spec("record-codebook", DIM, epsilon=8.0, adjacency=dpi.record(),
                    codebook=dpi.Codebook(RNG.normal(size=(50, DIM))))  # fmt: skip
 CASES: dict[str, tuple[dpi.Spec, Any, bool]] = {

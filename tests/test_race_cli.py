@@ -16,6 +16,7 @@ from dpindex.accounting.ledger import Ledger
 from dpindex.base.errors import InputError
 from dpindex.cli import app
 from dpindex.mechanism.spec import Spec
+from dpindex.privacy import attribute
 from dpindex.race import PStable, RaceSketch, kernel_sum
 
 Run = Callable[..., Result]
@@ -200,7 +201,9 @@ def test_finding_10_the_ledger_counts_sketches(run: Run) -> None:
     shown = run("ledger", "ledger")
     assert "race: epsilon = 4 (pure DP) under records(add-remove)" in shown.output
     Ledger("ledger").record(
-        Spec("dp-oporp-staircase", 3, epsilon=1.0), ["p7"], allow_rerelease=True
+        Spec("dp-oporp-staircase", 3, epsilon=1.0, adjacency=attribute(1.0)),
+        ["p7"],
+        allow_rerelease=True,
     )
     (both,) = Ledger("ledger").totals(["p7"])
     assert sorted(promise.epsilon for promise in both.guarantees) == [1.0, 8.0]

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpindex import Codebook, Privatizer, Spec, l2, record
+from dpindex import Codebook, Privatizer, Spec, attribute, l2, record
 from dpindex.base.errors import InputError
 from dpindex.study.evaluate import invert
 from dpindex.study.reconstruction import Reconstructor, cosines
@@ -20,7 +20,9 @@ MEAN, VARIANCE = 0.25, 1 / 12
 
 
 def public(method: str, **terms: Any) -> Spec:
-    return Spec(method=method, dim=DIM, bounds=(LOW, HIGH), scale=SCALE, **terms)
+    return Spec(
+        method=method, dim=DIM, bounds=(LOW, HIGH), scale=SCALE, adjacency=attribute(1.0), **terms
+    )
 
 
 SPECS = [
@@ -67,7 +69,7 @@ def test_raw_codes_are_shrunk_as_the_closed_form_says():
 
 def test_oporp_codes_are_spread_over_their_bins():
     """One bin holds three attributes: its sum, noiseless, is shared out evenly with its signs."""
-    spec = Spec(method="none-oporp", dim=DIM, k=4, seed=1)
+    spec = Spec(method="none-oporp", dim=DIM, k=4, seed=1, adjacency=attribute(1.0))
     truth = np.random.default_rng(1).uniform(-1, 1, (5, DIM))
     codes = Privatizer(spec, allow_unprotected=True).privatize(truth)
     members = np.sign(spec.projection.apply(np.eye(DIM, dtype=np.float32)))
@@ -92,11 +94,13 @@ def test_cosines_of_nothing_are_zero():
 
 
 def test_what_cannot_be_inverted_is_refused():
-    spec = Spec(method="raw-laplace", dim=3, epsilon=1.0)
+    spec = Spec(method="raw-laplace", dim=3, epsilon=1.0, adjacency=attribute(1.0))
     codes = Privatizer(spec, allow_unprotected=True).privatize(np.zeros((1, 3)))
     with pytest.raises(InputError, match="another spec"):
         invert(codes, spec.with_epsilon(2.0))
-    wide = Spec(method="dp-oporp-staircase", dim=1 << 20, k=1 << 10, epsilon=1.0)
+    wide = Spec(
+        method="dp-oporp-staircase", dim=1 << 20, k=1 << 10, epsilon=1.0, adjacency=attribute(1.0)
+    )
     with pytest.raises(InputError, match="too many to invert"):
         invert(Privatizer(wide).privatize(np.zeros((1, 1 << 20))), wide)
 

@@ -150,7 +150,7 @@ def vectors() -> Floats:
 
 @pytest.fixture
 def spec() -> dpi.Spec:
-    return dpi.Spec("toy-coins", dim=DIM, epsilon=24.0)
+    return dpi.Spec("toy-coins", dim=DIM, epsilon=24.0, adjacency=dpi.attribute(1.0))
 
 
 def test_the_row_is_a_method_as_any_other(spec: dpi.Spec) -> None:

@@ -11,7 +11,7 @@ import pytest
 from streams import Seeded
 from typer.testing import CliRunner
 
-from dpindex import PrivateIndex, Privatizer, Spec, l2
+from dpindex import PrivateIndex, Privatizer, Spec, attribute, l2
 from dpindex.audit import examine
 from dpindex.audit.input_checks import code_checks
 from dpindex.audit.law_verifiers import law_verifier
@@ -19,13 +19,13 @@ from dpindex.cli import app
 from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.projector import Projector
 
-PLAIN: dict[str, Any] = {"dim": 48, "epsilon": 1.0}
+PLAIN: dict[str, Any] = {"dim": 48, "epsilon": 1.0, "adjacency": attribute(1.0)}
 STAIRCASE = Spec("dp-oporp-staircase", k=16, **PLAIN)
 SPECS = [
     STAIRCASE,
     Spec("dp-oporp", k=16, delta=1e-6, **PLAIN),
     Spec("dp-rp-l", k=16, **{**PLAIN, "epsilon": 0.1}),  # in two digits
-    Spec("row-oporp-g", k=16, delta=1e-6, adjacency=l2(2.0), **PLAIN),
+    Spec("row-oporp-g", k=16, delta=1e-6, **{**PLAIN, "adjacency": l2(2.0)}),
     Spec("dp-signoporp-rr", k=48, **PLAIN),
     Spec("dp-signoporp-geometric", k=48, **{**PLAIN, "epsilon": 0.1}),
     Spec("raw-square-wave", bounds=(0.0, 1.0), **PLAIN),

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dpindex import Spec
+from dpindex import Spec, attribute
 from dpindex.base.errors import InputError
 from dpindex.study.evaluate import Additions, Curve, Picture, Run, View, curve_charts, write_report
 from dpindex.study.evaluate.curve_charts import curve_png, gallery_png
@@ -48,10 +48,16 @@ def made_up(specs: list[Spec], runs_each: int = 3, modes: tuple = ("private", "e
 
 def some_specs() -> list[Spec]:
     return [
-        *(Spec(method="dp-oporp-staircase", dim=16, k=8, epsilon=e) for e in (1, 2)),
-        *(Spec(method="dp-oporp", dim=16, k=8, epsilon=e, delta=1e-6) for e in (1, 2)),
-        Spec(method="idp-signrp-rr", dim=16, k=32, epsilon=2),
-        Spec(method="none-oporp", dim=16, k=8),
+        *(
+            Spec(method="dp-oporp-staircase", dim=16, k=8, epsilon=e, adjacency=attribute(1.0))
+            for e in (1, 2)
+        ),
+        *(
+            Spec(method="dp-oporp", dim=16, k=8, epsilon=e, delta=1e-6, adjacency=attribute(1.0))
+            for e in (1, 2)
+        ),
+        Spec(method="idp-signrp-rr", dim=16, k=32, epsilon=2, adjacency=attribute(1.0)),
+        Spec(method="none-oporp", dim=16, k=8, adjacency=attribute(1.0)),
     ]
 
 
@@ -176,7 +182,7 @@ def test_no_panel_clips_its_curves():
 def test_every_shape_of_curve_can_be_drawn(modes, runs_each, tmp_path):
     """One panel or two, spread or none, only baselines, many lines: no warning, and a picture."""
     many = [
-        Spec(method=method, dim=16, k=k, epsilon=e, delta=delta)
+        Spec(method=method, dim=16, k=k, epsilon=e, delta=delta, adjacency=attribute(1.0))
         for method, delta in (("dp-oporp", 1e-6), ("idp-signrp-rr", 0.0), ("dp-signoporp-rr", 0.0))
         for k in (4, 8, 16)
         for e in (0.1, 0.2, 0.5, 1, 2, 3, 4, 5, 7, 10, 20)

@@ -30,8 +30,8 @@ NAMES = [f"n{i}" for i in range(N)]
 METRICS = ("cosine", "ip", "l2")
 
 SPECS = {
-    "numbers": dpi.Spec("dp-oporp-staircase", DIM, k=24, epsilon=8.0),
-    "signs": dpi.Spec("dp-signrp-rr", DIM, k=64, epsilon=8.0),
+    "numbers": dpi.Spec("dp-oporp-staircase", DIM, k=24, epsilon=8.0, adjacency=dpi.attribute(1.0)),
+    "signs": dpi.Spec("dp-signrp-rr", DIM, k=64, epsilon=8.0, adjacency=dpi.attribute(1.0)),
     "symbols": dpi.Spec(
         "record-codebook", DIM, epsilon=8.0, adjacency=dpi.record(), codebook=codebook(DIM)
     ),
@@ -191,7 +191,9 @@ def test_ties_keep_the_order_of_the_codes() -> None:
 
 def test_data_units_become_those_of_the_spec() -> None:
     for metric in METRICS:
-        spec = dpi.Spec("dp-oporp-staircase", DIM, k=24, epsilon=8.0, scale=50.0)
+        spec = dpi.Spec(
+            "dp-oporp-staircase", DIM, k=24, epsilon=8.0, scale=50.0, adjacency=dpi.attribute(1.0)
+        )
         index = dpi.PrivateIndex(spec, metric=metric)  # type: ignore[arg-type]
         index.add(50 * X)
         _check(index.search(50 * Q, K, candidates=N, rerank=50 * X), metric)

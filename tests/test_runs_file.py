@@ -9,14 +9,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpindex import Spec
+from dpindex import Spec, attribute
 from dpindex.base.errors import InputError
 from dpindex.study.evaluate import Curve, View, recall_curve, spec_grid, write_report
 from dpindex.study.evaluate.runs_file import NAME, csv_bytes, kept_in, read_runs
 
 DIM = 8
 BASE = np.random.default_rng(1).random((80, DIM))
-SPECS = spec_grid(DIM, ["dp-oporp-staircase", "none-oporp"], [1.0, 4.0], [4]).specs
+SPECS = spec_grid(
+    DIM, ["dp-oporp-staircase", "none-oporp"], [1.0, 4.0], [4], adjacency=attribute(1.0)
+).specs
 
 
 def measure(folder: Path | None, specs: Any = SPECS, base: Any = BASE, **terms: Any) -> Curve:
@@ -138,6 +140,6 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
 
 def test_the_seed_of_the_specs_matters(tmp_path: Path) -> None:
     measure(tmp_path, SPECS[:1])
-    other = Spec("dp-oporp-staircase", DIM, k=4, epsilon=1.0, seed=7)
+    other = Spec("dp-oporp-staircase", DIM, k=4, epsilon=1.0, seed=7, adjacency=attribute(1.0))
     with pytest.raises(InputError, match="another evaluation"):
         measure(tmp_path, [other])

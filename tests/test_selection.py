@@ -16,8 +16,10 @@ RNG = np.random.default_rng(0)
 X = RNG.normal(size=(N, 4)) @ RNG.normal(size=(4, DIM))
 X /= np.linalg.norm(X, axis=1)[:, None]
 Q = X[::40]
-NUMBERS = dpi.Spec("dp-oporp-staircase", DIM, k=8, epsilon=20.0)
-SIGNS = dpi.Spec("dp-signoporp-geometric", DIM, k=12, epsilon=20.0, norm=1.0)
+NUMBERS = dpi.Spec("dp-oporp-staircase", DIM, k=8, epsilon=20.0, adjacency=dpi.attribute(1.0))
+SIGNS = dpi.Spec(
+    "dp-signoporp-geometric", DIM, k=12, epsilon=20.0, norm=1.0, adjacency=dpi.attribute(1.0)
+)
 SYMBOLS = dpi.Spec(
     "record-codebook", DIM, epsilon=4.0, adjacency=dpi.record(), codebook=dpi.Codebook(X[:64] * 0.9)
 )

@@ -22,8 +22,8 @@ testclient = pytest.importorskip("fastapi.testclient")
 pytestmark = pytest.mark.usefixtures("known_noise")
 
 ESTIMATES = ("similarity", "stderr", "unbiased", "unbiased_stderr")
-SPEC = dpi.Spec("dp-signoporp-rr", dim=16, k=16, epsilon=4.0)
-OTHER = dpi.Spec("dp-signoporp-rr", dim=16, k=16, epsilon=5.0)
+SPEC = dpi.Spec("dp-signoporp-rr", dim=16, k=16, epsilon=4.0, adjacency=dpi.attribute(1.0))
+OTHER = dpi.Spec("dp-signoporp-rr", dim=16, k=16, epsilon=5.0, adjacency=dpi.attribute(1.0))
 SUBMIT, SEARCH = 32 * "a", 32 * "b"
 CODES = {"content-type": "application/octet-stream"}
 VECTORS = np.random.default_rng(0).uniform(-1, 1, (40, 16))
@@ -153,7 +153,11 @@ def _wrong_bodies() -> dict[str, tuple[bytes, dict[str, str], int]]:
         "cut off": (good[:-1], {}, 422),
         "damaged": (good[:-1] + bytes([good[-1] ^ 1]), {}, 422),
         "foreign": (codes(spec=OTHER), {}, 422),
-        "another form": (codes(spec=dpi.Spec("dp-oporp-staircase", 16, 8, 2.0)), {}, 422),
+        "another form": (
+            codes(spec=dpi.Spec("dp-oporp-staircase", 16, 8, 2.0, adjacency=dpi.attribute(1.0))),
+            {},
+            422,
+        ),
         "a form that lies": (_lying(), {}, 422),
         "no row": (_empty(), {}, 422),
         "too many": (many, {}, 413),
@@ -169,7 +173,7 @@ def _wrong_bodies() -> dict[str, tuple[bytes, dict[str, str], int]]:
 
 def _lying() -> bytes:
     """Codes of another form under the right fingerprint."""
-    spec = dpi.Spec("dp-signoporp-rr", dim=16, k=8, epsilon=4.0)
+    spec = dpi.Spec("dp-signoporp-rr", dim=16, k=8, epsilon=4.0, adjacency=dpi.attribute(1.0))
     made = dpi.Privatizer(spec).privatize(VECTORS[0])
     form = type(made.format)(8, SPEC.fingerprint)
     return form.codes(made.stored).to_bytes()

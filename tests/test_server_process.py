@@ -24,7 +24,7 @@ pytest.importorskip("fastapi")
 uvicorn = pytest.importorskip("uvicorn")
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
 
-SPEC = dpi.Spec("dp-signoporp-rr", dim=64, k=64, epsilon=4.0)
+SPEC = dpi.Spec("dp-signoporp-rr", dim=64, k=64, epsilon=4.0, adjacency=dpi.attribute(1.0))
 SUBMIT, SEARCH = 32 * "a", 32 * "b"
 CLIENTS, EACH = 8, 250
 SECONDS = 600.0
@@ -119,7 +119,7 @@ def test_what_was_answered_is_there_once_after_kill_9(index: Path) -> None:
 
 @pytest.mark.slow
 def test_the_example_of_the_page(index: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    spec = dpi.Spec("dp-oporp-staircase", dim=8, k=4, epsilon=2.0)
+    spec = dpi.Spec("dp-oporp-staircase", dim=8, k=4, epsilon=2.0, adjacency=dpi.attribute(1.0))
     place = index.parent / "other"
     vectors = np.random.default_rng(0).uniform(-1, 1, (3, 8))
     other = dpi.PrivateIndex(spec, query_epsilon=4.0)
@@ -170,7 +170,7 @@ def test_wrong_commands(index: Path, run: Run, options: list[object], said: str)
 
 
 def test_what_protects_nothing_is_not_served(tmp_path: Path, run: Run) -> None:
-    bare = dpi.PrivateIndex(dpi.Spec("none-oporp", 16, 8))
+    bare = dpi.PrivateIndex(dpi.Spec("none-oporp", 16, 8, adjacency=dpi.attribute(1.0)))
     bare.save(tmp_path / "bare", allow_unprotected=True)
     code, _, err = run("serve", tmp_path / "bare", "--open-to-all", "--port", 0)
     assert code == 2

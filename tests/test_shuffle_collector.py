@@ -225,8 +225,8 @@ def test_a_publication_that_was_cut_off_is_not_repeated(
 @pytest.mark.parametrize(
     "spec",
     [
-        dpi.Spec("dp-oporp-staircase", DIM, k=8, epsilon=2.0),
-        dpi.Spec("none-oporp", DIM, k=8),
+        dpi.Spec("dp-oporp-staircase", DIM, k=8, epsilon=2.0, adjacency=dpi.attribute(1.0)),
+        dpi.Spec("none-oporp", DIM, k=8, adjacency=dpi.attribute(1.0)),
     ],
 )
 def test_a_guarantee_that_no_shuffle_amplifies_is_refused(spec: dpi.Spec, tmp_path: Path) -> None:

@@ -68,6 +68,7 @@ def test_realised_projections_change_no_more_signs(shape: str) -> None:
         spec = dpi.Spec(
             "dp-signrp-rr", dim, k=512, epsilon=1.0, delta=1e-6, min_norm=min_norm, seed=seed,
             bounds=(0, 4),
+            adjacency=dpi.attribute(1.0),
         )  # fmt: skip
         x = dpi.Privatizer(spec).project(u)[0]
         near = int(np.count_nonzero(np.abs(x) <= spec.projection.largest * (1 << spec.grid.bits)))
@@ -81,7 +82,13 @@ def test_realised_projections_change_no_more_signs(shape: str) -> None:
 
 
 def test_flips_are_shared_by_the_signs_that_can_change() -> None:
-    common = {"dim": 100, "k": 256, "epsilon": 3.0, "entries": "gaussian"}
+    common = {
+        "adjacency": dpi.attribute(1.0),
+        "dim": 100,
+        "k": 256,
+        "epsilon": 3.0,
+        "entries": "gaussian",
+    }
     pure = dpi.Spec("dp-signrp-rr", **common)
     exact = dpi.Spec("dp-signrp-rr", **common, delta=1e-6, min_norm=8.0)
     chances = [spec.law.flip_probability(np.ones(1), 1.0)[0] for spec in (pure, exact)]

@@ -26,6 +26,7 @@ from dpindex.mechanism.noise.randomized_response import (
 )
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec
+from dpindex.privacy import attribute
 from dpindex.similarity.sign_codes import (
     agreement_curve,
     cosine_from_agreement,
@@ -146,7 +147,8 @@ CASES = {
 @cache
 def _coded(name: str, rho: float) -> tuple[Spec, Array, Array, Array, Array, float]:
     """Spec, signs of u, signs of v, exact projection of v, true cosines; fresh vectors each."""
-    spec = Spec(norm=NORM, bounds=(-4.0, 4.0), seed=3, **CASES[name])  # type: ignore[arg-type]
+    terms: Any = {"adjacency": attribute(1.0), **CASES[name]}
+    spec = Spec(norm=NORM, bounds=(-4.0, 4.0), seed=3, **terms)
     u, v = _normal_pairs(PAIRS, spec.dim, rho)
     u, v = (NORM * part / np.linalg.norm(part, axis=1, keepdims=True) for part in (u, v))
     maker = Privatizer(spec, allow_unprotected=True)

@@ -52,7 +52,9 @@ def _pairs(codes: Codes, rows: Array) -> Codes:
 @pytest.mark.parametrize("norm", [None, 1.5])
 @pytest.mark.parametrize("kind", ["exact", "private", "cheaper"])
 def test_numbers(metric: Metric, norm: float | None, kind: str) -> None:
-    spec = Spec(method="dp-oporp-staircase", dim=32, k=16, epsilon=4.0, norm=norm)
+    spec = Spec(
+        method="dp-oporp-staircase", dim=32, k=16, epsilon=4.0, norm=norm, adjacency=attribute(1.0)
+    )
     codes, queries = (
         Privatizer(spec, allow_unprotected=True).privatize(_vectors(300, 0, norm)),
         _queries(kind, spec, norm),
@@ -77,7 +79,7 @@ def test_numbers(metric: Metric, norm: float | None, kind: str) -> None:
 def test_signs(method: str, kind: str) -> None:
     """Near the truth by a few standard errors, which depend on the pair."""
     epsilon = None if "none" in method else 6.0
-    spec = Spec(method=method, dim=32, k=32, epsilon=epsilon, norm=1.5)
+    spec = Spec(method=method, dim=32, k=32, epsilon=epsilon, norm=1.5, adjacency=attribute(1.0))
     codes = Privatizer(spec, allow_unprotected=True).privatize(base := _vectors(2000, 0, 1.5))
     queries = _queries(kind, spec, 1.5, nq=60)
     value, stderr = kind_of(spec).estimator(spec, "cosine").of_all(codes, queries)
@@ -90,7 +92,7 @@ def test_signs(method: str, kind: str) -> None:
 @pytest.mark.parametrize("kind", ["exact", "private"])
 @pytest.mark.parametrize("method", ["dp-oporp-staircase", "dp-signoporp-rr"])
 def test_all_pairs_and_found_pairs_agree(method: str, metric: Metric, kind: str) -> None:
-    spec = Spec(method=method, dim=32, k=16, epsilon=4.0)
+    spec = Spec(method=method, dim=32, k=16, epsilon=4.0, adjacency=attribute(1.0))
     if metric not in spec.format.metrics:
         return
     codes, queries = (
@@ -113,7 +115,7 @@ def test_all_pairs_and_found_pairs_agree(method: str, metric: Metric, kind: str)
 @pytest.mark.parametrize("kind", ["exact", "private"])
 def test_flips_that_depend_on_size_need_declared_norms(method: str, kind: str) -> None:
     for norm in (None, 1.5):
-        spec = Spec(method=method, dim=32, k=16, epsilon=3.0, norm=norm)
+        spec = Spec(method=method, dim=32, k=16, epsilon=3.0, norm=norm, adjacency=attribute(1.0))
         codes = Privatizer(spec, allow_unprotected=True).privatize(_vectors(20, 0, norm))
         estimates = (
             kind_of(spec).estimator(spec, "cosine").of_all(codes, _queries(kind, spec, norm))
@@ -133,7 +135,11 @@ def _known(method: str, **facts: Any) -> tuple[Spec, Array, Array]:
     rng = np.random.default_rng(0)
     x = rng.uniform(-1, 1, (ROWS, DIM)) + np.linspace(0, 1, DIM)
     query = rng.uniform(-1, 1, (1, DIM)) + np.linspace(0, 1, DIM)
-    return Spec(method=method, dim=DIM, bounds=(-2, 2), **facts), x / 2, query / 2
+    return (
+        Spec(method=method, dim=DIM, bounds=(-2, 2), **{"adjacency": attribute(1.0), **facts}),
+        x / 2,
+        query / 2,
+    )
 
 
 def _true(metric: Metric, x: Array, query: Array) -> Array:

@@ -137,7 +137,7 @@ with np.load(file) as stored:
     parts = (stored["data"], stored["indices"], stored["indptr"])
     x = sparse.csr_matrix(parts, shape=tuple(stored["shape"]))
 spec = dpi.Spec(method=method, dim=x.shape[1], k=1024, epsilon=2.0, scale=255, bounds=(0, 1),
-                **arguments)
+                adjacency=dpi.attribute(1.0), **arguments)
 codes = dpi.Privatizer(spec).privatize(x)
 assert codes.k == 1024 and len(codes) == x.shape[0] == 18846 and x.shape[1] == 1 << 24
 # Not getrusage: its peak begins with that of the process that forked this one.

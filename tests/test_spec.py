@@ -83,7 +83,7 @@ def test_fingerprints_differ_exactly_when_specs_do(one: dpi.Spec, other: dpi.Spe
     assert len(one.fingerprint) == 16
 
 
-BASE = dpi.Spec("dp-signoporp-rr", 24, k=8, epsilon=2.0, norm=1.0)
+BASE = dpi.Spec("dp-signoporp-rr", 24, k=8, epsilon=2.0, norm=1.0, adjacency=dpi.attribute(1.0))
 
 
 @pytest.mark.parametrize(
@@ -146,10 +146,14 @@ def test_equal_numbers_are_equal_specs() -> None:
 
 def test_k_is_resolved() -> None:
     """A spec that leaves k out equals the one that names the default."""
-    spec = dpi.Spec("dp-oporp-staircase", 784, epsilon=2.0)
+    spec = dpi.Spec("dp-oporp-staircase", 784, epsilon=2.0, adjacency=dpi.attribute(1.0))
     assert spec.k == spec.code_length == 128
-    assert spec == dpi.Spec("dp-oporp-staircase", 784, k=128, epsilon=2.0)
-    assert dpi.Spec("raw-laplace", 3_000_000, epsilon=2.0).k == 3_000_000
+    assert spec == dpi.Spec(
+        "dp-oporp-staircase", 784, k=128, epsilon=2.0, adjacency=dpi.attribute(1.0)
+    )
+    assert (
+        dpi.Spec("raw-laplace", 3_000_000, epsilon=2.0, adjacency=dpi.attribute(1.0)).k == 3_000_000
+    )
 
 
 NOT_NUMBERS = [math.nan, math.inf, -math.inf, True, "2", None, 1j, [2.0], np.array([2.0]), 10**400]
@@ -157,7 +161,13 @@ NOT_NUMBERS = [math.nan, math.inf, -math.inf, True, "2", None, 1j, [2.0], np.arr
 
 def refused(words: str, **changes: Any) -> None:
     """The spec is refused with one sentence that holds the words."""
-    arguments = {"method": "dp-oporp-staircase", "dim": 24, "k": 8, "epsilon": 2.0}
+    arguments = {
+        "adjacency": dpi.attribute(1.0),
+        "method": "dp-oporp-staircase",
+        "dim": 24,
+        "k": 8,
+        "epsilon": 2.0,
+    }
     with pytest.raises(InputError) as caught:
         dpi.Spec(**{**arguments, **changes})
     assert words in str(caught.value)
@@ -201,7 +211,7 @@ def test_epsilon_out_of_range(epsilon: float) -> None:
 
 @pytest.mark.parametrize("epsilon", [0.001, 64, 64.0, np.float32(0.5)])
 def test_epsilon_in_range(epsilon: float) -> None:
-    spec = dpi.Spec("dp-oporp-staircase", 24, epsilon=epsilon)
+    spec = dpi.Spec("dp-oporp-staircase", 24, epsilon=epsilon, adjacency=dpi.attribute(1.0))
     assert spec.budget == spec.guarantee.epsilon == epsilon
 
 
@@ -320,20 +330,22 @@ def test_with_epsilon_changes_epsilon_only() -> None:
         ('{"format": "1"}', "not a dpindex spec"),
         ('{"format": 1, "dim": 3}', "lacks the field 'method'"),
         ('{"format": 1, "method": "raw-laplace"}', "lacks the field 'dim'"),
+        ('{"format": 1, "method": "raw-laplace", "dim": 3}', "lacks the field 'adjacency'"),
         ('{"format": 1, "method": "raw-laplace", "dim": 3, "Epsilon": 1}', "field 'Epsilon'"),
-        ('{"format": 1, "method": "raw-laplace", "dim": 3, "epsilon": NaN}', "epsilon"),
-        ('{"format": 1, "method": "raw-laplace", "dim": 3, "epsilon": 1e999}', "epsilon"),
-        ('{"format": 1, "method": "raw-laplace", "dim": true, "epsilon": 1}', "dim"),
-        ('{"format": 1, "method": ["raw-laplace"], "dim": 3}', "no method"),
+        ('{"format": 1, ADJ, "method": "raw-laplace", "dim": 3, "epsilon": NaN}', "epsilon"),
+        ('{"format": 1, ADJ, "method": "raw-laplace", "dim": 3, "epsilon": 1e999}', "epsilon"),
+        ('{"format": 1, ADJ, "method": "raw-laplace", "dim": true, "epsilon": 1}', "dim"),
+        ('{"format": 1, ADJ, "method": ["raw-laplace"], "dim": 3}', "no method"),
         ('{"format": 1, "method": "raw-laplace", "dim": 3, "adjacency": null}', "adjacency"),
-        ('{"format": 1, "method": "raw-laplace", "dim": {}, "epsilon": 1}', "dim"),
-        ('{"format": 1, "method": "raw-laplace", "dim": 3, "epsilon": 1, "bounds": [[], 1]}',
+        ('{"format": 1, ADJ, "method": "raw-laplace", "dim": {}, "epsilon": 1}', "dim"),
+        ('{"format": 1, ADJ, "method": "raw-laplace", "dim": 3, "epsilon": 1, "bounds": [[], 1]}',
          "lower bound"),
     ],
 )  # fmt: skip
 def test_foreign_json_is_refused(text: Any, words: str) -> None:
+    adjacency = '"adjacency": {"kind": "attribute", "beta": 1.0}'
     with pytest.raises(InputError, match=words):
-        dpi.Spec.from_json(text)
+        dpi.Spec.from_json(text.replace("ADJ", adjacency) if isinstance(text, str) else text)
 
 
 def test_guarantee_repeats_what_the_spec_says() -> None:
@@ -413,5 +425,5 @@ def test_files_are_read_and_faults_begin_with_their_path(tmp_path: Path) -> None
 def test_low_a_delta_over_the_projection_is_stated() -> None:
     """Where delta is also the chance of a bad projection, the guarantee says so."""
     for method, over in (("dp-rp-g-analytic", "projection"), ("dp-rp-g-opt", "noise")):
-        spec = dpi.Spec(method, dim=24, k=8, epsilon=1.0, delta=1e-6)
+        spec = dpi.Spec(method, dim=24, k=8, epsilon=1.0, delta=1e-6, adjacency=dpi.attribute(1.0))
         assert spec.guarantee.delta_over == over

@@ -32,7 +32,7 @@ finally:
     print(*sorted({HEAVY} & sys.modules.keys()))
 """
 BLAS = "OPENBLAS_THREAD_TIMEOUT"
-SPEC = dpi.Spec("dp-oporp-staircase", 24, k=8, epsilon=2.0)
+SPEC = dpi.Spec("dp-oporp-staircase", 24, k=8, epsilon=2.0, adjacency=dpi.attribute(1.0))
 X = np.random.default_rng(0).uniform(-1, 1, (9, 24))
 
 

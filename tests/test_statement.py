@@ -81,7 +81,7 @@ def test_a_larger_crowd_hides_better(epsilon: float, count: int) -> None:
 @pytest.mark.parametrize(
     "guarantee",
     [
-        Guarantee(1.0, 0.0, "DP", attribute()),
+        Guarantee(1.0, 0.0, "DP", attribute(1.0)),
         Guarantee(1.0, 1e-9, "DP", record()),
         Guarantee(1.0, 0.0, "iDP", record()),
     ],
@@ -141,7 +141,7 @@ def test_a_statement_says_what_registries_ask(tmp_path: Path) -> None:
 
 
 def test_a_statement_never_calls_idp_dp(tmp_path: Path) -> None:
-    spec = Spec("idp-signoporp-rr", dim=4, k=4, epsilon=2.0)
+    spec = Spec("idp-signoporp-rr", dim=4, k=4, epsilon=2.0, adjacency=attribute(1.0))
     PrivateIndex(spec).save(tmp_path / "index")
     definition = statement_of(summarize(tmp_path / "index"))["definition"]
     assert definition == (

@@ -8,13 +8,13 @@ import faiss
 import numpy as np
 import pytest
 
-from dpindex import InputError, Spec
+from dpindex import InputError, Spec, attribute
 from dpindex.index.faiss_signs import FaissSigns
 from dpindex.index.faiss_vectors import FaissVectors
 from dpindex.index.private_index import PrivateIndex
 from dpindex.index.structures import structures
 
-SPEC = Spec("dp-oporp-staircase", dim=96, k=32, epsilon=3.0)
+SPEC = Spec("dp-oporp-staircase", dim=96, k=32, epsilon=3.0, adjacency=attribute(1.0))
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_bytes_of_signs_are_those_of_the_fast_scan() -> None:
 @pytest.mark.parametrize("rows", [100, 20_000, 10**9])
 @pytest.mark.parametrize("k", [1, 30, 31, 96])
 def test_every_index_type_can_be_used(rows: int, k: int) -> None:
-    spec = Spec("dp-oporp-staircase", dim=96, k=k, epsilon=3.0)
+    spec = Spec("dp-oporp-staircase", dim=96, k=k, epsilon=3.0, adjacency=attribute(1.0))
     found = structures(spec, rows)
     assert [s.index_type for s in found if s.exact] == ["f32"]
     assert len({s.index_type for s in found}) == len(found)
@@ -53,7 +53,7 @@ def test_every_index_type_can_be_used(rows: int, k: int) -> None:
 
 
 def test_formats_with_one_structure_and_denoised_signs() -> None:
-    signs: Any = Spec("dp-signoporp-rr", dim=96, k=32, epsilon=3.0)
+    signs: Any = Spec("dp-signoporp-rr", dim=96, k=32, epsilon=3.0, adjacency=attribute(1.0))
     assert [tuple(s) for s in structures(signs, 10**6)] == [("f32", 4, True)]
     assert len(structures(signs, 10**6, denoised=True)) > 5
     with pytest.raises(InputError):

@@ -123,7 +123,9 @@ def test_blocks_of_codes_are_denoised_without_threads_of_blas(
 
     monkeypatch.setattr(Channel, "for_each_block", watched)
     base = rng.random((2000, 2)) @ rng.random((2, 8))
-    index = dpi.PrivateIndex(dpi.Spec("raw-staircase", 8, epsilon=8.0, bounds=(0, 2)))
+    index = dpi.PrivateIndex(
+        dpi.Spec("raw-staircase", 8, epsilon=8.0, bounds=(0, 2), adjacency=dpi.attribute(1.0))
+    )
     index.add(base)
     index.fit_denoiser("score")
     fitted = len(seen)

@@ -161,15 +161,53 @@ def _container_repair(data: bytes, rng: random.Random) -> bytes:
 
 def _specs() -> list[Spec]:
     return [
-        Spec(method="dp-oporp-staircase", dim=24, k=8, epsilon=2.0),
-        Spec(method="dp-rp-g-opt", dim=24, k=8, epsilon=1.0, delta=1e-6, entries="very-sparse"),
-        Spec(method="dp-signoporp-rr", dim=24, k=16, epsilon=1.0, repetitions=2, norm=1.0),
-        Spec(method="dp-signrp-rr", dim=24, epsilon=1.0, delta=1e-6, min_norm=2.0),
+        Spec(method="dp-oporp-staircase", dim=24, k=8, epsilon=2.0, adjacency=attribute(1.0)),
+        Spec(
+            method="dp-rp-g-opt",
+            dim=24,
+            k=8,
+            epsilon=1.0,
+            delta=1e-6,
+            entries="very-sparse",
+            adjacency=attribute(1.0),
+        ),
+        Spec(
+            method="dp-signoporp-rr",
+            dim=24,
+            k=16,
+            epsilon=1.0,
+            repetitions=2,
+            norm=1.0,
+            adjacency=attribute(1.0),
+        ),
+        Spec(
+            method="dp-signrp-rr",
+            dim=24,
+            epsilon=1.0,
+            delta=1e-6,
+            min_norm=2.0,
+            adjacency=attribute(1.0),
+        ),
         Spec(method="row-rp-g-opt", dim=24, epsilon=1.0, delta=1e-6, adjacency=l2(1.0)),
-        Spec(method="dp-sjlt-laplace", dim=24, k=8, epsilon=1.0, sparsity=4, scale=255.0),
-        Spec(method="raw-square-wave", dim=4, epsilon=1.0, bounds=(0.0, 1.0), clip=True),
+        Spec(
+            method="dp-sjlt-laplace",
+            dim=24,
+            k=8,
+            epsilon=1.0,
+            sparsity=4,
+            scale=255.0,
+            adjacency=attribute(1.0),
+        ),
+        Spec(
+            method="raw-square-wave",
+            dim=4,
+            epsilon=1.0,
+            bounds=(0.0, 1.0),
+            clip=True,
+            adjacency=attribute(1.0),
+        ),
         Spec(method="idp-signoporp-g", dim=24, epsilon=1.0, delta=1e-6, adjacency=attribute(0.5)),
-        Spec(method="none-oporp", dim=24),
+        Spec(method="none-oporp", dim=24, adjacency=attribute(1.0)),
     ]
 
 
@@ -339,7 +377,7 @@ def _read_sketch(data: bytes) -> None:
         sketch.count(np.zeros((1, spec.dim)))
 
 
-_LEARNED = Spec(method="dp-oporp-staircase", dim=16, k=8, epsilon=20.0)
+_LEARNED = Spec(method="dp-oporp-staircase", dim=16, k=8, epsilon=20.0, adjacency=attribute(1.0))
 
 
 def _denoisers() -> Iterable[bytes]:

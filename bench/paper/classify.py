@@ -131,7 +131,9 @@ def few_gram(x: Any, line: str, epsilon: float, seed: int) -> Any:
     if math.isinf(epsilon):
         return (x @ x.T).toarray()
     about: dict[str, Any] = {"dim": x.shape[1], "epsilon": epsilon, "delta": DELTA}
-    return raw_gram(x, dpi.Spec("raw-gaussian", bounds=(0.0, 1.0), **about))
+    return raw_gram(
+        x, dpi.Spec("raw-gaussian", bounds=(0.0, 1.0), adjacency=dpi.attribute(1.0), **about)
+    )
 
 
 def chances(corpus: Corpus) -> dict[str, float]:

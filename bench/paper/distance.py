@@ -70,7 +70,13 @@ def simulated(law_name: str, epsilon: float, delta: float, draws: int) -> dict[s
     u, v = rng.uniform(-1, 1, (2, DIM))
     spent = delta if law_name == "gaussian" else 0.0
     spec = dpi.Spec(
-        f"dp-sjlt-{law_name}", DIM, k=K, epsilon=epsilon, delta=spent, sparsity=SPARSITY
+        f"dp-sjlt-{law_name}",
+        DIM,
+        k=K,
+        epsilon=epsilon,
+        delta=spent,
+        sparsity=SPARSITY,
+        adjacency=dpi.attribute(1.0),
     )
     law: Any = spec.law
     rows = spec.grid.round(np.stack([u, v]))

@@ -63,7 +63,13 @@ def measure(
     """Precision@10 of one build, in either mode."""
     options, denoise = MEASURED[line]
     spec = dpi.Spec(
-        dim=base.shape[1], epsilon=epsilon, scale=255, bounds=(0.0, 1.0), seed=seed, **options
+        dim=base.shape[1],
+        epsilon=epsilon,
+        scale=255,
+        bounds=(0.0, 1.0),
+        seed=seed,
+        adjacency=dpi.attribute(1.0),
+        **options,
     )
     index = dpi.PrivateIndex(spec)
     index.add(base)

@@ -52,7 +52,9 @@ def main() -> None:
     for method in METHODS:
         for epsilon in EPSILONS:
             delta = DELTA if method == "dp-oporp" else 0.0
-            spec = dpi.Spec(method, DIM, k=K, epsilon=epsilon, delta=delta)
+            spec = dpi.Spec(
+                method, DIM, k=K, epsilon=epsilon, delta=delta, adjacency=dpi.attribute(1.0)
+            )
             law: Any = spec.law
             zeros = np.zeros((DRAWS // K, K), dtype=spec.grid.dtype)
             noise = (law.perturb(zeros, secret_stream()) + law.offset) * law.scale

@@ -61,6 +61,7 @@ def specs_of(line: str, dim: int, k: int) -> list[dpi.Spec]:
             delta=DELTA if row.needs_delta else 0.0,
             scale=255,
             bounds=(0.0, 1.0),
+            adjacency=dpi.attribute(1.0),
             **LINES[line],
         )
         for epsilon in (IDP_EPSILONS if row.definition == "iDP" else EPSILONS)

@@ -59,7 +59,9 @@ def theorems(draws: int) -> list[dict[str, Any]]:
     for method, name in THEOREMS.items():
         for epsilon in EPSILONS:
             k = DIM if method == "raw-gaussian" else K
-            spec = dpi.Spec(method, DIM, k=k, epsilon=epsilon, delta=DELTA)
+            spec = dpi.Spec(
+                method, DIM, k=k, epsilon=epsilon, delta=DELTA, adjacency=dpi.attribute(1.0)
+            )
             stated = theorem(method, optimal_sigma(epsilon, DELTA), u, v, DIM, k)
             mean, variance = simulated(spec, u, v, draws)
             error = math.sqrt(stated / draws)

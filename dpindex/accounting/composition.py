@@ -64,13 +64,13 @@ def total(
         changes that cannot be compared, and iDP beside DP. With ``delta``: for iDP, and for a
         method whose own delta is a chance over the public projection too.
 
-    >>> spec = Spec("dp-oporp", dim=48, k=16, epsilon=1.0, delta=1e-6)
+    >>> from dpindex import attribute
+    >>> spec = Spec("dp-oporp", dim=48, k=16, epsilon=1.0, delta=1e-6, adjacency=attribute(1.0))
     >>> str(total([spec] * 4))
     'epsilon = 4, delta = 4e-06 (DP) under attribute(beta=1)'
     >>> round(total([spec] * 4, delta=1e-6).epsilon, 2)
     2.12
     >>> from dataclasses import replace
-    >>> from dpindex import attribute
     >>> half = Spec("dp-oporp-staircase", dim=48, k=16, epsilon=1.0, adjacency=attribute(0.5))
     >>> str(total([half, replace(half, adjacency=attribute(1.0))], at=attribute(1.0)))
     'epsilon = 3 (pure DP) under attribute(beta=1)'

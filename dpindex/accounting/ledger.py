@@ -164,10 +164,11 @@ class Ledger:
         The ledger, made with the first release, and beside it ``path.key``; keep both private. A
         symbolic link is followed. Totals can be read without the key.
 
+    >>> from dpindex import attribute
     >>> from tempfile import TemporaryDirectory
     >>> folder = TemporaryDirectory()
     >>> ledger = Ledger(Path(folder.name) / "ledger")
-    >>> spec = Spec("dp-oporp-staircase", dim=6, k=2, epsilon=1.0)
+    >>> spec = Spec("dp-oporp-staircase", dim=6, k=2, epsilon=1.0, adjacency=attribute(1.0))
     >>> ledger.record(spec, ["ann", "bob"])
     0
     >>> ledger.record(spec, ["ann"], allow_rerelease=True)

@@ -55,7 +55,8 @@ class AttackReport:
     histogram : (values, counts, counts)
         What was seen of the first pair under either neighbour while training, for the picture.
 
-    >>> spec = Spec("dp-oporp-staircase", dim=6, k=2, epsilon=1.0)
+    >>> from dpindex import attribute
+    >>> spec = Spec("dp-oporp-staircase", dim=6, k=2, epsilon=1.0, adjacency=attribute(1.0))
     >>> report = attack(spec, trials=2000, through_files=False)
     >>> report.confidence, len(report.findings) > 0
     (0.999, True)
@@ -144,7 +145,8 @@ def attack(
         For a method that promises nothing, a sketch or an adjacency without an attack, or a wrong
         number.
 
-    >>> spec = Spec(method="dp-oporp-staircase", dim=6, k=2, epsilon=1.0)
+    >>> from dpindex import attribute
+    >>> spec = Spec(method="dp-oporp-staircase", dim=6, k=2, epsilon=1.0, adjacency=attribute(1.0))
     >>> attack(spec, trials=20000, confidence=1 - 1e-6, through_files=False).violated
     False
     """
@@ -239,7 +241,8 @@ def attack_png(report: AttackReport) -> bytes:
     InputError
         Without matplotlib.
 
-    >>> spec = Spec("dp-oporp-staircase", dim=6, k=2, epsilon=1.0)
+    >>> from dpindex import attribute
+    >>> spec = Spec("dp-oporp-staircase", dim=6, k=2, epsilon=1.0, adjacency=attribute(1.0))
     >>> attack_png(attack(spec, trials=2000, through_files=False))[1:4]
     b'PNG'
     """

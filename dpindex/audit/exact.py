@@ -75,7 +75,7 @@ def verify(spec: Spec | SketchSpec) -> ExactReport:
         If the method promises nothing, or there is no exact check for its law or adjacency. A
         guarantee that is claimed and does not hold is a report that says so, not an error.
 
-    >>> spec = Spec(method="dp-oporp-staircase", dim=6, k=2, epsilon=1.0)
+    >>> spec = Spec(method="dp-oporp-staircase", dim=6, k=2, epsilon=1.0, adjacency=attribute(1.0))
     >>> report = verify(spec)
     >>> report.passed
     True
@@ -126,7 +126,7 @@ def verify_each(specs: Iterable[Spec | SketchSpec]) -> Iterator[ExactReport]:
     InputError
         If one of them is not covered.
 
-    >>> spec = Spec("dp-oporp-staircase", dim=6, epsilon=1.0)
+    >>> spec = Spec("dp-oporp-staircase", dim=6, epsilon=1.0, adjacency=attribute(1.0))
     >>> [report.passed for report in verify_each([spec, spec])]
     [True, True]
     """
@@ -159,7 +159,7 @@ def read_claim(path: str | os.PathLike[str]) -> Spec | SketchSpec:
 
     >>> import tempfile
     >>> from pathlib import Path
-    >>> spec = Spec("dp-oporp-staircase", dim=6, k=2, epsilon=1.0)
+    >>> spec = Spec("dp-oporp-staircase", dim=6, k=2, epsilon=1.0, adjacency=attribute(1.0))
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     path = Path(folder, "spec.json")
     ...     _ = path.write_text(spec.to_json())
@@ -181,7 +181,8 @@ def read_subject(path: str | os.PathLike[str]) -> tuple[Spec | SketchSpec, Codes
     >>> from pathlib import Path
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     path = Path(folder, "spec.json")
-    ...     _ = path.write_text(Spec("dp-oporp-staircase", dim=6, epsilon=1.0).to_json())
+    ...     _ = path.write_text(Spec("dp-oporp-staircase", dim=6, epsilon=1.0,
+    ...     adjacency=attribute(1.0)).to_json())
     ...     spec, codes = read_subject(path)
     >>> codes is None
     True

@@ -68,8 +68,9 @@ class CodesReport:
 def examine(codes: Codes, spec: Spec) -> CodesReport:
     """Test whether ``codes`` can have been released under ``spec``, whatever the vectors were.
 
+    >>> from dpindex import attribute
     >>> from dpindex.mechanism.privatizer import Privatizer
-    >>> spec = Spec(method="dp-oporp-staircase", dim=6, k=2, epsilon=1.0)
+    >>> spec = Spec(method="dp-oporp-staircase", dim=6, k=2, epsilon=1.0, adjacency=attribute(1.0))
     >>> examine(Privatizer(spec).privatize(np.zeros((500, 6))), spec).passed
     True
     """

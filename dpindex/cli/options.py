@@ -108,7 +108,8 @@ class DataOptions:
     delta: Annotated[float, "For Gaussian methods, e.g. 1e-6; pure methods need 0."] = 0.0
     beta: Annotated[
         float | None,
-        "Neighbours differ in one attribute by at most this, after --scale.  [default: 1]",
+        "Neighbours differ in one attribute by at most this, after --scale. One of --beta, --l2 "
+        "and --record is required.",
     ] = None
     l2_radius: Annotated[
         float | None,
@@ -129,13 +130,13 @@ class DataOptions:
     @property
     def adjacency(self) -> VectorAdjacency:
         """The adjacency that --beta, --l2 or --record states."""
-        if (self.beta is not None) + (self.l2_radius is not None) + self.record > 1:
+        if (self.beta is not None) + (self.l2_radius is not None) + self.record != 1:
             raise InputError("give one of --beta, --l2 and --record: they are different promises.")
         if self.record:
             return record()
         if self.l2_radius is not None:
             return l2(self.l2_radius)
-        return attribute(1.0 if self.beta is None else self.beta)
+        return attribute(self.beta)
 
     def as_flags(self) -> list[str]:
         """Return these options as words of a command line, defaults left out.

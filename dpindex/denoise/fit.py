@@ -106,9 +106,10 @@ def fit_denoiser(codes: Codes, spec: Spec, kind: Kind = "auto") -> Denoiser:
         If there are too few codes to learn from, nothing stands out of the noise, or the codes
         come from another spec. Sign codes have no "score".
 
-    >>> from dpindex import Privatizer
+    >>> from dpindex import Privatizer, attribute
     >>> base = np.random.default_rng(0).random((2000, 2)) @ np.random.default_rng(1).random((2, 8))
-    >>> spec = Spec(method="raw-staircase", dim=8, epsilon=8.0, bounds=(0, 2))
+    >>> spec = Spec(method="raw-staircase", dim=8, epsilon=8.0, bounds=(0, 2),
+    ...     adjacency=attribute(1.0))
     >>> codes = Privatizer(spec).privatize(base)
     >>> denoised = fit_denoiser(codes, spec)(codes)
     >>> bool(np.mean((denoised - base) ** 2) < 0.5 * np.mean((codes.to_float() - base) ** 2))
@@ -161,8 +162,8 @@ def fit_if_possible(
         Formats without a denoiser of kind "score" get the linear one.
 
     >>> from functools import partial
-    >>> from dpindex import Privatizer
-    >>> spec = Spec("raw-staircase", dim=8, epsilon=8.0, bounds=(0, 2))
+    >>> from dpindex import Privatizer, attribute
+    >>> spec = Spec("raw-staircase", dim=8, epsilon=8.0, bounds=(0, 2), adjacency=attribute(1.0))
     >>> few = Privatizer(spec).privatize(np.ones((3, 8)))
     >>> fit_if_possible(partial(fit_denoiser, few, spec), spec) is None
     True

@@ -60,12 +60,13 @@ def build_index(
         vectors, an index type that the codes do not have or that so many cannot be searched with,
         and a place that is taken. A fault in the last vector costs no budget.
 
+    >>> from dpindex import attribute
     >>> import tempfile
     >>> import numpy as np
     >>> from dpindex.vectors import open_dataset
     >>> folder = tempfile.TemporaryDirectory()
     >>> np.save(folder.name + "/x.npy", np.zeros((5, 6)))
-    >>> spec = Spec("dp-oporp-staircase", dim=6, k=2, epsilon=2.0)
+    >>> spec = Spec("dp-oporp-staircase", dim=6, k=2, epsilon=2.0, adjacency=attribute(1.0))
     >>> build_index(open_dataset(folder.name + "/x.npy"), folder.name + "/index", spec).drawn
     5
     >>> folder.cleanup()

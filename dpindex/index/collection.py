@@ -79,7 +79,8 @@ class Collection:
 
         >>> import numpy as np
         >>> import dpindex as dpi
-        >>> spec = dpi.Spec("dp-oporp-staircase", dim=32, k=32, epsilon=2.0)
+        >>> spec = dpi.Spec("dp-oporp-staircase", dim=32, k=32, epsilon=2.0,
+        ...     adjacency=dpi.attribute(1.0))
         >>> index, codes = dpi.PrivateIndex(spec), dpi.Privatizer(spec).privatize(np.eye(32))
         >>> index.add_codes(codes.take(slice(20)))
         >>> index.repeats(codes)

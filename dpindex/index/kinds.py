@@ -57,7 +57,9 @@ KINDS = [
 def kind_of(spec: Spec) -> Kind:
     """Return the kind of a spec's codes.
 
-    >>> kind_of(Spec("dp-signoporp-rr", dim=8, k=8, epsilon=2.0)).ranking.__name__
+    >>> from dpindex import attribute
+    >>> kind_of(Spec("dp-signoporp-rr", dim=8, k=8, epsilon=2.0,
+    ...     adjacency=attribute(1.0))).ranking.__name__
     'PackedSigns'
     """
     return next(kind for kind in KINDS if issubclass(spec.format_type, kind.format))

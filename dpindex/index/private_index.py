@@ -82,7 +82,8 @@ class PrivateIndex(Collection, Searchable):
     InputError
         For a metric or an index type that the method's codes do not have.
 
-    >>> spec = Spec(method="dp-oporp-staircase", dim=8, k=4, epsilon=20.0)
+    >>> from dpindex import attribute
+    >>> spec = Spec(method="dp-oporp-staircase", dim=8, k=4, epsilon=20.0, adjacency=attribute(1.0))
     >>> index = PrivateIndex(spec)
     >>> index.add(np.eye(8), ids=list("abcdefgh"))
     >>> hits = index.search(np.eye(8)[:2], k=3)
@@ -390,7 +391,9 @@ class PrivateIndex(Collection, Searchable):
         Q, k, query, allow_unprotected
             As for :meth:`search`. Errors are those of ``search`` too.
 
-        >>> index = PrivateIndex(Spec("dp-oporp-staircase", dim=8, k=8, epsilon=60.0))
+        >>> from dpindex import attribute
+        >>> index = PrivateIndex(Spec("dp-oporp-staircase", dim=8, k=8, epsilon=60.0,
+        ...     adjacency=attribute(1.0)))
         >>> index.add(np.eye(8))
         >>> index.nearest(np.eye(8)[:2], k=1).tolist()
         [[0], [1]]
@@ -601,10 +604,12 @@ class PrivateIndex(Collection, Searchable):
         InputError
             As :meth:`open`, and if the directory cannot be written.
 
+        >>> from dpindex import attribute
         >>> from tempfile import TemporaryDirectory
         >>> folder = TemporaryDirectory()
         >>> path = Path(folder.name) / "index"
-        >>> PrivateIndex(Spec("dp-oporp-staircase", dim=8, k=4, epsilon=20.0)).save(path)
+        >>> PrivateIndex(Spec("dp-oporp-staircase", dim=8, k=4, epsilon=20.0,
+        ...     adjacency=attribute(1.0))).save(path)
         >>> with PrivateIndex.changing(path) as index:
         ...     index.add(np.eye(8))
         ...     index.save(path)

@@ -38,7 +38,8 @@ class QueryMaker:
     InputError
         For a spec of queries that no query can be made under.
 
-    >>> spec = Spec("dp-oporp-staircase", dim=6, k=2, epsilon=2.0)
+    >>> from dpindex import attribute
+    >>> spec = Spec("dp-oporp-staircase", dim=6, k=2, epsilon=2.0, adjacency=attribute(1.0))
     >>> len(QueryMaker(spec, spec)(np.zeros((3, 6)), "exact"))
     3
     """

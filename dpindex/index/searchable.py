@@ -185,7 +185,8 @@ class Searchable(ABC):
             Once, if many of at least 20 queries lie far from all codewords of a codebook.
 
         >>> import dpindex as dpi
-        >>> index = dpi.PrivateIndex(dpi.Spec("dp-oporp-staircase", dim=8, k=8, epsilon=1.0))
+        >>> terms = {"epsilon": 1.0, "adjacency": dpi.attribute(1.0)}
+        >>> index = dpi.PrivateIndex(dpi.Spec("dp-oporp-staircase", dim=8, k=8, **terms))
         >>> index.add(np.eye(8))
         >>> hits = index.search(np.eye(8)[:2], k=1, candidates=8, rerank=np.eye(8))
         >>> hits.ids.tolist(), hits.similarity.tolist(), hits.exact.tolist()

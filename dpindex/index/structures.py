@@ -39,10 +39,12 @@ def structures(
 
     Others of the grammar of :func:`dpindex.index.faiss_vectors.parse_index_type` may be used too.
 
-    >>> spec = Spec("dp-oporp-staircase", dim=768, k=128, epsilon=3.0)
+    >>> from dpindex import attribute
+    >>> spec = Spec("dp-oporp-staircase", dim=768, k=128, epsilon=3.0, adjacency=attribute(1.0))
     >>> [(s.index_type, s.row_bytes) for s in structures(spec, 10**6)[:3]]
     [('f32', 512), ('f16', 256), ('SQ8', 128)]
-    >>> structures(Spec("dp-signoporp-rr", dim=768, k=256, epsilon=3.0), 10**6)
+    >>> structures(Spec("dp-signoporp-rr", dim=768, k=256, epsilon=3.0,
+    ...     adjacency=attribute(1.0)), 10**6)
     [Structure(index_type='f32', row_bytes=32, exact=True)]
     """
     backend_type = kind_of(spec).ranking.backend_type

@@ -15,7 +15,9 @@ def share_of_range(spec: Spec) -> float | None:
 
     None under other adjacencies than that of one attribute, and for methods that take any numbers.
 
-    >>> spec = Spec("dp-oporp-staircase", dim=784, epsilon=2.0, bounds=(0, 255))
+    >>> from dpindex import attribute
+    >>> spec = Spec("dp-oporp-staircase", dim=784, epsilon=2.0, bounds=(0, 255),
+    ...     adjacency=attribute(1.0))
     >>> share_of_range(spec) == 1 / 255
     True
     """
@@ -34,7 +36,9 @@ def doubts(spec: Spec, count: int | None = None) -> list[str]:
     count : int, optional
         Vectors that are released under it, if their number is known.
 
-    >>> spec = Spec("dp-oporp-staircase", dim=784, epsilon=2.0, bounds=(0, 255))
+    >>> from dpindex import attribute
+    >>> spec = Spec("dp-oporp-staircase", dim=784, epsilon=2.0, bounds=(0, 255),
+    ...     adjacency=attribute(1.0))
     >>> print(*doubts(spec, 3000))
     beta = 1 is 0.392 % of the range of an attribute, 0 to 255: only changes that small are hidden
     at this epsilon; beta = 255 hides a value completely (bytes: scale 255, bounds 0 and 1, beta 1)

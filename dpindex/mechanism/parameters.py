@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 import os
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, TypeVar
 
 from dpindex.base import checks
@@ -14,10 +14,9 @@ from dpindex.base.errors import InputError
 from dpindex.base.files import parse_file
 from dpindex.base.html import facts_html
 from dpindex.mechanism.codebook import Codebook
-from dpindex.privacy import VectorAdjacency, adjacency_from_dict, attribute
+from dpindex.privacy import VectorAdjacency, adjacency_from_dict
 
 _FORMAT = 1
-_ONE_ATTRIBUTE = attribute(1.0)
 _Stated = TypeVar("_Stated", bound="Parameters")
 
 
@@ -36,7 +35,7 @@ class Parameters:
     k: int | None = None
     epsilon: float | None = None
     delta: float = 0.0
-    adjacency: VectorAdjacency = _ONE_ATTRIBUTE
+    adjacency: VectorAdjacency = field(kw_only=True)
     repetitions: int = 1
     scale: float = 1.0
     bounds: tuple[float, float] = (-1.0, 1.0)
@@ -144,8 +143,7 @@ class Parameters:
             raise InputError(f"the spec is not a dpindex spec of format {_FORMAT}.")
         without_format = {name: value for name, value in data.items() if name != "format"}
         values = checks.checked_fields(without_format, cls, "the spec")
-        if "adjacency" in values:
-            values["adjacency"] = adjacency_from_dict(values["adjacency"])
+        values["adjacency"] = adjacency_from_dict(values["adjacency"])
         if values.get("codebook") is not None:
             values["codebook"] = Codebook.named(values["codebook"])
         return cls(**values)

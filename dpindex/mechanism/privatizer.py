@@ -50,7 +50,8 @@ class Privatizer(Projector):
         For a spec that protects nothing, or, with ``max_epsilon``, one whose epsilon is above it or
         not that of DP, or whose delta is above 1e-4.
 
-    >>> spec = Spec(method="dp-oporp-staircase", dim=6, k=2, epsilon=2.0)
+    >>> from dpindex import attribute
+    >>> spec = Spec(method="dp-oporp-staircase", dim=6, k=2, epsilon=2.0, adjacency=attribute(1.0))
     >>> codes = Privatizer(spec, max_epsilon=3.0).privatize(np.zeros((3, 6)))
     >>> codes.to_float().shape
     (3, 2)

@@ -33,7 +33,8 @@ class Projector:
     spec : Spec
         The public description of the mechanism.
 
-    >>> spec = Spec(method="dp-oporp-staircase", dim=6, k=2, epsilon=2.0)
+    >>> from dpindex import attribute
+    >>> spec = Spec(method="dp-oporp-staircase", dim=6, k=2, epsilon=2.0, adjacency=attribute(1.0))
     >>> Projector(spec).project(np.zeros((3, 6))).shape
     (3, 2)
     """

@@ -23,8 +23,7 @@ __all__ = ["Spec"]
 class Spec(Parameters):
     """Everything public about how vectors become codes: frozen, checked once, and kept as JSON.
 
-    Two parties with equal specs produce comparable codes; only the noise is secret. Under the
-    default adjacency ``epsilon`` counts changes of *one attribute*, not of a whole record.
+    Two parties with equal specs produce comparable codes; only the noise is secret.
 
     Parameters
     ----------
@@ -40,8 +39,10 @@ class Spec(Parameters):
     delta : float
         In (0, 1) for the Gaussian methods, 0 for the pure ones.
     adjacency : Attribute, L2 or Record
-        What neighbouring vectors may differ in, after division by ``scale``; default one attribute
-        by at most 1. ``guarantee`` states it in the units of the data.
+        What neighbouring vectors may differ in, after division by ``scale``: the change that one
+        ``epsilon`` pays for. There is no harmless default: under ``attribute(…)`` epsilon counts
+        changes of *one attribute*, not of a whole record. ``guarantee`` states it in the units of
+        the data.
     repetitions : int
         Independent OPORPs that share epsilon and k equally (sign codes only).
     scale : float
@@ -75,7 +76,9 @@ class Spec(Parameters):
     InputError
         One sentence for any parameter or combination that has no guarantee.
 
-    >>> spec = Spec(method="dp-oporp-staircase", dim=784, k=128, epsilon=2.0, scale=255)
+    >>> from dpindex import attribute
+    >>> spec = Spec(method="dp-oporp-staircase", dim=784, k=128, epsilon=2.0, scale=255,
+    ...     adjacency=attribute(1.0))
     >>> str(spec.guarantee)
     'epsilon = 2 (pure DP) under attribute(beta=255)'
     >>> Spec.from_json(spec.to_json()) == spec

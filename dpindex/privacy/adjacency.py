@@ -301,7 +301,7 @@ class Records(Adjacency):
         ]
 
 
-def attribute(beta: float = 1.0) -> Attribute:
+def attribute(beta: float) -> Attribute:
     """Neighbours differ in one coordinate by at most ``beta`` (a spec's: after its ``scale``).
 
     >>> attribute(0.5)

@@ -262,7 +262,7 @@ def compose(*guarantees: Guarantee) -> Guarantee:
         would be iDP; say so yourself if that is what you mean).
 
     >>> from dpindex.privacy.adjacency import attribute
-    >>> str(compose(*3 * [Guarantee(0.5, 1e-6, "DP", attribute())]))
+    >>> str(compose(*3 * [Guarantee(0.5, 1e-6, "DP", attribute(1.0))]))
     'epsilon = 1.5, delta = 3e-06 (DP) under attribute(beta=1)'
     """
     if not guarantees:

@@ -170,8 +170,8 @@ def learned_similarity(
     rows : int
         Codes in the collection.
 
-    >>> from dpindex import Spec
-    >>> spec = Spec("dp-oporp-staircase", dim=8, k=8, epsilon=2.0)
+    >>> from dpindex import Spec, attribute
+    >>> spec = Spec("dp-oporp-staircase", dim=8, k=8, epsilon=2.0, adjacency=attribute(1.0))
     >>> learned_similarity(spec, "l2", None, lambda: spec.format.codes([]), 0) is None
     True
     """

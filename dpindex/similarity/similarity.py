@@ -130,8 +130,9 @@ class Similarity(Estimator):
     metric : "cosine", "ip" or "l2"
         What is estimated: cosines in [−1, 1], inner products, or squared distances.
 
-    >>> from dpindex import Privatizer, Spec
-    >>> privatizer = Privatizer(Spec("none-oporp", dim=4, k=4), allow_unprotected=True)
+    >>> from dpindex import Privatizer, Spec, attribute
+    >>> privatizer = Privatizer(Spec("none-oporp", dim=4, k=4,
+    ...     adjacency=attribute(1.0)), allow_unprotected=True)
     >>> codes = privatizer.privatize(np.eye(4))
     >>> queries = ExactQueries(privatizer.project(np.eye(4)[:2]), privatizer.spec)
     >>> NumberSimilarity(privatizer.spec, "ip").of_all(codes, queries)[0].round(3).tolist()

@@ -94,9 +94,10 @@ def summarize(path: str | os.PathLike[str]) -> Summary:
         If the directory is not an index, is unfinished, or lacks a file or a part of one.
 
     >>> import tempfile
-    >>> from dpindex import PrivateIndex, Spec
+    >>> from dpindex import PrivateIndex, Spec, attribute
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     index = PrivateIndex(Spec("dp-oporp-staircase", dim=8, k=4, epsilon=2.0))
+    ...     index = PrivateIndex(Spec("dp-oporp-staircase", dim=8, k=4, epsilon=2.0,
+    ...     adjacency=attribute(1.0)))
     ...     index.save(Path(folder) / "index")
     ...     summarize(Path(folder) / "index").to_dict()["guarantee"]["epsilon"]
     2.0

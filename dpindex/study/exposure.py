@@ -107,7 +107,8 @@ def predicted_exposure(spec: Spec, n: int, prior: Prior | None = None) -> Exposu
     prior : Prior, optional
         What is known about the vectors; default what the spec says: :meth:`Prior.of`.
 
-    >>> spec = Spec("raw-staircase", dim=100, epsilon=6.0, bounds=(0, 1))
+    >>> from dpindex import attribute
+    >>> spec = Spec("raw-staircase", dim=100, epsilon=6.0, bounds=(0, 1), adjacency=attribute(1.0))
     >>> predicted_exposure(spec, 10_000).to_dict()
     {'linked': 1.0, 'rebuilt_error': 0.1449, 'rebuilt_cosine': 0.9817, 'guess_cosine': 0.866,
      'simulated': False}

@@ -318,8 +318,9 @@ def invert(
     InputError
         If the codes come from another spec, or the projection has more than 2^26 entries.
 
-    >>> from dpindex import Privatizer
-    >>> spec = Spec(method="raw-staircase", dim=3, epsilon=50.0, bounds=(0, 1))
+    >>> from dpindex import Privatizer, attribute
+    >>> spec = Spec(method="raw-staircase", dim=3, epsilon=50.0, bounds=(0, 1),
+    ...     adjacency=attribute(1.0))
     >>> codes = Privatizer(spec).privatize(np.array([[0.0, 0.5, 1.0]]))
     >>> np.round(invert(codes, spec), 1).tolist()
     [[0.0, 0.5, 1.0]]

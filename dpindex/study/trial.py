@@ -69,7 +69,9 @@ class Trial:
     InputError
         If the vectors violate the spec's bounds, or the index cannot have such a metric or type.
 
-    >>> trial = Trial(Spec("dp-oporp-staircase", 12, 12, 60.0), np.eye(12))
+    >>> from dpindex import attribute
+    >>> trial = Trial(Spec("dp-oporp-staircase", 12, 12, 60.0,
+    ...     adjacency=attribute(1.0)), np.eye(12))
     >>> trial.nearest(np.eye(12)[:2], 1, "exact").tolist(), trial.linkage().share
     ([[0], [1]], 1.0)
     """

@@ -15,16 +15,33 @@ from pathlib import Path
 
 import numpy as np
 
-from dpindex import Codebook, PrivateIndex, Privatizer, Spec, l2, record
+from dpindex import Codebook, PrivateIndex, Privatizer, Spec, attribute, l2, record
 from dpindex.race import PStable, RaceSketch, SketchSpec
 
 ROWS, DIM = 120, 24
 CODEWORDS = 1 + np.sin(np.arange(30 * DIM).reshape(30, DIM) * 0.9)
 SPECS = {
-    "bits": Spec(method="dp-signoporp-geometric", dim=DIM, k=12, epsilon=8.0, norm=1.0, seed=1),
-    "numbers": Spec(method="dp-oporp-staircase", dim=DIM, k=8, epsilon=6.0, seed=2),
+    "bits": Spec(
+        method="dp-signoporp-geometric",
+        dim=DIM,
+        k=12,
+        epsilon=8.0,
+        norm=1.0,
+        seed=1,
+        adjacency=attribute(1.0),
+    ),
+    "numbers": Spec(
+        method="dp-oporp-staircase", dim=DIM, k=8, epsilon=6.0, seed=2, adjacency=attribute(1.0)
+    ),
     "wide": Spec(
-        method="dp-rp-l", dim=DIM, k=6, epsilon=0.002, seed=3, entries="gaussian", norm=1.0
+        method="dp-rp-l",
+        dim=DIM,
+        k=6,
+        epsilon=0.002,
+        seed=3,
+        entries="gaussian",
+        norm=1.0,
+        adjacency=attribute(1.0),
     ),
     "names": Spec(
         method="row-rp-g-opt", dim=DIM, k=8, epsilon=4.0, delta=1e-6, adjacency=l2(0.5), seed=4
@@ -68,7 +85,9 @@ def denoised(folder: Path) -> None:
     rows = np.outer(np.cos(angle), np.cos(np.arange(16))) + np.outer(
         np.sin(1.3 * angle), np.sin(np.arange(16))
     )
-    spec = Spec(method="dp-oporp-staircase", dim=16, k=8, epsilon=20.0, seed=6)
+    spec = Spec(
+        method="dp-oporp-staircase", dim=16, k=8, epsilon=20.0, seed=6, adjacency=attribute(1.0)
+    )
     index = PrivateIndex(spec)
     index.add(rows / 2)
     denoiser = index.fit_denoiser("linear")

@@ -28,9 +28,11 @@ def narrowest(values: Integers) -> Integers:
 class FloatCodes(Codes):
     """Private number codes: the noisy grid integers, in int8, int16 or int32, shape (n, k).
 
+    >>> from dpindex import attribute
     >>> from dpindex.mechanism.privatizer import Privatizer
     >>> from dpindex.mechanism.spec import Spec
-    >>> codes = Privatizer(Spec("dp-oporp-staircase", dim=6, k=2, epsilon=1.0)).privatize(np.eye(6))
+    >>> codes = Privatizer(Spec("dp-oporp-staircase", dim=6, k=2, epsilon=1.0,
+    ...     adjacency=attribute(1.0))).privatize(np.eye(6))
     >>> type(codes).__name__, len(codes), codes.to_float().shape
     ('FloatCodes', 6, (6, 2))
     """

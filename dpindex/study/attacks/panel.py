@@ -81,7 +81,9 @@ class Attack:
     bound : float or None
         The most that epsilon allows; None where it bounds nothing, as of attributes.
 
-    >>> Attack(Spec("raw-staircase", 4, epsilon=1.0), "rebuilding", "cosine", 0.5, 0.25).bound
+    >>> from dpindex import attribute
+    >>> Attack(Spec("raw-staircase", 4, epsilon=1.0,
+    ...     adjacency=attribute(1.0)), "rebuilding", "cosine", 0.5, 0.25).bound
     """
 
     spec: Spec
@@ -199,9 +201,10 @@ def attack_panel(
     InputError
         For fewer than 100 public vectors, other widths, or other numbers of labels.
 
+    >>> from dpindex import attribute
     >>> rng = np.random.default_rng(0)
     >>> base, public = rng.uniform(-1, 1, (300, 8)), rng.uniform(-1, 1, (150, 8))
-    >>> specs = [Spec("dp-signoporp-rr", dim=8, k=8, epsilon=60.0)]
+    >>> specs = [Spec("dp-signoporp-rr", dim=8, k=8, epsilon=60.0, adjacency=attribute(1.0))]
     >>> attack_panel(base, specs, public)[1].setting
     'top 1 of 10'
     """

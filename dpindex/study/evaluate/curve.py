@@ -76,7 +76,8 @@ class Run:
     key : str
         Identifies the run in ``runs.csv``.
 
-    >>> spec = Spec("dp-oporp", dim=8, epsilon=1.0, delta=1e-6)
+    >>> from dpindex import attribute
+    >>> spec = Spec("dp-oporp", dim=8, epsilon=1.0, delta=1e-6, adjacency=attribute(1.0))
     >>> Run(spec, "exact", 0, {"recall@10": 0.5}).denoised
     False
     """
@@ -104,7 +105,8 @@ class Point:
     denoised : bool
         Whether a denoiser was fitted in any run of this method at any epsilon.
 
-    >>> spec = Spec("dp-oporp", dim=8, epsilon=1.0, delta=1e-6)
+    >>> from dpindex import attribute
+    >>> spec = Spec("dp-oporp", dim=8, epsilon=1.0, delta=1e-6, adjacency=attribute(1.0))
     >>> Point(spec, "exact", 2, {"recall@10": 0.5}, {"recall@10": 0.1}).mean["recall@10"]
     0.5
     """
@@ -141,10 +143,12 @@ class Curve:
     denoise : str or None
         The kind of denoiser that was fitted to every private index.
 
+    >>> from dpindex import attribute
     >>> import numpy as np
     >>> from dpindex.study.evaluate import recall_curve
     >>> base = np.random.default_rng(0).random((200, 12))
-    >>> curve = recall_curve(base, base[:5], [Spec("none-oporp", dim=12, k=12)], runs=1)
+    >>> curve = recall_curve(base, base[:5], [Spec("none-oporp", dim=12, k=12,
+    ...     adjacency=attribute(1.0))], runs=1)
     >>> [(point.query, point.mean["recall@10"]) for point in curve.points]
     [('private', 1.0), ('exact', 1.0)]
     """

@@ -17,7 +17,7 @@ from dpindex.denoise import fit_denoiser
 from dpindex.index.private_index import PrivateIndex
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec
-from dpindex.privacy import record
+from dpindex.privacy import attribute, record
 from dpindex.study.evaluate.curve import Curve
 from dpindex.study.evaluate.curve_charts import gallery_png
 from dpindex.study.evaluate.explorer import Shown, measured_views
@@ -30,7 +30,9 @@ from dpindex.vectors import as_source
 _QUERIES = 197
 _WHITE = 16.0
 # What is public about a digit: 8 × 8 pixels in [0, 16], so attributes in [0, 1] after scaling.
-_COMMON: dict[str, Any] = {"scale": _WHITE, "bounds": (0.0, 1.0)}
+_COMMON: dict[str, Any] = {
+    "adjacency": attribute(1.0), "scale": _WHITE, "bounds": (0.0, 1.0),
+}  # fmt: skip
 
 _INDEX = Spec(method="dp-oporp-staircase", dim=64, k=32, epsilon=5.0, seed=1, **_COMMON)
 _EPSILONS = (1.0, 2.0, 3.0, 5.0, 10.0)

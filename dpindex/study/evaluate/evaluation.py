@@ -104,8 +104,9 @@ def recall_curve(
         If there is nothing to measure, the widths differ, the vectors violate a spec's bounds, the
         directory holds a report of another evaluation, or an option is unknown.
 
+    >>> from dpindex import attribute
     >>> base = np.random.default_rng(0).random((200, 12))
-    >>> spec = Spec(method="none-oporp", dim=12, k=12)
+    >>> spec = Spec(method="none-oporp", dim=12, k=12, adjacency=attribute(1.0))
     >>> curve = recall_curve(base, base[:5], [spec], runs=1, query_modes=["exact"])
     >>> curve.points[0].mean["recall@10"]
     1.0

@@ -29,7 +29,8 @@ class SpecGrid:
     refused : tuple of str
         One sentence for each method and code length that has no guarantee under these parameters.
 
-    >>> grid = spec_grid(64, ["dp-oporp-staircase"], [1, 2], [32])
+    >>> from dpindex import attribute
+    >>> grid = spec_grid(64, ["dp-oporp-staircase"], [1, 2], [32], adjacency=attribute(1.0))
     >>> len(grid.specs), grid.refused
     (2, ())
     """
@@ -78,12 +79,14 @@ def spec_grid(
     InputError
         For an unknown method.
 
-    >>> grid = spec_grid(784, ["dp-oporp-staircase", "raw-gaussian", "none-oporp"], [1, 2], [128])
+    >>> from dpindex import attribute
+    >>> grid = spec_grid(784, ["dp-oporp-staircase", "raw-gaussian", "none-oporp"], [1, 2], [128],
+    ...     adjacency=attribute(1.0))
     >>> [(s.method, s.k, s.epsilon, s.delta) for s in grid.specs]
     [('dp-oporp-staircase', 128, 1.0, 0.0), ('dp-oporp-staircase', 128, 2.0, 0.0),
      ('raw-gaussian', 784, 1.0, 1e-06), ('raw-gaussian', 784, 2.0, 1e-06),
      ('none-oporp', 128, None, 0.0), ('none-oporp', 784, None, 0.0)]
-    >>> print(*spec_grid(64, ["dp-oporp"], [1, 2], [128]).refused)
+    >>> print(*spec_grid(64, ["dp-oporp"], [1, 2], [128], adjacency=attribute(1.0)).refused)
     dp-oporp with k = 128: dp-oporp needs k / repetitions ≤ dim:
     128 bins cannot be filled by 64 attributes.
     """
@@ -141,7 +144,8 @@ def _used(row: Method, common: dict[str, Any]) -> dict[str, Any]:
 def label(spec: Spec) -> str:
     """Return a spec's name in charts: what tells it apart from others, without epsilon.
 
-    >>> label(Spec("dp-oporp-staircase", dim=64, k=32, epsilon=1.0))
+    >>> from dpindex import attribute
+    >>> label(Spec("dp-oporp-staircase", dim=64, k=32, epsilon=1.0, adjacency=attribute(1.0)))
     'dp-oporp-staircase, k = 32'
     """
     size = f"k = {spec.code_length}"

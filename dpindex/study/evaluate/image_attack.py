@@ -46,7 +46,8 @@ def image_attack(base: Any, specs: Iterable[Spec], shape: tuple[int, ...]) -> li
     InputError
         If the images have another number of pixels, or a projection is too large to invert.
 
-    >>> spec = Spec("raw-staircase", dim=4, epsilon=2.0, bounds=(0, 1))
+    >>> from dpindex import attribute
+    >>> spec = Spec("raw-staircase", dim=4, epsilon=2.0, bounds=(0, 1), adjacency=attribute(1.0))
     >>> image_attack(np.zeros((5, 4)), [spec], (2, 2))[0].title
     'Images rebuilt from codes of raw-staircase, k = 4'
     """

@@ -66,11 +66,12 @@ def write_report(
         If Matplotlib, Pillow or Jinja2 is missing (the CSV files are written first), the directory
         cannot be written, or it holds a report of other runs.
 
+    >>> from dpindex import attribute
     >>> import tempfile
     >>> import numpy as np
     >>> from dpindex.study.evaluate import recall_curve, spec_grid
     >>> base = np.random.default_rng(0).random((60, 8))
-    >>> specs = spec_grid(8, ["dp-oporp-staircase"], [2, 20]).specs
+    >>> specs = spec_grid(8, ["dp-oporp-staircase"], [2, 20], adjacency=attribute(1.0)).specs
     >>> curve = recall_curve(base, base[:5], specs, runs=1, neighbours=10)
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     write_report(folder, [View(curve)]).name

@@ -115,10 +115,11 @@ def text_attack(
     InputError
         If texts and vectors differ in number.
 
+    >>> from dpindex import attribute
     >>> import numpy as np
     >>> public = np.eye(4)
     >>> said = ["yes", "no", "thanks", "stop"]
-    >>> spec = Spec("raw-staircase", dim=4, epsilon=60.0)
+    >>> spec = Spec("raw-staircase", dim=4, epsilon=60.0, adjacency=attribute(1.0))
     >>> found = text_attack(public, [spec], public, said, records=4)
     >>> [guess.text for guess in found.guesses[0][1]]
     ['yes', 'no', 'thanks', 'stop']

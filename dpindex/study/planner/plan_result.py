@@ -120,7 +120,8 @@ class Row:
     centroids : bool
         Codewords are centroids of the sample, as of ``fit_codebook``, not vectors of it.
 
-    >>> spec = Spec("dp-oporp-staircase", dim=8, epsilon=1.0)
+    >>> from dpindex import attribute
+    >>> spec = Spec("dp-oporp-staircase", dim=8, epsilon=1.0, adjacency=attribute(1.0))
     >>> row = Row(spec, "plain", Found(0.2, 0.1), Found(0.5, 0.3), bytes_per_vector=16, noise=0.4)
     >>> row.found("exact").recall
     0.3

@@ -109,8 +109,9 @@ def plan(
         small or looks private, and a recall that no epsilon up to 64 reaches.
 
     >>> facts = Facts(norm=4.0, neighbour_cosine=0.9, typical_cosine=0.4)
+    >>> from dpindex import attribute
     >>> outcome = plan(dim=16, n=5000, epsilon=4.0, facts=facts, bounds=(-4, 4),
-    ...                methods=["raw-staircase", "dp-signoporp-rr"])
+    ...                adjacency=attribute(1.0), methods=["raw-staircase", "dp-signoporp-rr"])
     >>> outcome.best.method
     'raw-staircase'
     """

@@ -37,7 +37,8 @@ def plan_png(outcome: Plan) -> bytes:
     >>> from dpindex.study.planner.public_sample import Facts
     >>> from dpindex.study.planner.planner import plan
     >>> facts = Facts(norm=1.0, neighbour_cosine=0.9)
-    >>> options = {"methods": ["raw-staircase"], "curves": True}
+    >>> from dpindex import attribute
+    >>> options = {"methods": ["raw-staircase"], "curves": True, "adjacency": attribute(1.0)}
     >>> plan_png(plan(dim=8, n=500, epsilon=4.0, facts=facts, **options))[1:4]
     b'PNG'
     """

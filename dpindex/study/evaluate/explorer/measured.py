@@ -62,8 +62,10 @@ def measured_views(
         If there is nothing to measure, or a vector to be brought to norm 1 is zero; before
         anything is measured.
 
+    >>> from dpindex import attribute
     >>> base = np.random.default_rng(0).random((200, 12))
-    >>> specs = [Spec(method="dp-oporp-staircase", dim=12, k=6, epsilon=e) for e in (1, 8)]
+    >>> specs = [Spec(method="dp-oporp-staircase", dim=12, k=6, epsilon=e,
+    ...     adjacency=attribute(1.0)) for e in (1, 8)]
     >>> (view,) = measured_views(base, base[:5], specs, runs=1)
     >>> view.curve.epsilons, len(view.examples.samples)
     ((1.0, 8.0), 2)
