@@ -105,7 +105,7 @@ def test_what_is_there_is_left_alone(place: str) -> None:
         dpi.publish(_index(), place, "books")
     with pytest.raises(InputError, match="empty"):
         dpi.publish(dpi.PrivateIndex(SPEC), place, "none")
-    bare = dpi.PrivateIndex(dpi.Spec("none-oporp", dim=16, k=8))
+    bare = dpi.PrivateIndex(dpi.Spec("none-oporp", dim=16, k=8, adjacency=dpi.attribute(1.0)))
     bare.add(X)
     with pytest.raises(InputError, match="protects nothing"):
         dpi.publish(bare, place, "none")

@@ -6,7 +6,7 @@ and of two that run at the same time one stages. Worker memory is bounded by a s
 vectors at a time of files, and a block or partition of a collection.
 
     import dpindex, dpindex.integrations.dask
-    spec = dpindex.Spec("dp-oporp-staircase", dim=768, epsilon=3)
+    spec = dpindex.Spec("dp-oporp-staircase", dim=768, epsilon=3, adjacency=dpindex.attribute(1.0))
     dpindex.integrations.dask.build(
         "s3://lake/vectors", "s3://lake/index", spec, id_column="id", private="/data/private"
     )

@@ -319,8 +319,9 @@ class Comparisons:
     clock : callable
         Returns seconds.
 
+    >>> from dpindex import attribute
     >>> import dpindex as dpi
-    >>> spec = Spec("dp-oporp-staircase", dim=2, k=2, epsilon=2.0)
+    >>> spec = Spec("dp-oporp-staircase", dim=2, k=2, epsilon=2.0, adjacency=attribute(1.0))
     >>> comparisons = Comparisons(dpi.Originals(np.eye(2), ids=["a", "b"]), spec, "cosine")
     >>> comparisons.answer(b'{"query": [3, 4], "ids": ["b", "nobody"]}', str, "who asks")
     [0.8, None]
