@@ -65,8 +65,16 @@ def test_sentences(data_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert "asked: how" in said
 
 
+@pytest.mark.slow
+def test_sketches(tmp_path: Path) -> None:
+    """Pictures and checks of a sketch, on its public interface."""
+    said = _run("sketches", tmp_path)
+    assert "ε = 8 modes near [[2.0, 2.0], [5.0, 5.0]]" in said
+    assert "Noise hides how many records there are" in said
+
+
 def test_every_notebook_is_run_and_small() -> None:
-    assert set(NOTEBOOKS) == {*THREE_PEOPLE, "sentences"}
+    assert set(NOTEBOOKS) == {*THREE_PEOPLE, "sentences", "sketches"}
     for name, path in NOTEBOOKS.items():
         cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
         outputs = [output for cell in cells for output in cell.get("outputs", [])]

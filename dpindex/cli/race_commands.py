@@ -12,7 +12,6 @@ import typer
 
 from dpindex.base.arrays import AnyArray
 from dpindex.base.errors import InputError, naming
-from dpindex.base.files import create_file
 from dpindex.cli import options as o
 from dpindex.cli import output as out
 from dpindex.cli.kinds import Takes
@@ -52,92 +51,44 @@ class SketchOptions:
 
     def spec(self, dim: int) -> SketchSpec:
         """Return the spec of a sketch of records with ``dim`` attributes."""
-        from dpindex.race import SketchSpec
+        from dpindex.race import SRP, PStable, SketchSpec, optimal_rows
 
-        return SketchSpec(
-            dim=dim,
-            rows=self._resolved_rows(),
-            width=self.width,
-            hash=self._kernel(),
-            epsilon=self.epsilon,
-            delta=self.delta,
-            neighbouring=self.neighbouring,
-            seed=self.seed,
-        )
-
-    def _kernel(self) -> Hash:
-        from dpindex.race import SRP, PStable
-
+        kernel: Hash
         if self.hash == "srp":
             if self.bandwidth is not None or self.hashes is not None:
                 raise InputError("--bandwidth and --hashes are for --hash p-stable.")
             if self.bits is None:
                 raise InputError("--hash srp needs --bits, 4 for example: more are narrower.")
-            return SRP(self.bits)
-        if self.bits is not None:
-            raise InputError("--bits is for --hash srp.")
-        if self.bandwidth is None:
-            raise InputError(
-                "--hash p-stable, the default, needs --bandwidth: about the distance between "
-                "records of one kind, in the units of the data."
-            )
-        if self.hashes is None:
-            return PStable(self.bandwidth)
-        return PStable(self.bandwidth, self.hashes)
-
-    def _resolved_rows(self) -> int:
-        from dpindex.race import optimal_rows
-
-        if self.expected_count is None:
-            if self.rows is None:
-                return _ROWS
-            return self.rows
-        if self.rows is not None:
-            raise InputError("give --rows or --expected-count, not both.")
-        return optimal_rows(self.expected_count, self.epsilon, self.neighbouring, self.delta)
-
-
-@dataclass(frozen=True)
-class MapOptions:
-    """What a picture of a sketch shows."""
-
-    plot: Annotated[
-        Path | None, "PNG file to draw the released counts in; with --low and --high a map."
-    ] = None
-    low: Annotated[
-        list[float] | None, "Public lower end of the map; again for the second attribute."
-    ] = None
-    high: Annotated[
-        list[float] | None, "Public upper end of the map; again for the second attribute."
-    ] = None
-    beside: Annotated[
-        list[Path] | None, "Another sketch to draw in the same picture, with the same axes."
-    ] = None
-
-    def draw(self, path: Path, sketch: RaceSketch) -> None:
-        """Draw a sketch and those beside it, if a picture was named."""
-        from dpindex.race import RaceSketch
-        from dpindex.race.pictures import counts_png, map_png
-
-        if self.plot is None:
-            if self.low or self.high or self.beside:
-                raise InputError(
-                    "--low, --high and --beside are for a picture; name its file (--plot)."
-                )
-            return
-        out.refuse_existing(self.plot)
-        if (self.low is None) != (self.high is None):
-            raise InputError("a map needs both --low and --high.")
-        sketches = {f"{path}\n{sketch.guarantee}": sketch}
-        for other_path in self.beside or []:
-            other = RaceSketch.open(other_path)
-            sketches[f"{other_path}\n{other.guarantee}"] = other
-        if self.low is None:
-            picture = counts_png(sketches)
+            kernel = SRP(self.bits)
         else:
-            with naming("--low, --high"):
-                picture = map_png(sketches, (self.low, self.high))
-        create_file(self.plot, picture)
+            if self.bits is not None:
+                raise InputError("--bits is for --hash srp.")
+            if self.bandwidth is None:
+                raise InputError(
+                    "--hash p-stable, the default, needs --bandwidth: about the distance between "
+                    "records of one kind, in the units of the data."
+                )
+            hashes = self.hashes
+            if hashes is None:
+                hashes = 1
+            kernel = PStable(self.bandwidth, hashes)
+        rows = self.rows
+        if self.expected_count is not None:
+            if rows is not None:
+                raise InputError("give --rows or --expected-count, not both.")
+            rows = optimal_rows(self.expected_count, self.epsilon, self.neighbouring, self.delta)
+        if rows is None:
+            rows = _ROWS
+        return SketchSpec(
+            dim,
+            rows,
+            self.width,
+            kernel,
+            self.epsilon,
+            self.delta,
+            self.neighbouring,
+            self.seed,
+        )
 
 
 def build(
@@ -155,7 +106,6 @@ def build(
 
     With a ledger each id is one record; a record in a second sketch spends its epsilon again.
     """
-    from dpindex.race.diagnosis import loose_delta, noise_drowns
     from dpindex.race.release import build_sketch
 
     out.refuse_existing(sketch)
@@ -178,7 +128,7 @@ def build(
         f"{sketch}: {spec.rows} × {spec.columns} counts, {facts['bytes']} bytes, of about "
         f"{facts['records']} records (a private estimate).\n{released.guarantee}."
     )
-    for sentence in (*loose_delta(released), *noise_drowns(released)):
+    for sentence in released.warnings():
         typer.echo(sentence)
     out.print_totals(terms.ledger, ids)
 
@@ -193,18 +143,14 @@ def query(
     ranges: o.RangesFile = None,
     form: out.Format = "table",
     output: out.Output = None,
-    plot: Annotated[Path | None, "PNG file to draw the answers in."] = None,
 ) -> None:
     """Estimate how many records lie near each query.
 
     Prints the estimated kernel sum, its standard error, and the share of the collection.
     """
     from dpindex.race import RaceSketch
-    from dpindex.race.pictures import answers_png
 
     out.check_output(form, output)
-    if plot is not None:
-        out.refuse_existing(plot)
     opened = RaceSketch.open(sketch)
     with (
         open_vectors(queries) as source,
@@ -214,26 +160,22 @@ def query(
         scaled = o.scaled_source(source, ranges)
         parts = [opened.summary(chunk, estimator) for chunk in _chunks(scaled, report)]
     answers = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-    if plot is not None:
-        create_file(plot, answers_png(answers, opened.count_noise))
     facts = {"guarantee": opened.guarantee.to_dict()}
     out.write_answers(form, output, answers, lambda: _table(answers), facts)
 
 
-def info(sketch: Sketch, *, picture: MapOptions, as_json: o.AsJson = False) -> None:
+def info(sketch: Sketch, as_json: o.AsJson = False) -> None:
     """Say what a sketch protects, and what it does not."""
     from dpindex.race import RaceSketch
-    from dpindex.race.diagnosis import loose_delta, noise_drowns, typical_count
 
     opened = RaceSketch.open(sketch)
-    picture.draw(sketch, opened)
     if as_json:
         out.print_json(_facts(sketch, opened))
         return
     spec = opened.spec
     attributes = "1 attribute" if spec.dim == 1 else f"{spec.dim} attributes"
     title = f"{sketch}: {spec.rows} × {spec.columns} counts of records with {attributes}"
-    near, error = typical_count(opened)
+    near, error = opened.neighbours()
     lines = {
         "records": f"about {opened.size:.0f} ± {opened.size_stderr:.0f} (a private estimate)",
         "neighbours": f"about {near:.0f} ± {error:.0f} near an average record; "
@@ -242,7 +184,7 @@ def info(sketch: Sketch, *, picture: MapOptions, as_json: o.AsJson = False) -> N
         "guarantee": str(opened.guarantee),
     }
     out.print_facts(title, lines, opened.guarantee, spec.dim)
-    for sentence in (*loose_delta(opened), *noise_drowns(opened)):
+    for sentence in opened.warnings():
         typer.echo(f"\n{sentence}")
 
 

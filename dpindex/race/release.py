@@ -11,8 +11,7 @@ from dpindex.accounting.ledger import Ledger
 from dpindex.base.checks import check_values, real_matrix
 from dpindex.base.errors import naming
 from dpindex.base.progress import Progress
-from dpindex.race.sketch import MAX_BYTES, RaceSketch
-from dpindex.race.spec import SketchSpec
+from dpindex.race.sketch import MAX_BYTES, RaceSketch, SketchSpec
 from dpindex.storage.leak_check import LeakCheck
 from dpindex.storage.release import Drawn, NewFile, Receipt, Shard, Target, Terms, release
 from dpindex.storage.release.content import ContentKey

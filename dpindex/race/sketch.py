@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property, partial
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -15,14 +16,148 @@ import numpy.typing as npt
 from scipy import sparse
 
 from dpindex.base.arrays import AnyArray, Doubles, Floats, Integers, Vectors, cores
-from dpindex.base.checks import checked_epsilon, finite_number, real_matrix
+from dpindex.base.checks import (
+    checked_delta,
+    checked_epsilon,
+    checked_fields,
+    finite_number,
+    json_value,
+    real_matrix,
+    whole_number,
+)
 from dpindex.base.errors import InputError
 from dpindex.base.files import Buffer, create_file, pack, parse_file, unpack
-from dpindex.mechanism.noise.counts import CHANGES
+from dpindex.mechanism.noise.additive import AdditiveNoise
+from dpindex.mechanism.noise.counts import CHANGES, count_noise
 from dpindex.privacy import Guarantee, Neighbouring, Records, compose
-from dpindex.race.spec import SketchSpec
+from dpindex.race.hashes import Hash, Hasher, hash_from_dict
 from dpindex.randomness import BitSource
 from dpindex.randomness.secret import secret_stream
+
+_DEFAULT_WIDTH = 1000
+_MAX_CELLS = 1 << 27
+_MAX_DIRECTIONS = 1 << 28
+
+
+@dataclass(frozen=True)
+class SketchSpec:
+    """Everything public about a sketch before its release.
+
+    Parameters
+    ----------
+    dim : int
+        Attributes of a record, [1, 2^31).
+    rows : int
+        R, [1, 2^20]. More rows average more partitions, but with delta = 0 the noise of the mean
+        grows as √R: see :func:`optimal_rows`.
+    width : int or None
+        W, columns a row, [2, 2^24]. Hash codes beyond W are hashed again to W columns, and the
+        chance collisions that brings (1/W) are corrected on reading. None: all codes of a sign
+        hash up to 1000, else 1000.
+    hash : SRP, PairedSRP or PStable
+        The kernel, and so the question.
+    epsilon : float
+        Budget of the one release, [0.001, 64].
+    delta : float
+        0 for pure epsilon (two-sided geometric noise), or in (0, 1) (rounded Gaussian noise, which
+        pays √R where the pure law pays R).
+    neighbouring : "add-remove" or "replace"
+        How neighbouring collections differ; replace needs twice the noise.
+    seed : int
+        Public seed of the hash functions, [0, 2^63).
+
+    Raises
+    ------
+    InputError
+        One sentence for any parameter that has no guarantee.
+
+    >>> from dpindex.race import PStable
+    >>> spec = SketchSpec(dim=3, rows=100, width=500, hash=PStable(20.0), epsilon=1.0)
+    >>> str(spec.guarantee)
+    'epsilon = 1 (pure DP) under records(add-remove)'
+    >>> SketchSpec.from_json(spec.to_json()) == spec
+    True
+    """
+
+    dim: int
+    rows: int
+    width: int | None
+    hash: Hash
+    epsilon: float
+    delta: float = 0.0
+    neighbouring: Neighbouring = "add-remove"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.hash, Hash):
+            raise InputError("hash must be SRP(…), PairedSRP(…) or PStable(…) of dpindex.race.")
+        width = self.width
+        if width is None:
+            width = min(self.hash.codes or _DEFAULT_WIDTH, _DEFAULT_WIDTH)
+        delta = 0.0
+        if self.delta != 0:
+            delta = checked_delta(self.delta, "Gaussian noise")
+        checked = {
+            "dim": whole_number(self.dim, "dim", 1, (1 << 31) - 1),
+            "rows": whole_number(self.rows, "rows", 1, 1 << 20),
+            "width": whole_number(width, "width", 2, 1 << 24),
+            "epsilon": checked_epsilon(self.epsilon),
+            "delta": delta,
+            "seed": whole_number(self.seed, "seed", 0, (1 << 63) - 1),
+        }
+        for name, value in checked.items():
+            object.__setattr__(self, name, value)
+        Records(self.neighbouring)
+        if self.rows * self.columns > _MAX_CELLS:
+            raise InputError(
+                f"{self.rows} rows of {self.width} columns are more than 2^27 counts; take fewer."
+            )
+        if self.rows * self.hash.directions * self.dim > _MAX_DIRECTIONS:
+            raise InputError(
+                f"{self.rows} rows of {self.hash.directions} directions in {self.dim} dimensions "
+                f"are more than 2^28 numbers; take fewer rows, bits or hashes, or project first."
+            )
+
+    @property
+    def columns(self) -> int:
+        """Counts a row: ``width``, resolved."""
+        return self.width or 0
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """The promise of one release about each record of the collection."""
+        return Guarantee(self.epsilon, self.delta, "DP", Records(self.neighbouring))
+
+    @cached_property
+    def hasher(self) -> Hasher:
+        """The hash functions, made when first needed."""
+        return Hasher(self.hash, self.dim, self.rows, self.columns, self.seed)
+
+    @cached_property
+    def law(self) -> AdditiveNoise:
+        """The law of the noise that release adds to every count."""
+        return count_noise(self.epsilon, self.delta, self.rows, self.columns, self.neighbouring)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields as plain JSON values."""
+        return {**asdict(self), "hash": self.hash.to_dict()}
+
+    @classmethod
+    def from_dict(cls, data: Any) -> SketchSpec:
+        """Return the inverse of ``to_dict``; InputError if ``data`` is anything else."""
+        values = dict(checked_fields(data, cls, "the spec of a sketch"))
+        values["hash"] = hash_from_dict(values["hash"])
+        return cls(**values)
+
+    def to_json(self) -> str:
+        """Return canonical JSON: equal specs give equal text."""
+        return json.dumps(self.to_dict(), sort_keys=True)
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> SketchSpec:
+        """Return the inverse of ``to_json``; InputError if ``text`` is anything else."""
+        return cls.from_dict(json_value(text, "the spec of a sketch"))
+
 
 Estimator: TypeAlias = Literal["mean", "median-of-means"]
 
@@ -30,6 +165,13 @@ MAX_BYTES = 1 << 30
 """No sketch is longer: 2^27 counts of seven bytes, and the header."""
 
 _FAILURE = 0.05
+_SURE = 2.0
+"""Standard errors by which a good sign must be above chance."""
+
+_CERTAIN = 3.0
+"""Standard errors by which a bad sign must be above chance to be called certain."""
+
+_MORE = "a larger epsilon, more records, fewer rows or columns (width), a delta"
 _NUMBERS = ("epsilon", "delta", "offset", "variance")
 
 
@@ -312,6 +454,57 @@ class RaceSketch:
         answers = dict(zip(statistics, self._over_rows(q, *statistics.values()), strict=True))
         count = self._without_chance(answers["count"])
         return {**answers, "count": count, "density": count / max(1.0, self.size)}
+
+    def neighbours(self) -> tuple[float, float]:
+        """Return how many others an average record has near it, and the standard error."""
+        rows = self.pairs(self) / max(1.0, self.size) - 1.0
+        error = math.inf
+        if len(rows) > 1:
+            error = float(rows.std(ddof=1)) / math.sqrt(len(rows))
+        return float(rows.mean()), error
+
+    def warnings(self) -> list[str]:
+        """Return sentences about answers that noise drowns, and about a delta that is too large.
+
+        They read the release alone, and so may be passed on.
+
+        >>> from dpindex.race import PStable
+        >>> x = np.random.default_rng(0).normal(size=(2000, 2))
+        >>> for bandwidth in (2.0, 0.001):
+        ...     spec = SketchSpec(2, 100, 20, PStable(bandwidth), epsilon=2.0)
+        ...     print(len(RaceSketch(spec).fit(x).release().warnings()))
+        0
+        1
+        """
+        sentences = []
+        delta = self.guarantee.delta
+        share = 1.0 / max(self.size, 1.0)
+        if delta > share:
+            sentences.append(
+                f"delta = {delta:g} is more than one over the number of records, about "
+                f"{share:.2g}: publishing a record as it is would meet such a delta; take 1e-6, or "
+                f"less."
+            )
+        if self.size < _CERTAIN * self.size_stderr:
+            sentences.append(
+                f"Noise hides how many records there are, about {max(self.size, 0.0):.0f} ± "
+                f"{self.size_stderr:.0f}, and every density is divided by that; take {_MORE}."
+            )
+            return sentences
+        # An average record should surely have more others near it than the noise of an answer.
+        near, error = self.neighbours()
+        enough = max(_SURE * self.count_noise, 1.0)
+        if near - _SURE * error < enough:
+            verb = "may drown"
+            if near + _SURE * error < enough:
+                verb = "drowns"
+            sentences.append(
+                f"Noise {verb} the answers: an average record has about {max(near, 0.0):.3g} ± "
+                f"{error:.3g} others near it, and an answer has noise of ± {self.count_noise:.3g}; "
+                f"take {_MORE}, or a wider kernel (a larger bandwidth, fewer bits) if the records "
+                f"lie farther apart than that."
+            )
+        return sentences
 
     def mean_density(self) -> float:
         """Return the mean over the *records* of the density at each, from squared counts.

@@ -6,28 +6,22 @@ import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
 from scipy import optimize
+from scipy.sparse.linalg import LinearOperator, lsqr
+from scipy.special import chdtrc, ndtri
 
 from dpindex.base.arrays import AnyArray, Doubles, Floats, Vectors
 from dpindex.base.checks import finite_number
 from dpindex.base.errors import InputError, QualityWarning
 from dpindex.privacy import Guarantee, Neighbouring
-from dpindex.race.diagnosis import (
-    class_weights,
-    classes_blur,
-    line_blurs,
-    noise_drowns,
-    outliers_blur,
-)
 from dpindex.race.explore import box
 from dpindex.race.hashes import Hash, PairedSRP, PStable
-from dpindex.race.moments import SignPairs
-from dpindex.race.sketch import RaceSketch
-from dpindex.race.spec import SketchSpec
+from dpindex.race.sketch import RaceSketch, SketchSpec
 
 try:
     from sklearn import base
@@ -39,6 +33,16 @@ except ImportError as error:
     ) from error
 
 _MAX_EVALUATIONS = 2000
+
+_CERTAIN = 3.0
+"""Standard errors by which the weight of the records must be above the noise."""
+
+_CHANCE = 0.01
+"""Probability with which noise alone may look like a slope."""
+
+_BLAME = 1e-6
+"""Probability with which a bound that holds may be blamed, if errors were normal; their tails are
+heavier, which takes it to less than 0.01."""
 
 _FRESH = "compares two fits, which differ: the noise is fresh"
 _FEW = "asks for more accuracy than this epsilon allows for so few records"
@@ -159,7 +163,7 @@ class RaceDensity(base.DensityMixin, _KernelEstimator):  # type: ignore[misc]
         """Sketch the records ``X``, shape (n, dim), and release; ``y`` is for pipelines only."""
         records = validate_data(self, X, accept_sparse=self._sparse)
         self.sketch_ = self._empty(self._kernel_spec()).fit(records).release()
-        _warn(noise_drowns(self.sketch_))
+        _warn(self.sketch_.warnings())
         return self
 
     def score_samples(self, X: Vectors) -> Floats:
@@ -216,7 +220,7 @@ class RaceOutliers(base.OutlierMixin, _KernelEstimator):  # type: ignore[misc]
         records = validate_data(self, X, accept_sparse=self._sparse)
         self.sketch_ = self._empty(self._kernel_spec()).fit(records).release()
         self.offset_ = share * self.sketch_.mean_density()
-        _warn(outliers_blur(self.sketch_, share))
+        _warn(self.sketch_.warnings())
         return self
 
     def score_samples(self, X: Vectors) -> Floats:
@@ -307,7 +311,8 @@ class RaceClassifier(base.ClassifierMixin, _KernelEstimator):  # type: ignore[mi
             if label in labels:  # a public class without records still gets a noisy sketch
                 sketch.fit(records[labels == label])
             sketch.release()
-        _warn(classes_blur(self.sketches_, self.classes_.tolist(), self.rule))
+        for label, sketch in zip(self.classes_, self.sketches_, strict=True):
+            _warn([f"class {label}: {sentence}" for sentence in sketch.warnings()])
         return self
 
     @property
@@ -327,7 +332,9 @@ class RaceClassifier(base.ClassifierMixin, _KernelEstimator):  # type: ignore[mi
         """Return the share of each class in the densities (ml) or counts (map) at ``X``, (n, m)."""
         records = self._records(X)
         scores = np.stack([_floored(sketch.count(records)) for sketch in self.sketches_], axis=1)
-        scores /= class_weights(self.sketches_, self.rule)
+        if self.rule == "ml":
+            # A class smaller than the noise of its size would win everywhere by dividing by little.
+            scores /= [max(sketch.size, sketch.size_stderr, 1.0) for sketch in self.sketches_]
         return np.asarray(scores / scores.sum(axis=1, keepdims=True))
 
     def predict_log_proba(self, X: Vectors) -> Floats:
@@ -355,7 +362,7 @@ class RaceRegressor(base.RegressorMixin, _SketchEstimator):  # type: ignore[misc
     *Solvers.* The published one minimises the sketch's own answer without derivatives. That answer
     is a step function of θ, and an average of R steps misses the loss by about ``1/(2√R)`` of the
     records, which usually drowns the residual. ``"moments"`` first fits to the released counts the
-    quadratic form whose loss it is, ``M = Σ zzᵀ/‖z‖²`` (:mod:`dpindex.race.moments`), and takes θ
+    quadratic form whose loss it is, ``M = Σ zzᵀ/‖z‖²`` (:mod:`dpindex.race.tasks`), and takes θ
     by ridge regression, with the ridge set to M's own error. Both only read what has been released.
 
     Parameters
@@ -363,7 +370,7 @@ class RaceRegressor(base.RegressorMixin, _SketchEstimator):  # type: ignore[misc
     bounds_x, bounds_y : (low, high)
         *Public* ranges of the attributes (numbers, or one for each attribute) and of the target.
         They scale, they do not clip: privacy needs no bounds, precision does. ``fit`` warns if the
-        released sketch shows that the data leave them.
+        released sketch shows that the data leave them, or shows no slope.
     solver : "moments" or "surrogate"
         See above.
     rows : int
@@ -418,9 +425,8 @@ class RaceRegressor(base.RegressorMixin, _SketchEstimator):  # type: ignore[misc
         sketch = self._empty(self._spec(self.n_features_in_ + 2, 2, PairedSRP(2)))
         self.sketch_ = sketch.fit(np.column_stack([u, np.ones(len(u)), v])).release()
         signs = SignPairs.of_sketch(self.sketch_)
-        solve = _SOLVERS[self.solver]
-        _warn(line_blurs(signs, solve))
-        theta = solve(signs)
+        _warn(_regression_warnings(signs.moments))
+        theta = _SOLVERS[self.solver](signs)
         self.coef_: Floats = theta[:-1] * spread / reach
         self.intercept_ = float(centre + spread * theta[-1] - self.coef_ @ middle)
         return self
@@ -434,6 +440,41 @@ def _scaling(bounds: tuple[Any, Any], name: str, dim: int) -> tuple[Floats, Floa
     """Return middle and half width of the bounds, shape (dim,) each."""
     low, high = box(bounds, name, dim)
     return (low + high) / 2, (high - low) / 2
+
+
+def _regression_warnings(moments: Moments) -> list[str]:
+    """Return a sentence if the data leave their bounds, or if no slope is above the noise.
+
+    The moments are those of ``z = [x, 1, y]``, scaled to [−1, 1]. Inside the bounds no attribute is
+    larger than the 1, so no entry on the diagonal of M is larger than that of the 1.
+    """
+    excess, errors = moments.diagonal_excess
+    dim = len(excess) - 2
+    outside = excess > ndtri(1.0 - _BLAME / (dim + 1)) * errors
+    faults = [f"attribute {number} leaves bounds_x" for number in np.flatnonzero(outside[:dim])]
+    if outside[-1]:
+        faults.append("the target leaves bounds_y")
+    if faults:
+        return [
+            f"Predictions will be far off, because the data are not inside the bounds: "
+            f"{', '.join(faults)}; state the public range of each attribute (bounds_x) and of the "
+            f"target (bounds_y)."
+        ]
+    form = moments.form
+    unit = form[-2, -2]
+    above_noise = False
+    if unit > _CERTAIN * moments.error:
+        # Without slopes this is chi-squared; an entry off the diagonal errs by 1/√2 of the error.
+        slopes = form[:-2, -1] - form[:-2, -2] * form[-2, -1] / unit
+        statistic = 2.0 * float(slopes @ slopes) / moments.error**2
+        above_noise = bool(chdtrc(dim, statistic) < _CHANCE)
+    if above_noise:
+        return []
+    return [
+        "The model may predict little more than the mean, or worse than it, because no slope "
+        "is above the noise; take a larger epsilon, more records, fewer attributes, a delta with "
+        "more rows (10 000), or tighter public bounds."
+    ]
 
 
 def _moments(signs: SignPairs) -> Doubles:
@@ -463,3 +504,124 @@ def _surrogate(signs: SignPairs) -> Doubles:
 
 
 _SOLVERS = {"moments": _moments, "surrogate": _surrogate}
+
+
+_HERMITE = 2.0 / math.pi
+"""Share of ``sign(a·z) sign(b·z)`` that is linear in ``a bᵀ``."""
+
+_TOLERANCE = 1e-6
+"""Far below the noise."""
+_MAX_STEPS = 200
+
+
+@dataclass(frozen=True, eq=False)
+class Moments:
+    """The matrix ``M = mean of zzᵀ/‖z‖²`` as rows of a sketch show it, with its errors.
+
+    Attributes
+    ----------
+    form : array, shape (dim, dim)
+        Unbiased estimate of M.
+    left, right : array, shape (rows, dim)
+        The two directions a, b of each row.
+    residuals : array, shape (rows,)
+        What each row adds to the error of ``form``, in units of M.
+    """
+
+    form: Doubles
+    left: Doubles
+    right: Doubles
+    residuals: Doubles
+
+    @property
+    def error(self) -> float:
+        """Standard error of the diagonal; an entry off it errs by 1/√2 of that."""
+        return math.sqrt(float(np.mean(self.residuals**2)) / len(self.residuals))
+
+    @cached_property
+    def diagonal_excess(self) -> tuple[Doubles, Doubles]:
+        """The diagonal less the entry of the 1, and its standard errors, shape (dim,) each."""
+        diagonal = np.diag(self.form)
+        products = self.left * self.right
+        products -= products[:, [-2]]
+        products *= self.residuals[:, None]
+        errors = np.sqrt(np.einsum("rd,rd->d", products, products)) / len(products)
+        return diagonal - diagonal[-2], errors
+
+
+@dataclass(frozen=True, eq=False)
+class SignPairs:
+    """What each row of a released sketch of ``PairedSRP(2)`` says about two directions a and b.
+
+    Attributes
+    ----------
+    left, right : array, shape (rows, dim)
+        The directions a and b.
+    differences : array, shape (rows,)
+        Unbiased estimates of the mean over records of ``sign(a·z) sign(b·z)``.
+    """
+
+    left: Doubles
+    right: Doubles
+    differences: Doubles
+
+    @classmethod
+    def of_sketch(cls, sketch: RaceSketch) -> SignPairs:
+        """Return the pairs of all rows of a sketch."""
+        directions = sketch.spec.hasher.directions.reshape(sketch.spec.rows, 2, sketch.spec.dim)
+        differences = (sketch.counts[:, 0] - sketch.counts[:, 1]) / max(1.0, sketch.size)
+        left = np.ascontiguousarray(directions[:, 0])
+        right = np.ascontiguousarray(directions[:, 1])
+        return cls(left, right, differences)
+
+    def surrogate(self, query: Doubles) -> float:
+        """Return the loss that the counts themselves show at a query, shape (dim,), in [−1, 1]."""
+        agree = (self.left @ query >= 0) == (self.right @ query >= 0)
+        return float(np.mean(np.where(agree, self.differences, -self.differences)))
+
+    @cached_property
+    def moments(self) -> Moments:
+        """M, by least squares or by the mean over rows, whichever errs less.
+
+        A row holds ``D = (2/π) aᵀMb`` and a residual, and the mean of ``(π/2) D abᵀ`` is M. Least
+        squares takes the spread of ``aᵀMb`` out of the error, but multiplies it by
+        ``1/√(1 − unknowns/rows)``, and needs more rows than unknowns.
+        """
+        rows, dim = self.left.shape
+        targets = self.differences / _HERMITE
+        form = _symmetric(self.left.T @ (targets[:, None] * self.right)) / rows
+        averaged = Moments(form, self.left, self.right, targets)
+        unknowns = dim * (dim + 1) // 2
+        if unknowns >= rows:
+            return averaged
+        form = self._least_squares(targets)
+        residuals = targets - _products(self.left, form, self.right)
+        residuals *= rows / (rows - unknowns)
+        fitted = Moments(form, self.left, self.right, residuals)
+        return min(averaged, fitted, key=lambda moments: moments.error)
+
+    def _least_squares(self, targets: Doubles) -> Doubles:
+        """Return the symmetric M for which ``aᵀMb`` is nearest to the targets.
+
+        No matrix of rows × unknowns is made: it is 680 MB at 128 attributes and 10 000 rows.
+        """
+        rows, dim = self.left.shape
+
+        def predicted(entries: Doubles) -> Doubles:
+            return _products(self.left, _symmetric(entries.reshape(dim, dim)), self.right)
+
+        def adjoint(weights: Doubles) -> Doubles:
+            return _symmetric(self.left.T @ (weights.reshape(-1, 1) * self.right)).ravel()
+
+        operator = LinearOperator((rows, dim * dim), matvec=predicted, rmatvec=adjoint)
+        solution = lsqr(operator, targets, atol=_TOLERANCE, btol=_TOLERANCE, iter_lim=_MAX_STEPS)
+        return _symmetric(solution[0].reshape(dim, dim))
+
+
+def _products(left: Doubles, form: Doubles, right: Doubles) -> Doubles:
+    """Return ``aᵀMb`` of each row."""
+    return np.asarray(np.einsum("rd,rd->r", left @ form, right))
+
+
+def _symmetric(matrix: Doubles) -> Doubles:
+    return np.asarray((matrix + matrix.T) / 2)
