@@ -30,10 +30,10 @@ from browser_cases import base64_of, spec_of
 from documents import blocks
 
 from dpindex import Codebook, PrivateIndex, Privatizer, Spec, attribute, codes_from_bytes
-from dpindex.audit import distinguishers
+from dpindex.audit import attack_releases
 from dpindex.audit.exact_arithmetic import loss_within
 from dpindex.audit.pairs import worst_pairs
-from dpindex.audit.record_checks import symbol_faults
+from dpindex.audit.record_verifiers import symbol_faults
 from dpindex.base.arrays import Floats
 from dpindex.base.errors import InputError
 from dpindex.mechanism.codes import Codes
@@ -276,13 +276,14 @@ def test_an_attack_sees_epsilon_and_a_weakened_sampler(
     codewords = np.random.default_rng(5).normal(size=(4, 3))
     spec = spec_of(codewords, 1.0, 2)
     privatizer = JavaScriptPrivatizer(spec, bridge, drawn)
-    releases = partial(distinguishers.code_releases, privatizer)
-    run = distinguishers.Run(releases, 3, 0.0, TRIALS, 0.0, 1e-7)
-    (pair,) = worst_pairs(spec)
-    tallies = distinguishers.attack_pair(run, pair, 1.0)
-    findings = [tally.finding(0.0, run.alpha / len(tallies)) for tally in tallies]
-    bound = max(finding.lower_bound for finding in findings)
-    assert low < bound < high
+
+    def release(row: Any, count: int) -> Any:
+        return privatizer.privatize(np.broadcast_to(row, (count, len(row))))
+
+    report = attack_releases(
+        release, worst_pairs(spec), spec.guarantee, trials=TRIALS, confidence=1 - 1e-7
+    )
+    assert low < report.lower_bound < high
 
 
 @needs_node

@@ -28,9 +28,8 @@ from dpindex.audit.exact_arithmetic import (
     worst_two_digit_step,
 )
 from dpindex.audit.input_checks import code_checks, grid_checks, norm_at_most, read_map
-from dpindex.audit.law_verifiers import VERIFIERS, law_verifier
-from dpindex.audit.record_checks import cap_size
-from dpindex.audit.sign_changes import binomial_tail, change_chance
+from dpindex.audit.law_verifiers import VERIFIERS, binomial_tail, change_chance, law_verifier
+from dpindex.audit.record_verifiers import cap_size
 from dpindex.cli import app
 from dpindex.mechanism.noise.counts import TwoSidedGeometric
 from dpindex.mechanism.noise.gaussian import gaussian_table

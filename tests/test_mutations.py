@@ -705,8 +705,9 @@ def test_the_verifier_names_what_is_broken(mutant: Mutant, monkeypatch: pytest.M
 @pytest.mark.parametrize("mutant", [m for m in MUTANTS if m.seen], ids=lambda mutant: mutant.name)
 def test_the_attack_refutes_it(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
     seed_noise(monkeypatch)  # of narrow weaknesses chance would hide one in some hundred runs
-    report = attack(mutant.make(monkeypatch), trials=mutant.trials, through_files=False)
-    refuting = [f.name for f in report.findings if f.lower_bound > report.spec.budget]
+    spec = mutant.make(monkeypatch)
+    report = attack(spec, trials=mutant.trials, through_files=False)
+    refuting = [f.name for f in report.findings if f.lower_bound > spec.budget]
     assert any(name.startswith(str(mutant.seen)) for name in refuting), str(report)
 
 

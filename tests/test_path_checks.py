@@ -32,8 +32,8 @@ import dpindex.storage.shuffled_file
 import dpindex.vectors
 from dpindex import PrivateIndex, Privatizer, Spec, attribute, l2, record
 from dpindex.audit import verify
-from dpindex.audit.decoding import Recorder, Replay, UnexplainedError, table_draws
 from dpindex.audit.law_verifiers import VERIFIERS, law_verifier_class
+from dpindex.audit.words import Recorder, Replay, UnexplainedError, table_draws
 from dpindex.index.queries import QueryMaker
 from dpindex.integrations.client import Client
 from dpindex.integrations.shuffle_collector import ShuffleCollector

@@ -1,39 +1,62 @@
 """An attack on the guarantee, and its picture: a lower bound on epsilon from what is published.
 
 Worst-case neighbours are privatized many times; the chance of an event under each gives a lower
-bound on epsilon (Clopper & Pearson 1934). A fifth of the trials choose
-the events and the rest are counted, so the confidence is honest; where several events are tested
-the error is divided among them. An attack can only refute: what it cannot find,
-:func:`dpindex.audit.verify` excludes.
+bound on epsilon (Clopper & Pearson 1934). A fifth of the trials choose the events and the rest are
+counted, so the confidence is honest; where several events are tested the error is divided among
+them. An attack can only refute: what it cannot find, :func:`dpindex.audit.verify` excludes.
+
+A row of a pair holds many independent trials (:mod:`dpindex.audit.pairs`). Two tests do without
+that premise: each coordinate is also tested by itself, and the command line is attacked with pairs
+that differ in one attribute.
 """
 
 from __future__ import annotations
 
+import math
+import subprocess
+import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
+from scipy import optimize, special
 
-from dpindex.audit import distinguishers as tests
-from dpindex.audit.foreign import Mechanism, function_pairs
-from dpindex.audit.pairs import Pair, worst_pairs
+from dpindex.audit.pairs import Counts, Pair, worst_pairs
+from dpindex.base.arrays import Floats
 from dpindex.base.charts import BLUE, DARK, ORANGE, new_figure, tidy, to_png
 from dpindex.base.checks import finite_number, whole_number
 from dpindex.base.errors import InputError
+from dpindex.index.private_index import PrivateIndex
+from dpindex.mechanism.codes import Codes, codes_from_bytes
 from dpindex.mechanism.noise.law import NumberLaw
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec
+from dpindex.privacy import Guarantee
 from dpindex.race import SketchSpec
 
 _MIN_TRIALS = 100
 _MAX_TRIALS = 1 << 40
+_TRAINING = 0.2
+_BATCH_NUMBERS = 1 << 22
+_MAX_BATCH = 1 << 18
+_SMALL_BATCH = 256
+"""Of releases that somebody else's code makes, one by one: batches of that many keep the time."""
+
+_COMMAND_NUMBERS = 1 << 23
+_COMMAND_ROWS = 20_000
+_REPEAT_ROWS = 8192
+_MAX_CANDIDATES = 1024
+_REACH = 1 << 16
 _MIN_COUNT = 20
 _MAX_BARS = 160
-_FUNCTION_WIDTH = 1 << 14
-"""Functions are slow: batches of 256 calls keep the time."""
+
+Histogram = tuple[Counts, Counts, Counts]
+"""Values observed, and how often under the first neighbour and under the second."""
 
 
 @dataclass(frozen=True)
@@ -42,8 +65,10 @@ class AttackReport:
 
     Attributes
     ----------
-    spec : Spec or Mechanism
-        What was attacked; ``spec.guarantee`` is what it claims.
+    subject : str
+        What was attacked.
+    guarantee : Guarantee
+        What it claims.
     confidence : float
         Chance, at least, that no lower bound in ``findings`` is above the true epsilon.
     findings : tuple of Finding
@@ -62,12 +87,13 @@ class AttackReport:
     (0.999, True)
     """
 
-    spec: Spec | Mechanism
+    subject: str
+    guarantee: Guarantee
     confidence: float
-    findings: tuple[tests.Finding, ...]
+    findings: tuple[Finding, ...]
     vectors: int
     seconds: float
-    histogram: tests.Histogram
+    histogram: Histogram
 
     @property
     def lower_bound(self) -> float:
@@ -81,20 +107,18 @@ class AttackReport:
         Never true of iDP, which does not claim that neighbours' codes look alike: a lower bound
         above its epsilon shows what it does not promise.
         """
-        return self._above and self.spec.guarantee.definition == "DP"
-
-    @property
-    def _above(self) -> bool:
-        return self.lower_bound > self.spec.guarantee.epsilon
+        return self.lower_bound > self.guarantee.epsilon and self.guarantee.definition == "DP"
 
     def __str__(self) -> str:
-        verdict = "the claim is VIOLATED" if self.violated else "the claim is not refuted"
-        if self._above and not self.violated:
+        verdict = "the claim is not refuted"
+        if self.violated:
+            verdict = "the claim is VIOLATED"
+        elif self.lower_bound > self.guarantee.epsilon:
             verdict = "not DP, and iDP does not promise otherwise (see `dpindex info`)"
         bound = f"{self.lower_bound:.4f} at confidence {self.confidence:g}"
         return "\n".join(
             [
-                f"{self.spec.method}, claimed {self.spec.guarantee}",
+                f"{self.subject}, claimed {self.guarantee}",
                 f"epsilon is at least {bound}: {verdict}",
                 f"{self.vectors} vectors privatized in {self.seconds:.1f} s; strongest test first:",
                 *(f"  {finding}" for finding in self.findings),
@@ -105,14 +129,14 @@ class AttackReport:
         """The report as plain JSON values."""
         names = ("lower_bound", "confidence", "violated", "vectors", "seconds")
         return {
-            "claimed": self.spec.guarantee.to_dict(),
+            "claimed": self.guarantee.to_dict(),
             **{name: getattr(self, name) for name in names},
             "findings": [asdict(finding) for finding in self.findings],
         }
 
 
 def attack(
-    spec: Spec | SketchSpec | Mechanism,
+    spec: Spec | SketchSpec,
     *,
     trials: int | None = None,
     seconds: float = 20.0,
@@ -124,8 +148,8 @@ def attack(
 
     Parameters
     ----------
-    spec : Spec or Mechanism
-        A method of dpindex, or any function with what is claimed of it.
+    spec : Spec
+        The method; there is no attack on a sketch.
     trials : int, optional
         Vectors to privatize for each neighbour of each pair, [100, 2^40]; default: as many as
         ``seconds`` allow.
@@ -134,8 +158,7 @@ def attack(
     confidence : float
         Of the whole report, (0, 1).
     through_files : bool
-        Also attack ``dpindex privatize`` → file → index → reopen, in a process of its own; not of
-        a Mechanism.
+        Also attack ``dpindex privatize`` → file → index → reopen, in a process of its own.
     progress : callable, optional
         Told the share that is done, [0, 1].
 
@@ -154,78 +177,368 @@ def attack(
         raise InputError("there is no attack on a sketch; verify its guarantee with --exact.")
     if spec.guarantee.definition == "none":
         raise InputError(f"{spec.method} promises nothing: there is no claim to attack.")
-    if not 0.0 < confidence < 1.0:
-        raise InputError(f"confidence must lie between 0 and 1, not {confidence!r}.")
-    if trials is not None:
-        whole_number(trials, "trials", _MIN_TRIALS, _MAX_TRIALS)
-    finite_number(seconds, "seconds", above=0.0)
-    alpha = 1.0 - confidence
-    if isinstance(spec, Mechanism):
-        return _attack_function(spec, trials, seconds, alpha, progress)
-    started = time.perf_counter()
     # The mechanism and its guarantee are the same for vectors of any norm: a declared one sharpens
     # similarities. So the worst neighbours need not have it.
     attacked = spec if spec.norm is None else replace(spec, norm=None)
     privatizer = Privatizer(attacked)
-    releases = partial(tests.code_releases, privatizer)
-    width = max(spec.dim, spec.projection.k)
-    run = tests.Run(releases, width, spec.guarantee.delta, trials, seconds, alpha)
+
+    def release(row: Floats, count: int) -> Codes:
+        return privatizer.privatize(np.broadcast_to(row, (count, len(row))))
+
+    batch = max(64, min(_MAX_BATCH, _BATCH_NUMBERS // max(spec.dim, spec.projection.k)))
+    run = _Run(release, spec.guarantee, batch, trials, seconds, confidence)
     pairs = worst_pairs(attacked)
-    tallies = [tests.repeats(run, privatizer, pairs[0])]
+    tallies = [_repeats(run, privatizer, pairs[0])]
     if through_files:
-        tallies.append(tests.command_line(run, attacked, pairs[0].single()))
-    findings = _findings(run, pairs, tallies, progress)
-    if run.delta > 0 and isinstance(spec.law, NumberLaw):
-        findings.append(tests.gaussian_finding(run.histograms[0], run.delta, alpha / 3))
-    return _report(spec, run, findings, started)
+        tallies.append(_command_line(run, attacked, pairs[0].single()))
+    tallies += run.attack(pairs, progress)
+    normal = spec.guarantee.delta > 0 and isinstance(spec.law, NumberLaw)
+    return run.report(spec.method, tallies, normal)
 
 
-def _attack_function(
-    mechanism: Mechanism,
-    trials: int | None,
-    seconds: float,
-    alpha: float,
-    progress: Callable[[float], None] | None,
-) -> AttackReport:
-    started = time.perf_counter()
-    run = tests.Run(mechanism.release, _FUNCTION_WIDTH, mechanism.delta, trials, seconds, alpha)
-    findings = _findings(run, function_pairs(mechanism, run.release), [], progress)
-    return _report(mechanism, run, findings, started)
-
-
-def _findings(
-    run: tests.Run,
+def attack_releases(
+    release: Callable[[Floats, int], Any],
     pairs: Sequence[Pair],
-    tallies: list[tests.Tally],
-    progress: Callable[[float], None] | None,
-) -> list[tests.Finding]:
-    """Return findings of the pairs and of ``tallies``, in two thirds of the error.
-
-    A third each goes to pooled events, to coordinates by themselves and to the normal deviation.
-    """
-    part = 1.0
-    if run.trials is None:
-        part = 1 / len(pairs)
-    for done, pair in enumerate(pairs, 1):
-        tallies += tests.attack_pair(run, pair, part)
-        if progress is not None:
-            progress(done / len(pairs))
-    kinds = [tally.pooled for tally in tallies]
-    alpha = run.alpha / 3
-    return [tally.finding(run.delta, alpha / kinds.count(tally.pooled)) for tally in tallies]
-
-
-def _report(
-    spec: Spec | Mechanism,
-    run: tests.Run,
-    findings: list[tests.Finding],
-    started: float,
+    guarantee: Guarantee,
+    *,
+    trials: int | None = None,
+    seconds: float = 20.0,
+    confidence: float = 0.999,
+    progress: Callable[[float], None] | None = None,
 ) -> AttackReport:
-    findings.sort(key=lambda finding: -finding.lower_bound)
-    seconds = time.perf_counter() - started
-    return AttackReport(
-        spec, 1.0 - run.alpha, tuple(findings), run.vectors, seconds, run.histograms[0]
-    )
+    """Attack a claim about any code that adds noise, on neighbours and scores of your own.
+
+    ``examples/foreign_noise.py`` learns the scores from a few releases.
+
+    Parameters
+    ----------
+    release : callable
+        Makes a number of releases of one vector, in any form that the pairs observe.
+    pairs : sequence of Pair
+        Neighbours under the claim, and what is observed of a release. The confidence holds
+        whatever the scores are, as long as no release that chose them is counted.
+    guarantee : Guarantee
+        The claim.
+    trials, seconds, confidence, progress
+        As for :func:`attack`.
+
+    >>> from dpindex.audit import ScoredPair
+    >>> from dpindex.privacy import record
+    >>> noise = np.random.default_rng(0)
+    >>> def release(row, count):
+    ...     return row[0] + noise.laplace(scale=1.0, size=(count, 1))
+    >>> def steps(released):
+    ...     return np.rint(100 * released).astype(np.int64)
+    >>> rows = np.array([-1.0]), np.array([1.0])
+    >>> pair = ScoredPair("opposite numbers", rows, np.zeros(1, int), steps, ("the number",))
+    >>> claim = Guarantee(1.0, 0.0, "DP", record(), exact=False)
+    >>> attack_releases(release, [pair], claim, trials=5000).violated
+    True
+    """
+    run = _Run(release, guarantee, _SMALL_BATCH, trials, seconds, confidence)
+    return run.report("these releases", run.attack(pairs, progress), False)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One test.
+
+    Attributes
+    ----------
+    name : str
+        What was tested.
+    lower_bound : float
+        Every claim of a smaller epsilon is refuted, [0, ∞).
+    evidence : str
+        The counts behind it: under the neighbour that favours the event, then under the other.
+    trials : int
+        Independent observations of each neighbour.
+
+    >>> Finding("sign of the first number", 0.9, "800 against 300 of 1000", trials=1000).lower_bound
+    0.9
+    """
+
+    name: str
+    lower_bound: float
+    evidence: str
+    trials: int
+
+    def __str__(self) -> str:
+        return f"{self.lower_bound:8.4f}  {self.name}: {self.evidence} in {self.trials} trials"
+
+
+@dataclass(frozen=True)
+class Tally:
+    """Hits of several events under two neighbours, shape (events, 2), of ``trials`` each.
+
+    ``pooled`` is false where every event belongs to one coordinate.
+    """
+
+    name: str
+    hits: Counts
+    trials: int
+    pooled: bool = True
+
+    def finding(self, delta: float, alpha: float) -> Finding:
+        """The strongest event; alpha is divided among all of them (Bonferroni)."""
+        trials = (self.trials, self.trials)
+        bounds = epsilon_lower_bound(self.hits.T, trials, delta, alpha / len(self.hits))
+        best = int(np.argmax(bounds))
+        first, second = self.hits[best].tolist()
+        return Finding(self.name, float(bounds[best]), f"{first} against {second}", self.trials)
+
+
+class _Run:
+    """One attack under way: what it may spend, and what it has spent."""
+
+    def __init__(
+        self,
+        release: Callable[[Floats, int], Any],
+        guarantee: Guarantee,
+        batch: int,
+        trials: int | None,
+        seconds: float,
+        confidence: float,
+    ) -> None:
+        if not 0.0 < confidence < 1.0:
+            raise InputError(f"confidence must lie between 0 and 1, not {confidence!r}.")
+        if trials is not None:
+            whole_number(trials, "trials", _MIN_TRIALS, _MAX_TRIALS)
+        self.release = release
+        self.guarantee = guarantee
+        self.batch = batch
+        self.trials = trials
+        self.seconds = finite_number(seconds, "seconds", above=0.0)
+        self.confidence = confidence
+        self.alpha = 1.0 - confidence
+        self.started = time.perf_counter()
+        self.vectors = 0
+        self.histograms: list[Histogram] = []
+
+    def attack(
+        self, pairs: Sequence[Pair], progress: Callable[[float], None] | None = None
+    ) -> list[Tally]:
+        """Tests of all pairs."""
+        tallies = []
+        part = 1.0 if self.trials is not None else 1 / len(pairs)
+        for done, pair in enumerate(pairs, 1):
+            tallies += self._attack_pair(pair, part)
+            if progress is not None:
+                progress(done / len(pairs))
+        return tallies
+
+    def _attack_pair(self, pair: Pair, part: float) -> list[Tally]:
+        """Choose thresholds from the first fifth of the trials, count the rest against them."""
+        histograms = self._histograms(pair, part * _TRAINING)
+        self.histograms.append(histograms[0])
+        thresholds = [self._thresholds(histogram) for histogram in histograms]
+        below, above = np.array(thresholds)[pair.group].T
+        hits = np.zeros((2, 2, len(pair.group)), dtype=np.int64)  # event, neighbour, integer
+        count = 0
+        for size in self._batches(part * (1 - _TRAINING)):
+            for neighbour, row in enumerate(pair.rows):
+                seen = pair.observe(self.release(row, size))
+                hits[0, neighbour] += np.count_nonzero(seen <= below, axis=0)
+                hits[1, neighbour] += np.count_nonzero(seen >= above, axis=0)
+            count += size
+        hits[1] = hits[1, ::-1].copy()  # a large value speaks for the second neighbour
+        tallies = []
+        for name, members in pair.pools():
+            pooled = hits[:, :, members].sum(axis=2)
+            tallies.append(Tally(name, pooled, count * int(np.count_nonzero(members))))
+        if len(pair.group) > 1:
+            alone = hits.transpose(0, 2, 1).reshape(-1, 2)
+            name = f"{pair.name}, each coordinate by itself"
+            tallies.append(Tally(name, alone, count, pooled=False))
+        return tallies
+
+    def _batches(self, share: float) -> Iterator[int]:
+        """Sizes of batches that together are ``share`` of what the run may spend."""
+        end = time.perf_counter() + self.seconds * share
+        left = math.inf if self.trials is None else max(1, round(self.trials * share))
+        while True:
+            size = int(min(self.batch, left))
+            self.vectors += 2 * size
+            yield size
+            left -= size
+            if not left or (self.trials is None and time.perf_counter() >= end):
+                return
+
+    def _histograms(self, pair: Pair, part: float) -> list[Histogram]:
+        """Return a histogram of the observations under the two neighbours for each group."""
+        groups = int(pair.group.max()) + 1
+        width = 2 * _REACH + 1
+        counts = np.zeros((2, groups * width), dtype=np.int64)
+        for size in self._batches(part):
+            for neighbour, row in enumerate(pair.rows):
+                seen = pair.observe(self.release(row, size)).clip(-_REACH, _REACH)
+                places = seen + (_REACH + pair.group * width)
+                counts[neighbour] += np.bincount(places.ravel(), minlength=groups * width)
+        histograms = []
+        for first, second in counts.reshape(2, groups, width).swapaxes(0, 1):
+            values = np.flatnonzero(first + second)
+            histograms.append((values - _REACH, first[values], second[values]))
+        return histograms
+
+    def _thresholds(self, histogram: Histogram) -> tuple[int, int]:
+        """The limits of the two events, below and above, with the largest bound on epsilon.
+
+        The bound is the one that the training counts alone would give, for all candidates at once:
+        among a thousand events, some rare one looks strong by luck.
+        """
+        values, *counts = histogram
+
+        def best(order: slice, favoured: int) -> int:
+            sums = [np.cumsum(side[order]) for side in counts]
+            places = np.unique(np.linspace(0, len(values) - 1, _MAX_CANDIDATES).astype(np.intp))
+            hits = [sums[favoured][places], sums[1 - favoured][places]]
+            trials = [sums[favoured][-1], sums[1 - favoured][-1]]
+            alpha = self.alpha / len(places)
+            bounds = epsilon_lower_bound(hits, trials, self.guarantee.delta, alpha)
+            return int(values[order][places[np.argmax(bounds)]])
+
+        return best(slice(None), 0), best(slice(None, None, -1), 1)
+
+    def report(self, subject: str, tallies: Sequence[Tally], normal: bool) -> AttackReport:
+        """Findings in thirds of the error: pooled events, single coordinates, normal deviation."""
+        delta = self.guarantee.delta
+        alpha = self.alpha / 3
+        kinds = [tally.pooled for tally in tallies]
+        findings = [t.finding(delta, alpha / kinds.count(t.pooled)) for t in tallies]
+        if normal:
+            findings.append(_gaussian_finding(self.histograms[0], delta, alpha))
+        findings.sort(key=lambda finding: -finding.lower_bound)
+        return AttackReport(
+            subject,
+            self.guarantee,
+            self.confidence,
+            tuple(findings),
+            self.vectors,
+            time.perf_counter() - self.started,
+            self.histograms[0],
+        )
+
+
+def _repeats(run: _Run, privatizer: Privatizer, pair: Pair) -> Tally:
+    """The event that two releases are equal, one of which is of a known vector.
+
+    If both used the same noise, they would differ by no noise at all. The second release is always
+    of the pair's first row, so only the first one depends on which neighbour it is. Releases are
+    compared within one call, whose halves different threads serve, and between two calls.
+    """
+    half = _REPEAT_ROWS // 2
+    first_row = pair.rows[0]
+    equal = []
+    for row in pair.rows:
+        rows = np.repeat([row, first_row], half, axis=0)
+        seen = pair.observe(privatizer.privatize(rows, threads=2))
+        again = pair.observe(run.release(first_row, half))
+        run.vectors += len(rows) + half
+        comparisons = [pair.equal(seen[:half], other) for other in (seen[half:], again)]
+        equal.append([np.count_nonzero(same) for same in comparisons])
+    return Tally("the same noise twice", np.array(equal).T, comparisons[0].size)
+
+
+def _command_line(run: _Run, spec: Spec, pair: Pair) -> Tally:
+    """``dpindex privatize`` → file → index → reopen, on a pair that differs in one unit."""
+    count = max(100, min(run.trials or _COMMAND_ROWS, _COMMAND_ROWS, _COMMAND_NUMBERS // spec.dim))
+    releases = partial(_through_files, spec)
+    through = _Run(releases, run.guarantee, _MAX_BATCH, count, run.seconds, run.confidence)
+    first = through.attack([pair])[0]
+    run.vectors += through.vectors
+    return replace(first, name=f"{pair.unit} through the command line, a file and an index")
+
+
+def _through_files(spec: Spec, row: Floats, count: int) -> Codes:
+    with TemporaryDirectory(prefix="dpindex-audit-") as name:
+        folder = Path(name)
+        np.save(folder / "vectors.npy", np.tile(row, (count, 1)))
+        (folder / "spec.json").write_text(spec.to_json())
+        words = ["privatize", "vectors.npy", "out.codes", "--spec", "spec.json"]
+        if spec.codebook is not None:
+            np.save(folder / "codebook.npy", spec.codebook.stated)
+            words += ["--codebook", "codebook.npy"]
+        command = [sys.executable, "-c", "from dpindex.cli import main; main()", *words]
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+        if done.returncode:
+            raise InputError(f"the command line failed: {done.stderr.strip()}")
+        index = PrivateIndex(spec)
+        index.add_codes(codes_from_bytes((folder / "out.codes").read_bytes()))
+        index.save(folder / "index")
+        return PrivateIndex.open(folder / "index").codes
+
+
+def _gaussian_finding(histogram: Histogram, delta: float, alpha: float) -> Finding:
+    """Lower bound from the deviation and the shift of the noise, *if* the noise is normal.
+
+    A delta of 1e-6 shows itself in tails that take 10⁹ trials to count. If the noise is taken for
+    what the method says it is, normal, a thousandth of that measures its deviation to a per mille.
+    Exact limits for normal samples, a third of alpha each for the variance and the two means.
+    Rounding and dither only widen the observed noise, which errs on the safe side.
+    """
+    values, *counts = histogram
+    sizes = [int(side.sum()) for side in counts]
+    means = [float(side @ values) / size for side, size in zip(counts, sizes, strict=True)]
+    squares = [side @ (values - mean) ** 2 for side, mean in zip(counts, means, strict=True)]
+    deviation = math.sqrt(sum(squares) / special.chdtri(sum(sizes) - 2, 1 - alpha / 3))
+    margin = sum(-special.ndtri(alpha / 3) * deviation / math.sqrt(size) for size in sizes)
+    shift = max(0.0, means[1] - means[0] - margin)
+    bound = 0.0
+    if shift > 0:
+        bound = gaussian_epsilon(shift / deviation, delta)
+    evidence = f"deviation at most {deviation / shift if shift else np.inf:.6g} shifts"
+    return Finding("if the noise is normal: its deviation", bound, evidence, min(sizes))
+
+
+def gaussian_epsilon(mu: float, delta: float) -> float:
+    """The least epsilon at which normal noise of deviation ``shift/mu`` is (ε, δ), [0, ∞).
+
+    Balle & Wang 2018, Thm 8: ``δ(ε) = Φ(μ/2 − ε/μ) − e^ε·Φ(−μ/2 − ε/μ)``, decreasing in ε.
+
+    >>> round(gaussian_epsilon(1 / 4.22467889, 1e-6), 6)
+    1.0
+    """
+
+    def excess(epsilon: float) -> float:
+        first, second = (special.log_ndtr(s * mu / 2 - epsilon / mu) for s in (1, -1))
+        return math.exp(first) - math.exp(epsilon + second) - delta
+
+    # At this epsilon the first term alone is delta.
+    upper = mu**2 / 2 - mu * float(special.ndtri(delta))
+    if excess(0.0) > 0:
+        return float(optimize.brentq(excess, 0.0, upper))
+    return 0.0
+
+
+def binomial_bounds(hits: Any, trials: Any, alpha: float) -> tuple[Any, Any]:
+    """Lower and upper bound of a probability, each wrong with probability at most ``alpha``.
+
+    Clopper & Pearson 1934: exact for every number of trials, never approximate. Numbers or arrays.
+
+    >>> low, high = binomial_bounds(0, 1000, 0.001)
+    >>> float(low), round(float(high), 5)
+    (0.0, 0.00688)
+    """
+    hits = np.asarray(hits, dtype=np.float64)
+    trials = np.asarray(trials, dtype=np.float64)
+    missed = trials - hits
+    # Not a number where there are no hits, or nothing else.
+    low = np.nan_to_num(special.betaincinv(hits, missed + 1, alpha), nan=0.0)
+    return low, np.nan_to_num(special.betainccinv(hits + 1, missed, alpha), nan=1.0)
+
+
+def epsilon_lower_bound(hits: Any, trials: Any, delta: float, alpha: float) -> Any:
+    """The least epsilon that counts of one event allow, in [0, ∞), wrong at most ``alpha``.
+
+    ``hits[i]`` of ``trials[i]`` releases of neighbour i fell into the event. Under (ε, δ)
+    ``P₀ ≤ e^ε·P₁ + δ``, so ``ε ≥ log((P₀ − δ) / P₁)``; alpha is halved between the two bounds.
+
+    >>> round(float(epsilon_lower_bound((7500, 2500), (10000, 10000), 0.0, 0.001)), 2)
+    1.02
+    """
+    low, _ = binomial_bounds(hits[0], trials[0], alpha / 2)
+    _, high = binomial_bounds(hits[1], trials[1], alpha / 2)
+    return np.log(np.maximum((low - delta) / high, 1.0))
 
 
 def attack_png(report: AttackReport) -> bytes:
@@ -276,24 +589,15 @@ def _draw_values(values: Any, ratios: Any, report: AttackReport) -> None:
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = np.where(enough, np.log(counts[0] / counts[1]), np.nan)
     ratios.stairs(ratio, edges, baseline=None, color=DARK, linewidth=1.2)
-    for bound in (-report.spec.guarantee.epsilon, report.spec.guarantee.epsilon):
+    for bound in (-report.guarantee.epsilon, report.guarantee.epsilon):
         ratios.axhline(bound, color=DARK, linestyle="--", linewidth=1)
     ratios.set_ylabel("log of their ratio")
-    ratios.set_xlabel(_observed(report.spec))
-
-
-def _observed(spec: Spec | Mechanism) -> str:
-    """Return the name of what the histogram counts."""
-    if isinstance(spec, Mechanism):
-        return "linear score of a release, in steps"
-    if isinstance(spec.law, NumberLaw):
-        return "released value"
-    return "sum of its signs"
+    ratios.set_xlabel("what is observed of a release")
 
 
 def _draw_bounds(panel: Any, report: AttackReport) -> None:
     findings = report.findings[::-1]
-    promise = report.spec.guarantee
+    promise = report.guarantee
     bounds = [finding.lower_bound for finding in findings]
     colours = [ORANGE if bound > promise.epsilon else BLUE for bound in bounds]
     panel.barh(range(len(bounds)), bounds, color=colours, height=0.32)
@@ -309,5 +613,5 @@ def _draw_bounds(panel: Any, report: AttackReport) -> None:
     delta = ""
     if promise.delta:
         delta = f", δ = {promise.delta:g}"
-    title = f"{report.spec.method}, claimed ε = {promise.epsilon:g}{delta} (dashed): {verdict}"
+    title = f"{report.subject}, claimed ε = {promise.epsilon:g}{delta} (dashed): {verdict}"
     panel.set_title(title, fontsize=10)

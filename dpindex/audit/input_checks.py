@@ -15,12 +15,12 @@ from typing import Any, NamedTuple, get_args
 
 import numpy as np
 import numpy.typing as npt
+from scipy import sparse
 
 from dpindex.audit.exact_arithmetic import above_root
-from dpindex.audit.replay import Dealt
-from dpindex.audit.unit_vectors import unit_vectors
 from dpindex.audit.verdict import Check, Difference
-from dpindex.base.arrays import AnyArray
+from dpindex.audit.words import Dealt
+from dpindex.base.arrays import AnyArray, row_blocks
 from dpindex.base.errors import InputError
 from dpindex.mechanism.grid import Grid
 from dpindex.mechanism.noise.law import NumberLaw
@@ -342,3 +342,20 @@ def probe_records(spec: SketchSpec) -> npt.NDArray[np.float64]:
     probes[5] *= 2.0**30
     probes[6] = 1e300
     return probes
+
+
+_CHUNK_ENTRIES = 1 << 22
+
+
+def unit_vectors(spec: Spec, count: int | None = None) -> Iterator[tuple[slice, Any]]:
+    """Yield the first ``count`` unit vectors, or all, some at a time: their attributes, and a CSR.
+
+    >>> spec = Spec("dp-oporp-staircase", dim=3, k=3, epsilon=1.0)
+    >>> [(attributes, unit.toarray().tolist()) for attributes, unit in unit_vectors(spec, 2)]
+    [(slice(0, 2, None), [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]])]
+    """
+    if count is None:
+        count = spec.dim
+    for rows in row_blocks(count, _CHUNK_ENTRIES // max(spec.dim, spec.code_length)):
+        unit = sparse.eye(rows.stop - rows.start, spec.dim, rows.start, np.float32, "csr")
+        yield rows, unit

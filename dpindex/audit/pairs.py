@@ -18,7 +18,7 @@ from typing import Any, ClassVar, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from dpindex.audit.unit_vectors import unit_vectors
+from dpindex.audit.input_checks import unit_vectors
 from dpindex.base.arrays import AnyArray, Floats
 from dpindex.base.errors import InputError
 from dpindex.mechanism.codes import BitCodes, Codes, SignFormat, SymbolFormat, for_format

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from scipy import special
 
-from dpindex.audit.law_verifiers import LawVerifier, law_verifier
-from dpindex.audit.verdict import Check, Difference
+from dpindex.audit.law_verifiers import law_verifier
+from dpindex.audit.verdict import Check, Difference, LawVerifier
 from dpindex.base.arrays import AnyArray
 from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.spec import Spec

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dpindex.audit.decoding import Recorder, Replay
 from dpindex.audit.input_checks import code_checks
 from dpindex.audit.law_verifiers import law_verifier
 from dpindex.audit.verdict import Check
+from dpindex.audit.words import Recorder, Replay
 from dpindex.base.arrays import Doubles
 from dpindex.mechanism.codebook import Codebook
 from dpindex.mechanism.privatizer import Privatizer

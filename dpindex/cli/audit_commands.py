@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import math
-import os
-import sys
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,10 +16,8 @@ from dpindex.cli import output as out
 from dpindex.cli.kinds import Takes
 
 if TYPE_CHECKING:  # a command on an index loads no sketch, and help no noise laws
-    from dpindex.audit import Mechanism
     from dpindex.mechanism.codes import Codes
     from dpindex.mechanism.spec import Spec
-    from dpindex.privacy import VectorAdjacency
     from dpindex.race import SketchSpec
 
 
@@ -37,76 +31,8 @@ class AttackOptions:
     plot: Annotated[Path | None, "PNG file for a picture of the attack."] = None
 
 
-@dataclass(frozen=True)
-class FunctionOptions:
-    """Noise of other code, and what is claimed of it."""
-
-    function: Annotated[
-        str | None, "Attack MODULE:NAME, a function from a vector to an array or bytes."
-    ] = None
-    dim: Annotated[int | None, "With --function: attributes of its vectors."] = None
-    epsilon: Annotated[float | None, "With --function: the epsilon it claims."] = None
-    delta: Annotated[float, "With --function: the delta it claims."] = 0.0
-    adjacency: Annotated[
-        str, "With --function: adjacency of the claim: record, attribute:BETA or l2:RADIUS."
-    ] = "record"
-    bounds: Annotated[tuple[float, float], "With --function: range of an attribute."] = (-1.0, 1.0)
-    norm: Annotated[float | None, "With --function: norm of every vector."] = None
-    batched: Annotated[bool, "The function takes many vectors, shape (n, dim)."] = False
-
-    def mechanism(self) -> Mechanism:
-        """The function and its claim."""
-        from dpindex.audit import Mechanism
-
-        if self.dim is None or self.epsilon is None:
-            raise InputError("--function needs --dim and --epsilon, the claim to attack.")
-        return Mechanism(
-            _imported(str(self.function)),
-            self.dim,
-            self.epsilon,
-            self.delta,
-            _adjacency(self.adjacency),
-            self.bounds,
-            self.norm,
-            self.batched,
-        )
-
-
-def _imported(name: str) -> Callable[[Any], Any]:
-    """The function MODULE:NAME; modules of the working directory are found too."""
-    module, _, attribute = name.partition(":")
-    sys.path.insert(0, os.getcwd())
-    try:
-        function = getattr(import_module(module), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise InputError(f"--function must be MODULE:NAME, not {name}: {error}.") from None
-    finally:
-        sys.path.pop(0)
-    if not callable(function):
-        raise InputError(f"--function {name} is no function.")
-    checked: Callable[[Any], Any] = function
-    return checked
-
-
-def _adjacency(text: str) -> VectorAdjacency:
-    """The adjacency that --adjacency states."""
-    from dpindex.privacy import attribute, l2, record
-
-    kind, _, size = text.partition(":")
-    sized: dict[str, Callable[[float], VectorAdjacency]] = {"attribute": attribute, "l2": l2}
-    if text == "record":
-        return record()
-    try:
-        return sized[kind](float(size))
-    except (KeyError, ValueError):
-        raise InputError(
-            f"--adjacency must be record, attribute:BETA or l2:RADIUS, not {text!r}."
-        ) from None
-
-
 def audit(
     effort: AttackOptions,
-    foreign: FunctionOptions,
     spec: Annotated[
         Path | None,
         typer.Argument(
@@ -124,14 +50,10 @@ def audit(
     """Attack a guarantee, or prove it.
 
     The attack uses worst-case neighbours; the proof is in exact integers. Both concern the method,
-    with fresh noise. The codes of an index are tested too, as far as that is possible. --function
-    attacks the noise of any other code. The exit code is 1 if the guarantee is refuted or does not
-    hold, or if the codes cannot have the claimed noise.
+    with fresh noise. The codes of an index are tested too, as far as that is possible. The exit
+    code is 1 if the guarantee is refuted or does not hold, or if the codes cannot have the claimed
+    noise.
     """
-    if foreign.function is not None:
-        if spec is not None or exact or self_test:
-            raise InputError("leave out SPEC, --exact and --self-test beside --function.")
-        raise typer.Exit(_attack(foreign.mechanism(), effort, as_json))
     if self_test:
         if spec is not None or exact:
             raise InputError("leave out SPEC and --exact beside --self-test.")
@@ -146,7 +68,7 @@ def audit(
     raise typer.Exit(0 if codes_pass and not refuted else 1)
 
 
-def _attack(claim: Spec | SketchSpec | Mechanism, effort: AttackOptions, as_json: bool) -> bool:
+def _attack(claim: Spec | SketchSpec, effort: AttackOptions, as_json: bool) -> bool:
     """Whether the attack refutes the claim."""
     from dpindex.audit import attack, attack_png
 

@@ -2,7 +2,7 @@
 
 Public vectors go through the public face: ``Privatizer.privatize``, ``PrivateIndex.add`` and
 ``upsert``, builds, files of codes, ``device.privatize``, and private queries. The secret words that
-are read meanwhile are recorded and decoded a second time (:mod:`dpindex.audit.decoding`). Exact
+are read meanwhile are recorded and decoded a second time (:mod:`dpindex.audit.words`). Exact
 integers are summed from the entries of the map. So a change of a draw after the sampler shows, in
 any row of any batch of these types and sizes: less noise, more noise, noise of other rows, noise
 used twice.
@@ -26,10 +26,10 @@ from scipy import sparse
 
 from dpindex import device
 from dpindex.accounting.ledger import Ledger
-from dpindex.audit.decoding import Ints, Recorder, UnexplainedError
 from dpindex.audit.input_checks import code_checks
-from dpindex.audit.law_verifiers import LawVerifier, law_verifier
-from dpindex.audit.verdict import Check
+from dpindex.audit.law_verifiers import law_verifier
+from dpindex.audit.verdict import Check, LawVerifier
+from dpindex.audit.words import Ints, Recorder, UnexplainedError
 from dpindex.base.arrays import AnyArray, Doubles
 from dpindex.base.errors import InputError, QualityWarning
 from dpindex.index.build import build_index

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from dpindex.audit.decoding import Ints, Recorder, Replay, UnexplainedError
-from dpindex.audit.law_verifiers import LawVerifier
+from dpindex.audit.verdict import LawVerifier
+from dpindex.audit.words import Ints, Recorder, Replay, UnexplainedError
 from dpindex.base.arrays import AnyArray
 from dpindex.mechanism.codes import NumberFormat, SignFormat
 from dpindex.mechanism.spec import Spec

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from dpindex.accounting.ledger import Ledger
-from dpindex.audit.decoding import Recorder, Words
 from dpindex.audit.verdict import Check
+from dpindex.audit.words import Recorder, Words
 from dpindex.base.arrays import Doubles
 from dpindex.index.build import build_index
 from dpindex.index.private_index import PrivateIndex

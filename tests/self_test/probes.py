@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from dpindex.audit.decoding import Ints
+from dpindex.audit.input_checks import unit_vectors
 from dpindex.audit.law_verifiers import law_verifier_class
-from dpindex.audit.unit_vectors import unit_vectors
+from dpindex.audit.words import Ints
 from dpindex.base.arrays import AnyArray, Doubles
 from dpindex.base.errors import InputError
 from dpindex.mechanism.projector import Projector

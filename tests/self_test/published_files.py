@@ -17,8 +17,8 @@ import numpy as np
 
 from dpindex import device
 from dpindex.audit.input_checks import probe_records, with_draws
-from dpindex.audit.replay import Dealt
 from dpindex.audit.verdict import Check
+from dpindex.audit.words import Dealt
 from dpindex.base.arrays import AnyArray, Doubles
 from dpindex.index.build import build_index
 from dpindex.index.private_index import PrivateIndex

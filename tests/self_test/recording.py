@@ -18,8 +18,8 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 import dpindex.mechanism.privatizer
 import dpindex.race.sketch
 import dpindex.storage.shuffled_file
-from dpindex.audit.decoding import Recorder
 from dpindex.audit.verdict import Check
+from dpindex.audit.words import Recorder
 
 _STRIDE = 4096
 _SIEVE_BITS = 20

@@ -12,10 +12,9 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from dpindex.audit.decoding import Ints, Recorder, UnexplainedError
 from dpindex.audit.input_checks import probe_records, with_draws
-from dpindex.audit.law_verifiers import LawVerifier
-from dpindex.audit.verdict import Check
+from dpindex.audit.verdict import Check, LawVerifier
+from dpindex.audit.words import Ints, Recorder, UnexplainedError
 from dpindex.base.arrays import AnyArray
 from dpindex.privacy import Guarantee
 from dpindex.race import RaceSketch, SketchSpec

@@ -1,9 +1,12 @@
 """Somebody else's noise: a function from a vector to an array or bytes, and tests that refute it.
 
+    python foreign_noise.py
+
 The function is called with worst-case neighbours of the claimed adjacency. Scores that tell their
-releases apart are learned from a first few releases; the events on the scores are then chosen and
-counted as for the methods of dpindex (:mod:`dpindex.audit.distinguishers`), so the confidence holds
-whatever the function does.
+releases apart are learned from a first few releases; ``dpindex.audit.attack_releases`` chooses
+events on the scores and counts them, so the confidence holds whatever the function does. The three
+functions at the end are attacked when this file is run: two have mistakes that were seen in public
+packages.
 """
 
 from __future__ import annotations
@@ -14,12 +17,13 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from dpindex.audit.pairs import Booleans, Counts, Pair, ScoredPair
-from dpindex.base.arrays import AnyArray, Doubles
-from dpindex.base.checks import finite_number, whole_number
-from dpindex.base.errors import InputError
+from dpindex import InputError
+from dpindex.audit import AttackReport, ScoredPair, attack_releases
 from dpindex.privacy import L2, Attribute, Guarantee, VectorAdjacency, record
+
+Array = npt.NDArray[Any]
 
 _LEARNING = 1000
 _MAX_NUMBERS = 1 << 22
@@ -65,7 +69,7 @@ class Mechanism:
     1.0
     """
 
-    function: Callable[[AnyArray], Any]
+    function: Callable[[Array], Any]
     dim: int
     epsilon: float
     delta: float = 0.0
@@ -75,12 +79,14 @@ class Mechanism:
     batched: bool = False
 
     def __post_init__(self) -> None:
-        whole_number(self.dim, "dim", 1, _MAX_DIM)
-        finite_number(self.epsilon, "epsilon", above=0.0)
+        if not 1 <= self.dim <= _MAX_DIM:
+            raise InputError(f"dim must be from 1 to {_MAX_DIM}, not {self.dim!r}.")
+        if not 0.0 < self.epsilon < np.inf:
+            raise InputError(f"epsilon must be above 0, not {self.epsilon!r}.")
         if not 0.0 <= self.delta < 1.0:
             raise InputError(f"delta must lie from 0 to below 1, not {self.delta!r}.")
-        if self.norm is not None:
-            finite_number(self.norm, "norm", above=0.0)
+        if self.norm is not None and not 0.0 < self.norm < np.inf:
+            raise InputError(f"norm must be above 0, not {self.norm!r}.")
         low, high = self.bounds
         if not -np.inf < low < high < np.inf:
             raise InputError(
@@ -88,17 +94,11 @@ class Mechanism:
             )
 
     @property
-    def method(self) -> str:
-        """Module and name of the function."""
-        name = getattr(self.function, "__qualname__", type(self.function).__name__)
-        return f"{self.function.__module__}:{name}"
-
-    @property
     def guarantee(self) -> Guarantee:
         """The claim."""
         return Guarantee(self.epsilon, self.delta, "DP", self.adjacency, exact=False)
 
-    def release(self, row: AnyArray, count: int) -> Doubles:
+    def release(self, row: Array, count: int) -> Array:
         """Release the vector ``row`` ``count`` times; shape (count, numbers of a release).
 
         Raises
@@ -110,20 +110,20 @@ class Mechanism:
         if self.batched:
             parts = list(np.asarray(self.function(np.tile(row, (count, 1)))))
             if len(parts) != count:
-                raise InputError(f"{self.method} gave {len(parts)} releases of {count} vectors.")
+                raise InputError(f"the function gave {len(parts)} releases of {count} vectors.")
         else:
             parts = [self.function(row.copy()) for _ in range(count)]
         numbers = [_numbers(part) for part in parts]
         if len({len(release) for release in numbers}) > 1:
             raise InputError(
-                f"{self.method} gave releases of several lengths; return one of a fixed length."
+                "the function gave releases of several lengths; return one of a fixed length."
             )
         released = np.asarray(numbers, dtype=np.float64)
         if released.shape[1] == 0 or not np.isfinite(released).all():
-            raise InputError(f"{self.method} gave no number, or one that is not finite.")
+            raise InputError("the function gave no number, or one that is not finite.")
         return released
 
-    def neighbours(self) -> dict[str, tuple[Doubles, Doubles]]:
+    def neighbours(self) -> dict[str, tuple[Array, Array]]:
         """Pairs of vectors that the claim is about, by name.
 
         Raises
@@ -150,7 +150,7 @@ class Mechanism:
                     )
         return pairs
 
-    def _one_attribute(self, size: float) -> dict[str, tuple[Doubles, Doubles]]:
+    def _one_attribute(self, size: float) -> dict[str, tuple[Array, Array]]:
         low, high = self.bounds
         middle = np.full(self.dim, (low + high) / 2)
         corner = np.full(self.dim, high)
@@ -161,12 +161,12 @@ class Mechanism:
             "one attribute at a corner": (corner - 2 * half * first, corner),
         }
 
-    def _within(self, radius: float) -> dict[str, tuple[Doubles, Doubles]]:
+    def _within(self, radius: float) -> dict[str, tuple[Array, Array]]:
         middle = np.full(self.dim, sum(self.bounds) / 2)
         directions = self._directions().items()
         return {name: _around(middle, radius / 2 * direction) for name, direction in directions}
 
-    def _of_norm(self, norm: float) -> dict[str, tuple[Doubles, Doubles]]:
+    def _of_norm(self, norm: float) -> dict[str, tuple[Array, Array]]:
         if isinstance(self.adjacency, Attribute):
             raise InputError(
                 "vectors of one norm differ in more than one attribute; leave norm out."
@@ -187,7 +187,7 @@ class Mechanism:
             pairs[name] = _around(norm * cosine * across, norm * sine * direction)
         return pairs
 
-    def _any_two(self) -> dict[str, tuple[Doubles, Doubles]]:
+    def _any_two(self) -> dict[str, tuple[Array, Array]]:
         low, high = self.bounds
         corner = np.full(self.dim, high)
         origin = np.full(self.dim, min(max(0.0, low), high))
@@ -202,18 +202,18 @@ class Mechanism:
             "short and long": (origin + _SMALL * (corner - origin), corner),
         }
 
-    def _directions(self) -> dict[str, Doubles]:
+    def _directions(self) -> dict[str, Array]:
         axis = np.zeros(self.dim)
         axis[0] = 1.0
         return {"along an axis": axis, "along the diagonal": np.full(self.dim, self.dim**-0.5)}
 
 
-def _around(centre: Doubles, step: Doubles) -> tuple[Doubles, Doubles]:
+def _around(centre: Array, step: Array) -> tuple[Array, Array]:
     """Two neighbours, a step to either side of a centre."""
     return centre - step, centre + step
 
 
-def _numbers(released: Any) -> AnyArray:
+def _numbers(released: Any) -> Array:
     """A release as numbers: of bytes, the bits."""
     if isinstance(released, bytes | bytearray | memoryview):
         return np.unpackbits(np.frombuffer(released, dtype=np.uint8))
@@ -224,13 +224,13 @@ def _numbers(released: Any) -> AnyArray:
         raise InputError(f"a release must be an array of numbers or bytes, not {kind}.") from None
 
 
-def function_pairs(mechanism: Mechanism, release: Callable[[AnyArray, int], Any]) -> list[Pair]:
-    """The neighbours of a mechanism, with scores learned from a few releases of each."""
-    pairs: list[Pair] = []
+def attack_function(mechanism: Mechanism, **options: Any) -> AttackReport:
+    """Attack a function; ``options`` are those of ``attack_releases``: trials, confidence, …"""
+    pairs = []
     for name, rows in mechanism.neighbours().items():
-        width = release(rows[0], 1).shape[1]
+        width = mechanism.release(rows[0], 1).shape[1]
         count = min(_LEARNING, max(50, _MAX_NUMBERS // width))
-        one, other = (release(row, count) for row in rows)
+        one, other = (mechanism.release(row, count) for row in rows)
         if one.shape[1:] != other.shape[1:]:
             raise InputError("releases of two vectors have two lengths, which tells them apart.")
         numbers = _Numbers.learned(one, other)
@@ -241,18 +241,16 @@ def function_pairs(mechanism: Mechanism, release: Callable[[AnyArray, int], Any]
         group = np.arange(len(centre))
         scores = partial(_whole, numbers.all, centre, step)
         pairs.append(ScoredPair(name, rows, group, scores, _SCORES))
-    return pairs
+    return attack_releases(mechanism.release, pairs, mechanism.guarantee, **options)
 
 
 _SCORES = ("a linear score", "the likelihood of normal noise", "the likelihood of Laplace noise")
 
 
-def _whole(
-    scores: Callable[[Doubles], Doubles], centre: Doubles, step: Doubles, released: Doubles
-) -> Counts:
+def _whole(scores: Callable[[Array], Array], centre: Array, step: Array, released: Array) -> Array:
     """Scores in whole steps about their medians."""
     steps = np.rint((scores(released) - centre) / step)
-    counts: Counts = np.clip(steps, -_LARGEST, _LARGEST).astype(np.int64)
+    counts: Array = np.clip(steps, -_LARGEST, _LARGEST).astype(np.int64)
     return counts
 
 
@@ -271,16 +269,16 @@ class _Numbers:
         +1 where the second neighbour has the larger mean, else −1.
     """
 
-    informative: Booleans
-    means: Doubles
-    variances: Doubles
-    medians: Doubles
-    deviations: Doubles
-    alone: AnyArray
-    signs: Doubles
+    informative: Array
+    means: Array
+    variances: Array
+    medians: Array
+    deviations: Array
+    alone: Array
+    signs: Array
 
     @classmethod
-    def learned(cls, one: Doubles, other: Doubles) -> _Numbers:
+    def learned(cls, one: Array, other: Array) -> _Numbers:
         """From releases of two neighbours, shape (n, width) each."""
         sides = (one, other)
         means = np.stack([side.mean(axis=0) for side in sides])
@@ -306,7 +304,7 @@ class _Numbers:
             signs,
         )
 
-    def all(self, released: Doubles) -> Doubles:
+    def all(self, released: Array) -> Array:
         """Three scores of a release, then single numbers, each larger for the second neighbour."""
         x = released[:, self.informative]
         linear = x @ ((self.means[1] - self.means[0]) / self.variances.sum(axis=0))
@@ -319,3 +317,42 @@ class _Numbers:
             laplace += sign * sizes.sum(axis=1)
         single = released[:, self.alone] * self.signs
         return np.column_stack([linear, normal, laplace, single])
+
+
+# Three mechanisms, two of them wrong
+
+NOISE = np.random.default_rng()
+
+
+def own_norm(x: Array, epsilon: float = 1.0, delta: float = 1e-5) -> Array:
+    """Gaussian noise, its sensitivity taken from the vector's own norm."""
+    sigma = np.linalg.norm(x) * np.sqrt(2 * np.log(1.25 / delta)) / epsilon
+    return x + NOISE.normal(0.0, sigma, x.shape)
+
+
+def half_distance(x: Array, epsilon: float = 1.0) -> Array:
+    """Laplace noise for vectors of L1 norm 1, as if they were at most 1 apart."""
+    return np.asarray(x / np.abs(x).sum() + NOISE.laplace(0.0, 1.0 / epsilon, x.shape))
+
+
+def sound(x: Array, epsilon: float = 1.0) -> Array:
+    """Laplace noise for the largest distance of two such vectors, 2."""
+    return np.asarray(x / np.abs(x).sum() + NOISE.laplace(0.0, 2.0 / epsilon, x.shape))
+
+
+CLAIMS = {
+    "own norm": Mechanism(own_norm, dim=8, epsilon=1.0, delta=1e-5),
+    "half distance": Mechanism(half_distance, dim=2, epsilon=1.0, norm=1.0),
+    "sound": Mechanism(sound, dim=2, epsilon=1.0, norm=1.0),
+}
+
+
+def main() -> None:
+    for name, claim in CLAIMS.items():
+        report = attack_function(claim, trials=5000, confidence=1 - 1e-6)
+        verdict = "violated" if report.violated else "not refuted"
+        print(f"{name}: at least {report.lower_bound:.2f} in {report.seconds:.0f} s: {verdict}")
+
+
+if __name__ == "__main__":
+    main()

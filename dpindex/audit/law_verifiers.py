@@ -1,0 +1,615 @@
+"""One verifier for each kind of law: its exact check, the replay of its sampler, what it proves.
+
+``VERIFIERS`` at the end is the one place where the audit tells laws apart: a new law is a class and
+an entry there. A verifier computes everything from the integers that a law draws by (masses,
+thresholds); it never asks the law for its moments or its likelihood.
+
+How many signs one attribute can change is the part of delta that is a chance over the projection.
+For a fixed vector û on the grid, a neighbour moves coordinate j by at most 2^b·max_i|w_ij|, so sign
+j can change only where |w_j·û| is no more than that. Over random normal entries this has chance at
+most P₊, independently for each j (Li & Li 2023, Lemma 4.3 and Prop. 4.5), and if at most N signs
+change, N flips cost N times the loss of one. This is a statement about ideal normal entries,
+rounded as ours are; that the published ones behave like them rests on SHAKE-256.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from copy import copy
+from fractions import Fraction
+from itertools import pairwise, product
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import log_ndtr, ndtr
+
+from dpindex.audit import exact_arithmetic as exact
+from dpindex.audit.record_verifiers import CapVerifier, CodebookVerifier
+from dpindex.audit.verdict import Check, Difference, LawVerifier, digits
+from dpindex.audit.words import (
+    ONE,
+    THIRD,
+    Constant,
+    Dealt,
+    Fixed,
+    Ints,
+    Listed,
+    Refused,
+    Replay,
+    Script,
+    Words,
+    flips,
+    magnitude,
+    replay_faults,
+    table_draws,
+    table_faults,
+    uniform_below,
+)
+from dpindex.base.arrays import AnyArray
+from dpindex.mechanism.noise.cap import CapResponse
+from dpindex.mechanism.noise.codebook_response import CodebookResponse
+from dpindex.mechanism.noise.counts import TwoSidedGeometric
+from dpindex.mechanism.noise.gaussian import TwoDigitGaussian
+from dpindex.mechanism.noise.geometric import TwoDigitLaplace
+from dpindex.mechanism.noise.individual import IndividualFlips, IndividualGaussian
+from dpindex.mechanism.noise.randomized_response import FlipsByLevel
+from dpindex.mechanism.noise.square_wave import SquareWave
+from dpindex.mechanism.noise.tables import CellTable
+from dpindex.mechanism.spec import Spec
+
+_Draws = tuple[str, Sequence[int]]
+
+
+class AdditiveVerifier(LawVerifier):
+    """Integer noise from a source of one class; subclasses know the source."""
+
+    proves = "DP"
+
+    def __init__(self, spec: Any, apart: Difference) -> None:
+        super().__init__(spec, apart)
+        self.source: Any = self.law.source
+        self.bits = self.source.cell_bits
+        self.cells = apart.cells(self.bits)
+        self.dither = (
+            f"for every fixed offset, 2^{apart.bits} grid steps move (x + offset) >> {self.bits} "
+            f"by at most {self.cells} cells; mixtures over the offset lose nothing"
+        )
+
+    def step(self) -> exact.Ratio:
+        """The largest ratio of the chances of two values one cell apart."""
+        return exact.UNBOUNDED
+
+    def normal(self) -> exact.Normal:
+        """The rounded normal law that the source is next to."""
+        return exact.NOT_NORMAL
+
+    def check(self) -> Check:
+        apart = self.apart
+        if apart.delta:
+            cells = apart.cells_l2(self.bits)
+            return self._gaussian("law: Gaussian on the whole code", cells, self.normal())
+        return self._ratio(
+            "law: ratio of one cell",
+            self.step() if apart.ball is None else exact.UNBOUNDED,
+            apart.epsilon / (self.cells * apart.moves.l1),
+            f"neighbours are at most Σ|w| = {apart.moves.l1} times {self.cells} cells apart in L1, "
+            f"each costs at most ε over that many; {self.dither}",
+        )
+
+    def draws(self, count: int, words: Replay) -> Ints:
+        """Return so many draws of the source, in grid steps."""
+        return table_draws(self.source, count, words)
+
+    def tables(self) -> list[tuple[CellTable, int]]:
+        """The tables that a draw is the sum of, and how many cells one of their cells is."""
+        return [(self.source, 1)]
+
+    def likeliest(self) -> tuple[float, float]:
+        chances = [np.array(_chances(table)) for table, _ in self.tables()]
+        return min(c.max() for c in chances), min((c**2).sum() for c in chances)
+
+    def spread(self) -> float | None:
+        # Where the characteristic function has fallen to e^(−1/2), as a normal one does at 1/σ.
+        times = np.geomspace(2.0**-30, 3.0, 400)
+        return float(1 / times[np.argmax(self.characteristic(times) < math.exp(-0.5))])
+
+    def characteristic(self, times: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        parts = [np.abs(_transform(table, times * width)) for table, width in self.tables()]
+        return np.asarray(np.prod(parts, axis=0))
+
+    def outcomes(self, x: Ints, words: Replay) -> AnyArray:
+        codes: AnyArray = (x + self.draws(x.size, words).reshape(x.shape)) >> self.bits
+        return codes
+
+    def replay(self) -> Iterator[Any]:
+        """A code must be the sum of the grid integer and the draw, without its low bits."""
+        law = copy(self.law)
+        draws = np.array([-5, -1, 0, 1, 3, 77]) << self.bits
+        x = np.array([[-9, 0, 5, 6, 7, 4096]])
+        for dtype in (np.float32, np.float64):
+            law.source = Dealt(draws, cell_bits=self.bits)
+            yield law.perturb(x.astype(dtype), Constant(0)) != (x + draws) >> self.bits
+
+    def _joined(self, join: Callable[..., int], *draws: _Draws) -> Iterator[AnyArray]:
+        """The tables of a source by themselves, and what ``join`` says is made of their draws."""
+        cases = list(product(*(values for _, values in draws)))
+        prepared = defaultdict(list)
+        for (name, _), column in zip(draws, zip(*cases, strict=True), strict=True):
+            prepared[name].append(column)
+        source = copy(self.source)
+        for name, columns in prepared.items():
+            yield table_faults(getattr(source, name))
+            setattr(source, name, Dealt(*columns))
+        yield source.sample(len(cases), Constant(0)) != np.array([join(*case) for case in cases])
+        yield from AdditiveVerifier.replay(self)
+
+
+class TableVerifier(AdditiveVerifier):
+    """One table of masses."""
+
+    def step(self) -> exact.Ratio:
+        return exact.worst_table_ratio(self.source, 1)
+
+    def normal(self) -> exact.Normal:
+        return exact.normal_of_table(self.source)
+
+    def check(self) -> Check:
+        """Where one coordinate moves by one beta, the table is compared with itself, shifted."""
+        apart = self.apart
+        if not apart.single:
+            return super().check()
+        if apart.delta == 0:
+            return self._ratio(
+                "law: ratio of neighbouring cells",
+                exact.worst_table_ratio(self.source, self.cells),
+                apart.epsilon,
+                f"symmetric table with a self-similar tail, all pairs of cells; {self.dither}",
+            )
+        divergence = exact.hockey_stick(self.source, self.cells, apart.epsilon)
+        return Check(
+            "law: hockey-stick divergence",
+            f"{digits(divergence)} at ε = {digits(apart.epsilon)}, worst of {self.cells} shifts",
+            digits(apart.delta),
+            f"Barthe & Olmedo 2013: (ε, δ) holds if E_(e^ε) ≤ δ for all neighbours; {self.dither}",
+            divergence <= apart.delta,
+        )
+
+    def replay(self) -> Iterator[Any]:
+        yield table_faults(self.source)
+        yield from super().replay()
+
+
+class TwoSidedGeometricVerifier(AdditiveVerifier):
+    """The difference of two magnitudes: ``P(k) = Σ_b g(k+b)·g(b)`` for k ≥ 0, the same below.
+
+    A ratio of g between neighbours holds for P, term by term.
+    """
+
+    def step(self) -> exact.Ratio:
+        return exact.worst_table_ratio(self.source.table, 1)
+
+    def draws(self, count: int, words: Replay) -> Ints:
+        one, other = (magnitude(table_draws(self.source.table, count, words)) for _ in range(2))
+        return one - other
+
+    def replay(self) -> Iterator[Any]:
+        # a and −1−a have the same magnitude.
+        draws = ("table", range(-4, 4))
+        return self._joined(lambda a, b: max(a, ~a) - max(b, ~b), draws, draws)
+
+
+class TwoDigitGaussianVerifier(AdditiveVerifier):
+    """Normal noise in two digits, each from a table: ``2^digit · coarse + fine``."""
+
+    def tables(self) -> list[tuple[CellTable, int]]:
+        return [(self.source.coarse, 1 << self.source.digit), (self.source.fine, 1)]
+
+    def normal(self) -> exact.Normal:
+        return exact.normal_of_digits(self.source)
+
+    def draws(self, count: int, words: Replay) -> Ints:
+        shift: int = self.source.digit + self.bits
+        coarse = table_draws(self.source.coarse, count, words)
+        return (coarse << shift) + table_draws(self.source.fine, count, words)
+
+    def replay(self) -> Iterator[Any]:
+        base = 1 << self.source.digit + self.bits
+        fine = ("fine", (-base, -1, 0, 1, base - 1))
+        return self._joined(lambda h, n: h * base + n, ("coarse", range(-3, 3)), fine)
+
+
+class TwoDigitLaplaceVerifier(AdditiveVerifier):
+    """Laplace noise in two digits of its magnitude, each from a table."""
+
+    def likeliest(self) -> tuple[float, float]:
+        high, low = (np.array(_chances(t)) for t in (self.source.high, self.source.low))
+        return high.max() * low.max(), (high**2).sum() * (low**2).sum()
+
+    def characteristic(self, times: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        high = _side(self.source.high, times * (1 << self.source.digit))
+        return _mirrored(high * _sums(_chances(self.source.low), times), times)
+
+    def step(self) -> exact.Ratio:
+        return exact.worst_two_digit_step(self.source)
+
+    def draws(self, count: int, words: Replay) -> Ints:
+        high = table_draws(self.source.high, count, words)
+        low = table_draws(self.source.low, count, words)
+        shift: int = self.source.digit + self.bits
+        size = (magnitude(high) << shift) + low
+        return np.where(high < 0, -1 - size, size)
+
+    def replay(self) -> Iterator[Any]:
+        base: int = 1 << self.source.digit + self.bits
+
+        def join(high: int, low: int) -> int:
+            """A magnitude about −½: −1 − h is the mirror of h."""
+            if high >= 0:
+                return high * base + low
+            return ~(~high * base + low)
+
+        return self._joined(join, ("high", range(-3, 3)), ("low", (0, 1, base - 1)))
+
+
+def _chances(table: CellTable) -> list[float]:
+    """Return the chances of a table's cells.
+
+    A tail counts as one cell, which makes equal draws no less likely.
+    """
+    return [mass / (1 << table.bits) for mass in table.masses]
+
+
+def _sums(chances: AnyArray | list[float], times: npt.NDArray[np.float64]) -> AnyArray:
+    """Return ``Σ p_m e^{itm}`` over m = 0, 1, …, for every t."""
+    powers = np.arange(len(chances))
+    return np.array([np.exp(1j * t * powers) @ chances for t in times])
+
+
+def _side(table: CellTable, times: npt.NDArray[np.float64]) -> AnyArray:
+    """Return ``E e^{itm}`` of the magnitude of a table with tails, which begins again there."""
+    half = len(table.masses) // 2
+    inner = 2 * np.array(_chances(table)[half:-1])
+    tail = 2 * table.masses[-1] / (1 << table.bits)
+    return np.asarray(_sums(inner, times) / (1 - tail * np.exp(1j * times * (half - 1))))
+
+
+def _mirrored(side: AnyArray, times: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Return ``|E e^{itz}|`` of a law symmetric about −½, from that of its magnitude."""
+    return np.asarray(np.abs(side + np.exp(-1j * times) * np.conj(side)) / 2)
+
+
+def _transform(table: CellTable, times: npt.NDArray[np.float64]) -> AnyArray:
+    if table.tails:
+        return _mirrored(_side(table, times), times)
+    return _sums(_chances(table), times)
+
+
+_WORD = THIRD >> 32
+_HIGH_WORD = 0xF000_0001
+
+
+class SquareWaveVerifier(LawVerifier):
+    """A window about the value and the rest of an interval, each uniform."""
+
+    proves = "DP"
+    words = (Constant(0, _WORD), Constant(ONE - 1, _WORD))
+
+    def __init__(self, spec: Any, apart: Difference) -> None:
+        super().__init__(spec, apart)
+        self.start = int(self.law.low)
+        self.window = 2 * self.law.half_width + 1
+
+    def check(self) -> Check:
+        law = self.law
+        chances = law.inside * law.cells, (ONE - law.inside) * self.window
+        ratio = exact.largest_ratio([chances])
+        return self._ratio(
+            "law: ratio inside and outside the window",
+            ratio if self.apart.single else exact.UNBOUNDED,
+            self.apart.epsilon,
+            "every cell of the interval has the same two chances, so all pairs are covered",
+        )
+
+    def likeliest(self) -> tuple[float, float]:
+        inside = self.law.inside / ONE
+        chance = max(inside / self.window, (1 - inside) / self.law.cells)
+        return chance, chance
+
+    def outcomes(self, x: Ints, words: Replay) -> AnyArray:
+        law = self.law
+        bits = self.law.cell_bits
+        dither = words.take(x.size, np.uint8).reshape(x.shape).astype(np.int64) % (1 << bits)
+        cell = np.minimum(np.maximum(x - law.low + dither >> bits, 0), law.cells)
+        inside = flips(np.full(x.shape, law.inside, dtype=np.uint64), words)
+        drawn = uniform_below(np.where(inside, self.window, law.cells), words)
+        # Points left free by the window are counted from below, over the window.
+        return drawn + np.where(inside, cell, np.where(drawn < cell, 0, self.window))
+
+    def replay(self) -> Iterator[Any]:
+        """At both ends of the interval, and a step beyond, which rounding may lead to.
+
+        The least and the largest dither, and the numbers next to the chance of the window. A word
+        whose product falls short is refused, or the first outcomes were likelier: all of them, and
+        some between others, inside the window and outside.
+        """
+        law = self.law
+        x = law.low + np.array([[-1, 0, law.cells << law.cell_bits]])
+        x = np.append(x, x[:, -1:] + 1, axis=1)
+        for number in (0, 0x1F << 56, law.inside - 1, law.inside):
+            for source in (Constant(number, _WORD), Refused(number, _WORD)):
+                yield replay_faults(law, x, source, self.outcomes)
+        some = {2: [0, 0xFFFF, 0, 0], 4: [0, _WORD, _WORD, 0, _HIGH_WORD, _HIGH_WORD]}
+        yield replay_faults(law, x, Listed(some), self.outcomes)
+
+
+_POINTS = 1 << 18
+_FARTHEST = 9.0
+_ROUNDOFF = 1e-9
+_SCALE_BITS = 48
+_ENTRY_BITS = 12
+"""Our normal entries are multiples of 2^-12."""
+
+_RARE = 8.0
+
+
+def changes_check(spec: Spec, affordable: int) -> Check:
+    """Do more signs change than epsilon can afford with at most the chance delta?
+
+    ``affordable`` is how many flips of the law cost no more than epsilon together.
+    """
+    step = Fraction(spec.grid.step)
+    # Half a step a coordinate where the norm is checked, half on the grid, and float errors.
+    short = Fraction(math.sqrt(spec.dim)) * step * Fraction(1001, 1000)
+    least = Fraction(spec.min_norm or 0) - short
+    ratio = math.inf if least <= 0 else float(step * (1 << spec.grid.bits) / least) * (1 + 1e-12)
+    chance = _rounded_chance(spec.dim, ratio)
+    above = Fraction(math.ceil(chance * (1 << _SCALE_BITS)), 1 << _SCALE_BITS)
+    tail = binomial_tail(spec.code_length, above, affordable)
+    return Check(
+        "law: signs that can change",
+        f"more than {affordable} of {spec.code_length} with chance {float(tail):.6g}, each with "
+        f"chance {chance:.9g} at most",
+        f"δ = {spec.delta!r}",
+        "delta is over the projection (Li & Li 2023, Prop. 4.5): for one vector at a time and "
+        "ideal normal entries; integral bounded from above, binomial tail in exact rationals",
+        spec.entries == "gaussian" and tail <= Fraction(spec.delta),
+    )
+
+
+def change_chance(dim: int, ratio: float) -> float:
+    """``P(|g| ≤ r·max|g_i|)`` for dim + 1 independent standard normals, from above.
+
+    Conditioned on s = |g| the chance ``1 − (2Φ(s/r) − 1)^dim`` falls with s, so its value at the
+    near end of every interval, weighted with the chance of the interval, bounds it.
+
+    >>> round(change_chance(784, 0.1), 4)
+    0.2636
+    """
+    # Beyond nine deviations of the largest of them there is next to nothing left.
+    ends = np.linspace(0.0, _FARTHEST * min(1.0, ratio), _POINTS + 1)
+    weights = np.append(np.diff(2.0 * ndtr(ends)), 2.0 * ndtr(-ends[-1]))
+    with np.errstate(divide="ignore"):
+        # log(2Φ(t) − 1) = log1p(−2Φ(−t)), good to the last digits in the tail.
+        inside = np.log1p(-2.0 * np.exp(log_ndtr(-ends / ratio)))
+        beyond = -np.expm1(dim * inside)
+    return min(1.0, float(weights @ beyond) + _ROUNDOFF)
+
+
+def _rounded_chance(dim: int, ratio: float) -> float:
+    """Bound on :func:`change_chance` where entries were rounded to multiples of h = 2^-12.
+
+    The largest entry moves by at most h/2, and ``w·u/‖u‖`` by at most ``min(√p, t)·h/2`` but for a
+    chance ``2e^{−t²/2}`` (Hoeffding 1963). Where the largest entry is at least μ, this is a change
+    of r by ``(r + t)·h/2μ``; it lies below μ with chance ``(2Φ(μ) − 1)^p``. Any μ is a bound.
+    """
+    if not math.isfinite(ratio):
+        return 1.0
+    slack = (ratio + min(math.sqrt(dim), _RARE)) * 2.0**-_ENTRY_BITS / 2.0
+    rare = 2.0 * math.exp(-(_RARE**2) / 2.0) + dim * 2.0**-48
+    bounds = (
+        change_chance(dim, ratio + slack / least) + (2.0 * float(ndtr(least)) - 1.0) ** dim
+        for least in (2.0 ** (quarter / 4.0) for quarter in range(-12, 9))
+    )
+    return min(1.0, min(bounds) + rare)
+
+
+def binomial_tail(count: int, chance: Fraction, limit: int) -> Fraction:
+    """``P(Binomial(count, chance) > limit)``, exactly.
+
+    >>> binomial_tail(3, Fraction(1, 2), 1)
+    Fraction(1, 2)
+    """
+    hit = chance.numerator
+    miss = chance.denominator - chance.numerator
+    more = range(limit + 1, count + 1)
+    total = sum(math.comb(count, i) * hit**i * miss ** (count - i) for i in more)
+    return Fraction(total, chance.denominator**count)
+
+
+class _Signs(LawVerifier):
+    """Sign codes: at one grid step above zero a word decides between the sign and its opposite."""
+
+    words: ClassVar[tuple[Fixed, Fixed]] = (Constant(0), Constant(ONE - 1))
+    start = 1
+
+
+class FlipsVerifier(_Signs):
+    """Flips of signs, one by one, with a chance that depends on the level of the coordinate."""
+
+    proves = "DP"
+    composition = "sequential, over the signs that change (Li & Li 2023, Thms 2.3 and 4.1)"
+
+    def check(self) -> Check:
+        """Chance of "+", in 2^-64, at zero and by level; neighbours are at most one level apart."""
+        levels = self.law.thresholds
+        apart = self.apart
+        pairs = [(ONE // 2, levels[0]), (ONE - levels[0], levels[0]), *pairwise(levels)]
+        wide_enough = len(levels) == 1 or bool((self.law.weights >= apart.largest).all())
+        ratio = exact.largest_ratio([*pairs, *((ONE - p, ONE - q) for p, q in pairs)])
+        if apart.delta:
+            # Flips of one chance, of which so many cost epsilon; how many signs change is a chance.
+            signs = range(self.spec.code_length if len(levels) == 1 else 0, 0, -1)
+            afforded = (n for n in signs if exact.loss_within(ratio, apart.epsilon / n))
+            return changes_check(self.spec, next(afforded, 0))
+        return self._ratio(
+            "law: ratio of neighbouring levels",
+            ratio if wide_enough and apart.ball is None else exact.UNBOUNDED,
+            apart.epsilon / apart.moves.count,
+            f"{len(levels)} levels, none narrower than what one attribute moves its coordinate; "
+            "opposite signs meet at level 1 and at the coin of an exact zero only",
+        )
+
+    def likeliest(self) -> tuple[float, float]:
+        """The public bounds limit the level, so no sign flips with less chance than there."""
+        grid = self.spec.grid
+        width = 1 << self.spec.grid.bits
+        largest = (grid.reach / grid.step + 1) * self.spec.projection.max_column_l1
+        level = math.ceil(largest / (width * float(self.law.weights.min())))
+        flip = self.law.thresholds[min(level, len(self.law.thresholds)) - 1] / ONE
+        return 1 - flip, 1 - 2 * flip * (1 - flip)
+
+    def outcomes(self, x: Ints, words: Replay) -> AnyArray:
+        width = self.law.weights.astype(np.int64) << self.spec.grid.bits
+        level = np.clip(-(-np.abs(x) // width), 1, len(self.law.thresholds))
+        chances = np.array(self.law.thresholds, dtype=np.uint64)[level - 1]
+        chances[x == 0] = ONE // 2
+        return (x > 0) ^ flips(chances, words)
+
+    def replay(self) -> Iterator[Any]:
+        """At both ends of every level of every coordinate, which may have levels of its own."""
+        law = self.law
+        width = law.weights.astype(np.int64)[None, :] << self.apart.bits
+        first = np.arange(len(law.thresholds))[:, None] * width + 1
+        final = first + width - 1
+        final[-1] *= 2  # the last level goes on for ever
+        x = np.concatenate([first, final, -first, -final, np.zeros_like(width)])
+        limits = [limit for limit in (*law.thresholds * 4, ONE // 2) for _ in range(width.size)]
+        for below in (1, 0):
+            source = Script([limit - below for limit in limits], limits)
+            yield replay_faults(law, x, source, self.outcomes)
+
+
+class _Individual(_Signs):
+    """Noise inside the perturbed set A only, by the size of A."""
+
+    proves = "iDP"
+    composition = "the law's check composes over the perturbed set A (Li & Li 2023, Thm 6.2)"
+
+    def rows(self) -> Iterator[tuple[int, AnyArray, AnyArray]]:
+        """Sizes of A; a row with such an A, one beta and −1 inside it in turn; what lies in A."""
+        length = self.spec.code_length
+        width = float(1 << self.apart.bits)
+        for size in sorted({1, 2, length // 2, length} & set(range(1, length + 1))):
+            inside = np.arange(length) < size
+            near = np.where(np.arange(length) % 2, -1, width)
+            yield size, np.where(inside, near, width + 1)[None, :], inside
+
+
+class IndividualFlipsVerifier(_Individual):
+    """Flips inside the perturbed set A."""
+
+    def check(self) -> Check:
+        count = self.apart.moves.count
+        thresholds = [int(q) for q in self.law.table[2:]]
+        wrong = [
+            n
+            for n, q in enumerate(thresholds, 1)
+            if not exact.loss_within((ONE - q, q), self.apart.epsilon / min(n, count))
+        ]
+        return Check(
+            "law: ratio of one flip, for every size N of A",
+            f"{len(wrong)} of {len(thresholds)} sizes above ε/min(N, {count}): {wrong[:1]}",
+            "0",
+            "iDP only (Li & Li 2023, Def. 2.6, Thm 6.2): A is held fixed at the actual vector; at "
+            f"most {count} of its N signs move, and so many flips of their share compose to ε",
+            not wrong and len(thresholds) == self.spec.code_length,
+        )
+
+    def outcomes(self, x: Ints, words: Replay) -> AnyArray:
+        near = np.abs(x) <= 1 << self.spec.grid.bits
+        by_size = self.law.table[1 + np.count_nonzero(near, axis=1)]
+        chances = np.where(near, by_size[:, None], np.uint64(0))
+        chances[x == 0] = ONE // 2
+        return (x > 0) ^ flips(chances, words)
+
+    def replay(self) -> Iterator[Any]:
+        for size, x, _ in self.rows():
+            threshold = int(self.law.table[1 + size])
+            for number in (threshold - 1, threshold):
+                yield replay_faults(self.law, x, Constant(number), self.outcomes)
+
+
+class IndividualGaussianVerifier(_Individual):
+    """Normal noise inside the perturbed set A."""
+
+    words = LawVerifier.words
+    start = 0
+
+    def check(self) -> Check:
+        # The largest L2 shift that any size of A makes; no more than ``count`` of A move.
+        sizes = range(1, self.spec.code_length + 1)
+        times = self.law.multipliers.tolist()
+        shift_squared = max(times[n] ** 2 * min(n, self.apart.moves.count) for n in sizes)
+        return self._gaussian(
+            "law: Gaussian inside A, worst size of A",
+            exact.above_root(Fraction(shift_squared)),
+            exact.normal_of_table(self.law.table),
+            "iDP only (Li & Li 2023, Def. 2.6, Thm 6.1), with A fixed at the actual vector; ",
+        )
+
+    def outcomes(self, x: Ints, words: Replay) -> AnyArray:
+        bits = self.spec.grid.bits
+        near = np.abs(x) <= 1 << bits
+        sizes = np.count_nonzero(near, axis=1)
+        magnified = (x * np.array(self.law.multipliers)[sizes][:, None])[near]
+        dither = words.take(len(magnified), np.uint16).astype(np.int64) % (1 << bits)
+        noisy = (magnified + dither >> bits) + table_draws(self.law.table, len(magnified), words)
+        coins = words.take(len(magnified), np.uint8) % 2 == 1
+        signs = x > 0
+        signs[near] = (noisy > 0) | ((noisy == 0) & coins)
+        return signs
+
+    def rows_drawn(self, x: Ints, reads: Sequence[Words]) -> list[int]:
+        """Those after which as many coordinates lay inside A as were dithered."""
+        inside = np.cumsum(np.count_nonzero(np.abs(x) <= 1 << self.spec.grid.bits, axis=1))
+        fits = np.flatnonzero(inside == len(reads[0])) + 1
+        return [int(count) for count in reversed(fits[-4:])]
+
+    def replay(self) -> Iterator[Any]:
+        """The table; then draws that undo, or just not, what one beta is multiplied by."""
+        yield table_faults(self.law.table)
+        law = copy(self.law)
+        for size, x, inside in self.rows():
+            for above in (0, 1):
+                law.table = Dealt([above - int(law.multipliers[size])] * size)
+                yield law.perturb(x, Constant(0)) != (x > 0) & (~inside | bool(above))
+
+
+VERIFIERS: dict[type[Any], type[LawVerifier]] = {
+    CellTable: TableVerifier,
+    TwoDigitGaussian: TwoDigitGaussianVerifier,
+    TwoDigitLaplace: TwoDigitLaplaceVerifier,
+    TwoSidedGeometric: TwoSidedGeometricVerifier,
+    FlipsByLevel: FlipsVerifier,
+    SquareWave: SquareWaveVerifier,
+    IndividualFlips: IndividualFlipsVerifier,
+    IndividualGaussian: IndividualGaussianVerifier,
+    CapResponse: CapVerifier,
+    CodebookResponse: CodebookVerifier,
+}
+"""By the class of a law, or of the source that an additive law draws from."""
+
+
+def law_verifier_class(spec: Any) -> type[LawVerifier]:
+    """The class that verifies the law of ``spec``; the base class for a law without one."""
+    drawn = spec.law.drawn_from
+    verifiers = (verifier for kind, verifier in VERIFIERS.items() if isinstance(drawn, kind))
+    return next(verifiers, LawVerifier)
+
+
+def law_verifier(spec: Any, apart: Difference) -> LawVerifier:
+    """The verifier of the law of ``spec``."""
+    return law_verifier_class(spec)(spec, apart)
