@@ -350,7 +350,8 @@ _CHUNK_ENTRIES = 1 << 22
 def unit_vectors(spec: Spec, count: int | None = None) -> Iterator[tuple[slice, Any]]:
     """Yield the first ``count`` unit vectors, or all, some at a time: their attributes, and a CSR.
 
-    >>> spec = Spec("dp-oporp-staircase", dim=3, k=3, epsilon=1.0)
+    >>> from dpindex import attribute
+    >>> spec = Spec("dp-oporp-staircase", dim=3, k=3, epsilon=1.0, adjacency=attribute(1.0))
     >>> [(attributes, unit.toarray().tolist()) for attributes, unit in unit_vectors(spec, 2)]
     [(slice(0, 2, None), [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]])]
     """

@@ -122,7 +122,7 @@ def _release_check(spec: Spec) -> Check:
     codes = privatizer.privatize(vectors, threads=1)
     words = Replay(recorder.reads)
     verifier = law_verifier(spec, code_checks(spec)[1])
-    exact = privatizer.project(vectors)
+    exact: Any = privatizer.project(vectors)
     if not verifier.whole_code:
         exact = exact.astype(np.int64)
     outcomes = verifier.outcomes(exact, words)
