@@ -192,7 +192,6 @@ def test_index_types_are_listed_and_nothing_is_built(run: Run, files: Path) -> N
         (("x.npy", "new", "--code-length", 25), ("25",)),
         (("x.npy", "new", "--delta", 1e-6), ("pure",)),
         (("x.npy", "new", "--beta", 0), ("beta",)),
-        (("x.npy", "new", "--l2", 2), ("l2", "attribute")),
         (("x.npy", "new", "--l2", 2, "--beta", 1), ("--beta", "--l2")),
         (("x.npy", "new", "--epsilon", 0), ("epsilon",)),
         (("x.npy", "new", "--method", "dp-none"), ("dp-none", "dp-oporp")),
@@ -206,6 +205,13 @@ def test_bad_builds_say_what_and_write_nothing(
 ) -> None:
     fails(run("build", *STAIRCASE, *arguments), *parts)
     assert not (files / "new").exists()
+
+
+def test_one_adjacency_is_required(run: Run, files: Path) -> None:
+    stated = ("--method", "dp-oporp-staircase", "--epsilon", 20)
+    fails(run("build", "x.npy", "new", *stated), "give one of --beta, --l2 and --record")
+    fails(run("build", "x.npy", "new", *stated, "--l2", 2), "l2", "attribute")
+    fails(run("build", "x.npy", "new", *stated, "--record", "--l2", 2), "--beta, --l2 and --record")
 
 
 def test_a_finished_index_is_not_built_again(run: Run, files: Path) -> None:

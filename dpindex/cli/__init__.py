@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections import UserDict
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import cache
 from importlib import import_module
 from typing import Annotated, Any
@@ -18,34 +17,22 @@ from dpindex.base.errors import InputError
 from dpindex.base.text import escaped
 from dpindex.version import __version__
 
-__all__ = ["app", "main"]
-
 _INTERRUPTED = "interrupted; whatever was committed is kept."
 _UsageError: Any = typer.BadParameter.__base__
 """What a wrong command line raises; typer has no public name for it."""
 
 
-class _Imported(UserDict[str, Any]):
-    """Commands by name, each the name of its module until it is looked up.
+class _Commands(TyperGroup):
+    """Commands that are imported when they are looked up: all of them take a tenth of a second.
 
-    The command is the function of its name. To import all of them takes a tenth of a second.
+    The command is the function of its name. An interruption is reported here: typer would exit
+    without a message.
     """
 
-    def __getitem__(self, name: str) -> Any:
-        command = super().__getitem__(name)
-        if isinstance(command, str):
-            command = _command(vars(import_module(f"dpindex.cli.{command}"))[name])
-            self[name] = command
-        return command
-
-
-class _Commands(TyperGroup):
-    """Commands whose interruption is reported here: typer would exit without a message."""
-
     modules: Mapping[str, str] = {
-        "build": "build_command",
-        **dict.fromkeys(("privatize", "add", "denoise", "query", "info"), "index_commands"),
-        **dict.fromkeys(("publish", "methods", "spec", "codebook"), "index_commands"),
+        **dict.fromkeys(("build", "privatize", "add", "denoise"), "release_commands"),
+        **dict.fromkeys(("query", "info", "publish", "methods"), "search_commands"),
+        **dict.fromkeys(("spec", "codebook"), "release_commands"),
         "plan": "plan_command",
         **dict.fromkeys(("evaluate", "demo"), "quality_commands"),
         **dict.fromkeys(("audit", "ledger"), "audit_commands"),
@@ -54,7 +41,15 @@ class _Commands(TyperGroup):
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
-        self.commands = _Imported({**self.modules, **self.commands})
+        self.commands: Any = {**dict.fromkeys(self.modules), **self.commands}
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(self.commands)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name in self.modules:
+            return _command(self.modules[cmd_name], cmd_name)
+        return self.commands.get(cmd_name)
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -69,10 +64,12 @@ class _RaceCommands(_Commands):
     modules = dict.fromkeys(("build", "query", "info"), "race_commands")
 
 
-def _command(function: Callable[..., None]) -> Any:
-    """Return the command that runs a function."""
+@cache
+def _command(module: str, name: str) -> Any:
+    """Return the command that runs the function of that name."""
     from dpindex.cli.options import Command, as_command
 
+    function = vars(import_module(f"dpindex.cli.{module}"))[name]
     alone = typer.Typer(add_completion=False, rich_markup_mode=None)
     alone.command(cls=Command)(as_command(function))
     return typer.main.get_command(alone)

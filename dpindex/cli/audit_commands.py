@@ -13,7 +13,6 @@ from dpindex.base.errors import InputError
 from dpindex.base.files import create_file
 from dpindex.cli import options as o
 from dpindex.cli import output as out
-from dpindex.cli.kinds import Takes
 
 if TYPE_CHECKING:  # a command on an index loads no sketch, and help no noise laws
     from dpindex.mechanism.codes import Codes
@@ -38,7 +37,7 @@ def audit(
         typer.Argument(
             help="Spec as JSON, an index directory, or (with --exact) a sketch.", show_default=False
         ),
-        Takes(("spec", "index", "sketch")),
+        o.Takes(("spec", "index", "sketch")),
     ] = None,
     codebook: o.CodebookFile = None,
     exact: Annotated[bool, "Prove instead of attack; without SPEC, the default set."] = False,
@@ -154,7 +153,7 @@ def _print(facts: Any, text: str, as_json: bool) -> None:
 
 def ledger(
     path: Annotated[
-        Path, typer.Argument(help="Ledger file, made by --ledger."), Takes(("ledger",))
+        Path, typer.Argument(help="Ledger file, made by --ledger."), o.Takes(("ledger",))
     ],
     delta: Annotated[
         float | None, "Compose tightly at this delta.  [default: epsilons and deltas add up]"

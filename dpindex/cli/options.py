@@ -3,42 +3,35 @@
 from __future__ import annotations
 
 import inspect
+import json
 import os
 import re
-import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
-from functools import cache, wraps
+from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_origin, get_type_hints
 
 import typer
 from typer.core import TyperCommand
+from typer.models import OptionInfo
 
-from dpindex.base.errors import InputError, QualityWarning
+from dpindex.base.checks import MAX_TEXT
+from dpindex.base.errors import InputError
+from dpindex.base.files import MAGIC
 from dpindex.base.text import escaped
-from dpindex.cli.kinds import Takes, mistaken
 from dpindex.privacy import VectorAdjacency, attribute, l2, record
-from dpindex.vectors import (
-    Dataset,
-    Ranges,
-    VectorSource,
-    open_dataset,
-    read_ids,
-    read_payload,
-)
+from dpindex.vectors import Dataset, Ranges, VectorSource, read_ids, read_payload
+from dpindex.vectors.readers import VECTOR_SUFFIXES
 
 if TYPE_CHECKING:  # help loads no noise laws
     from dpindex.base.arrays import AnyArray
-    from dpindex.index.owners import Owner
-    from dpindex.integrations.requests import Tokens
-    from dpindex.integrations.server import Holder
     from dpindex.mechanism.spec import Spec
     from dpindex.storage.release import Terms
 
 _Path = TypeVar("_Path")
 _Content = TypeVar("_Content")
+
 
 LOCAL = "local"
 """The address of a cluster on this machine, for ``--dask`` alone."""
@@ -46,12 +39,20 @@ LOCAL = "local"
 _SCHEDULER = re.compile(rf"((tcp|tls|ws|wss|ucx|inproc)://.*|[\w.-]+:\d+|{LOCAL})")
 """What follows --dask as its address; anything else is the next argument."""
 
-RangesFile = Annotated[
-    Path | None,
-    "--ranges",
-    "Public ranges of columns, .csv with column,low,high: each is brought to 0 … 1.",
-]
-QueryMode = Literal["exact", "private"]
+_HEAD_BYTES = 1 << 16
+_LEDGER = b"SQLite format 3\0"
+
+
+@dataclass(frozen=True)
+class Takes:
+    """Annotation of a parameter that takes the path of a thing of these kinds."""
+
+    kinds: tuple[str, ...]
+
+
+# Types of options. ``Annotated[type, "--name", "help"]`` is an option with that name and help;
+# without a name it is called as the parameter.
+
 VectorFile = Annotated[
     str,
     typer.Argument(
@@ -65,36 +66,23 @@ IndexPath = Annotated[
     typer.Argument(help="Index directory, or s3://, gs:// or az:// URL."),
     Takes(("index",)),
 ]
+RangesFile = Annotated[
+    Path | None,
+    "--ranges",
+    "Public ranges of columns, .csv with column,low,high: each is brought to 0 … 1.",
+]
 Collection = Annotated[str, "Name in the vector database, for a URI of one."]
-Dask = Annotated[
-    str | None,
-    typer.Option(
-        "--dask",
-        metavar="[ADDRESS]",
-        help="Run on the Dask cluster there; without an address on all cores here.",
-    ),
-]
-MethodName = Annotated[str, "A name from `dpindex methods`."]
-Epsilon = Annotated[float | None, "Budget of one release of one vector."]
-CodeLength = Annotated[
-    int | None,
-    "Coordinates of a code.  [default: the method's; of OPORP every column up to 128, and more "
-    "where there is little noise]",
-]
-Metric = Annotated[str, "cosine, ip or l2."]
 AsJson = Annotated[bool, "--json", "Print JSON."]
-DenoiserKind = Literal["auto", "linear", "score"]
-Denoise = Annotated[
-    DenoiserKind | None,
+Denoiser = Literal["auto", "linear", "score"]
+FitDenoiser = Annotated[
+    Denoiser | None,
+    "--denoise",
     "Fit a denoiser to the private codes; costs no budget.  [default: none]",
 ]
 RerankIds = Annotated[
     str | None,
     "--rerank-ids",
     "File of ids, one for each row of --rerank (.txt, .npy, PATH:KEY).",
-]
-ImageShape = Annotated[
-    str | None, "Show vectors as pictures: HEIGHTxWIDTH, or HEIGHTxWIDTHx3 for colours."
 ]
 CodebookFile = Annotated[Path | None, "The codebook that the spec names: a file of public vectors."]
 MaxSize = Annotated[str, "Refuse to write codes that may take more than this, e.g. 500MB, 20GB."]
@@ -130,13 +118,30 @@ class DataOptions:
     @property
     def adjacency(self) -> VectorAdjacency:
         """The adjacency that --beta, --l2 or --record states."""
-        if (self.beta is not None) + (self.l2_radius is not None) + self.record != 1:
-            raise InputError("give one of --beta, --l2 and --record: they are different promises.")
-        if self.record:
-            return record()
+        stated: list[VectorAdjacency] = []
+        if self.beta is not None:
+            stated.append(attribute(self.beta))
         if self.l2_radius is not None:
-            return l2(self.l2_radius)
-        return attribute(self.beta)
+            stated.append(l2(self.l2_radius))
+        if self.record:
+            stated.append(record())
+        if len(stated) != 1:
+            raise InputError("give one of --beta, --l2 and --record: they are different promises.")
+        return stated[0]
+
+    def stated(self) -> dict[str, Any]:
+        """The options as fields of a spec."""
+        adjacency = self.adjacency
+        width = self.bounds[1] - self.bounds[0]
+        if self.beta is not None and self.beta > width > 0:
+            note(
+                f"--beta {self.beta:g} is more than the width of the bounds, by which attributes "
+                f"differ at most: --beta {width:g} protects as much, with less noise"
+            )
+        values = {**vars(self), "adjacency": adjacency}
+        for name in ("beta", "l2_radius", "record"):
+            del values[name]
+        return values
 
     def as_flags(self) -> list[str]:
         """Return these options as words of a command line, defaults left out.
@@ -144,30 +149,18 @@ class DataOptions:
         >>> DataOptions(scale=255.0, bounds=(0.0, 1.0), l2_radius=0.5, clip=True).as_flags()
         ['--l2 0.5', '--scale 255', '--bounds 0 1', '--clip']
         """
-        hints = get_type_hints(type(self), include_extras=True)
         flags = []
-        for stated in fields(self):
-            value = getattr(self, stated.name)
-            if value == stated.default:
+        for name, option in _options(type(self)).items():
+            value = getattr(self, name)
+            words = [_flag(option)]
+            if value == option.default:
                 continue
-            first = str(hints[stated.name].__metadata__[0])
-            name = first if first.startswith("--") else "--" + stated.name.replace("_", "-")
-            numbers = () if value is True else value if isinstance(value, tuple) else (value,)
-            flags.append(" ".join([name, *(f"{number:.10g}" for number in numbers)]))
+            if isinstance(value, tuple):
+                words += [f"{number:.10g}" for number in value]
+            elif value is not True:
+                words.append(f"{value:.10g}")
+            flags.append(" ".join(words))
         return flags
-
-    def stated(self) -> dict[str, Any]:
-        """The options as fields of a spec."""
-        width = self.bounds[1] - self.bounds[0]
-        if self.beta is not None and self.beta > width > 0:
-            note(
-                f"--beta {self.beta:g} is more than the width of the bounds, by which attributes "
-                f"differ at most: --beta {width:g} protects as much, with less noise"
-            )
-        values = {**vars(self), "adjacency": self.adjacency}
-        for name in ("beta", "l2_radius", "record"):
-            del values[name]
-        return values
 
 
 @dataclass(frozen=True)
@@ -195,25 +188,7 @@ class SpecOptions(DataOptions):
     def stated(self) -> dict[str, Any]:
         from dpindex.mechanism.codebook import Codebook
 
-        book = None
-        if self.codebook is not None:
-            book = Codebook(self.codebook)
-        return {**super().stated(), "codebook": book}
-
-
-@dataclass(frozen=True)
-class MethodOptions:
-    """The method, its budget and the length of its codes."""
-
-    method: MethodName
-    epsilon: Epsilon = None
-    code_length: CodeLength = None
-
-    def spec(self, dim: int, options: SpecOptions) -> Spec:
-        """Return the spec for vectors of ``dim`` attributes."""
-        from dpindex.mechanism.spec import Spec
-
-        return Spec(self.method, dim, self.code_length, self.epsilon, **options.stated())
+        return {**super().stated(), "codebook": read_if_named(Codebook, self.codebook)}
 
 
 @dataclass(frozen=True)
@@ -221,6 +196,25 @@ class CurveOptions(SpecOptions):
     """Fields of the specs of a curve, with a delta for the methods that need one."""
 
     delta: Annotated[float, "For the methods that need one."] = 1e-6
+
+
+@dataclass(frozen=True)
+class MethodOptions:
+    """The method, its budget and the length of its codes."""
+
+    method: Annotated[str, "A name from `dpindex methods`."]
+    epsilon: Annotated[float | None, "Budget of one release of one vector."] = None
+    code_length: Annotated[
+        int | None,
+        "Coordinates of a code.  [default: the method's; of OPORP every column up to 128, and more "
+        "where there is little noise]",
+    ] = None
+
+    def spec(self, dim: int, options: SpecOptions) -> Spec:
+        """Return the spec for vectors of ``dim`` attributes."""
+        from dpindex.mechanism.spec import Spec
+
+        return Spec(self.method, dim, self.code_length, self.epsilon, **options.stated())
 
 
 @dataclass(frozen=True)
@@ -260,7 +254,7 @@ class PayloadOptions:
 
 @dataclass(frozen=True)
 class ReleaseOptions:
-    """Whose vectors are released, and the ledger that records it."""
+    """Whose vectors are released, the ledger that records it, and the ranges of columns."""
 
     ids: Annotated[
         str | None, "File of ids, one for each row (.txt, .npy, PATH:KEY), or - for standard input."
@@ -270,110 +264,34 @@ class ReleaseOptions:
     ] = None
     allow_rerelease: Annotated[bool, "Release ids in the ledger again; epsilons add up."] = False
     skip_leak_check: Annotated[bool, "Accept a codebook made of the vectors."] = False
+    ranges: RangesFile = None
 
     def read_ids(self) -> AnyArray | None:
         """Return the ids of the file, None if none was named."""
         return read_if_named(read_ids, self.ids)
 
+    def ids_for_ledger(self, what: str) -> AnyArray | None:
+        """Return the ids of a release that does not carry them; InputError without a ledger."""
+        ids = self.read_ids()
+        if ids is not None and self.ledger is None:
+            raise InputError(
+                f"{what} no ids: they are for the ledger; name the ledger.", field="ledger"
+            )
+        return ids
+
     def terms(self) -> Terms:
         """Return the terms of the release."""
+        from dpindex.accounting.ledger import Ledger
         from dpindex.storage.release import Terms
 
-        ledger = None
-        if self.ledger is not None:
-            from dpindex.accounting.ledger import Ledger
-
-            ledger = Ledger(self.ledger)
+        ledger = read_if_named(Ledger, self.ledger)
         return Terms(ledger, self.allow_rerelease, self.skip_leak_check)
-
-
-@dataclass(frozen=True)
-class ScaledReleaseOptions(ReleaseOptions):
-    """Whose vectors are released, with the public ranges of their columns."""
-
-    ranges: RangesFile = None
 
     def scaled(self, dataset: Dataset) -> Dataset:
         """Return the dataset with its columns brought to 0 … 1, if there are ranges."""
-        return with_ranges(dataset, self.ranges)
-
-
-@dataclass(frozen=True)
-class SearchOptions:
-    """Neighbours to find, and who orders the candidates."""
-
-    k: Annotated[int, "-k", "Neighbours of each query."] = 10
-    query: Annotated[QueryMode, "exact: used as it is; private: privatized first."] = "exact"
-    filter: Annotated[
-        str | None, "Rows to search, e.g. \"year >= 2020 and lang in ['en']\".  [default: all]"
-    ] = None
-    rerank: Annotated[
-        str | None,
-        "Original vectors, which order the candidates exactly; rows in the order of the index.",
-    ] = None
-    ids: RerankIds = None
-    candidates: Annotated[
-        int | None, "Rows that the codes choose for --rerank to order.  [default: 1000]"
-    ] = None
-    ranges: RangesFile = None
-
-    def owner(self) -> Owner | None:
-        """Return who orders the candidates, None without --rerank."""
-        from dpindex.index.owners import Originals
-
-        if self.rerank is None:
-            if self.ids is not None:
-                raise InputError("--rerank-ids names the rows of --rerank; give that too.")
-            return None
-        ids = read_if_named(read_ids, self.ids)
         if self.ranges is None:
-            return Originals(self.rerank, ids)
-        return Originals(with_ranges(open_dataset(self.rerank), self.ranges), ids)
-
-
-@dataclass(frozen=True)
-class AccessOptions:
-    """Who may ask a collector."""
-
-    tokens: Annotated[
-        Path | None,
-        'File of lines "submit TOKEN", "search TOKEN" and "rerank TOKEN", yours alone (chmod 600).',
-    ] = None
-    open_to_all: Annotated[bool, "Let everybody on this machine submit and search."] = False
-
-    def read(self) -> Tokens | None:
-        """Return the tokens, None for everybody."""
-        from dpindex.integrations.requests import Tokens
-
-        if self.open_to_all == (self.tokens is not None):
-            raise InputError(
-                "give --tokens FILE, or --open-to-all on a machine that is yours alone."
-            )
-        if self.tokens is None:
-            return None
-        return Tokens.read(self.tokens)
-
-
-@dataclass(frozen=True)
-class HolderOptions:
-    """Original vectors that a collector compares candidates with."""
-
-    rerank: Annotated[
-        str | None,
-        "Original vectors: answer exact similarities of candidates, which no epsilon bounds.",
-    ] = None
-    ids: RerankIds = None
-    per_minute: Annotated[
-        int, "--rerank-per-minute", "Candidates that one token may ask about in a minute."
-    ] = 60_000
-
-    def holder(self) -> Holder | None:
-        """Return who answers, None without --rerank."""
-        from dpindex.integrations.server import Holder
-
-        if self.rerank is None:
-            return None
-        return Holder(self.rerank, read_if_named(read_ids, self.ids), self.per_minute)
+            return dataset
+        return dataset.with_ranges(Ranges.read(self.ranges))
 
 
 def read_if_named(read: Callable[[_Path], _Content], path: _Path | None) -> _Content | None:
@@ -383,41 +301,11 @@ def read_if_named(read: Callable[[_Path], _Content], path: _Path | None) -> _Con
     return read(path)
 
 
-def with_ranges(dataset: Dataset, path: Path | None) -> Dataset:
-    """Return the dataset brought to 0 … 1 by the ranges of that file, if one was named."""
-    if path is None:
-        return dataset
-    return dataset.with_ranges(Ranges.read(path))
-
-
 def scaled_source(source: VectorSource, path: Path | None) -> VectorSource:
     """Return the vectors brought to 0 … 1 by the ranges of that file, if one was named."""
     if path is None:
         return source
     return Ranges.read(path).source(source)
-
-
-def note(sentence: str) -> None:
-    """Tell what may not be meant, in one line beside the output."""
-    typer.echo(escaped(f"note: {sentence}."), err=True)
-
-
-@contextmanager
-def warnings_as_notes() -> Iterator[None]:
-    """Tell each warning of the block as a note, when the block ends."""
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", QualityWarning)
-        yield
-    for warning in caught:
-        note(str(warning.message))
-
-
-def note_doubts(spec: Spec, count: int | None = None) -> None:
-    """Tell which parameters of a spec promise little for so many vectors."""
-    from dpindex.mechanism.doubts import doubts
-
-    for sentence in doubts(spec, count):
-        note(sentence)
 
 
 def with_codebook(spec: Spec, path: Path | None) -> Spec:
@@ -427,17 +315,6 @@ def with_codebook(spec: Spec, path: Path | None) -> Spec:
     if path is None:
         return spec
     return spec.with_codebook(Codebook(path))
-
-
-class Command(TyperCommand):
-    """A command whose ``--dask`` needs no value."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        whole: list[str] = []
-        for arg, following in zip(args, [*args, ""][1:], strict=True):
-            bare = arg == "--dask" and not _SCHEDULER.fullmatch(following)
-            whole += [f"--dask={LOCAL}"] if bare else [arg]
-        return super().parse_args(ctx, whole)
 
 
 def parsed_list(text: str, option: str, read: type) -> list[Any]:
@@ -452,65 +329,152 @@ def parsed_list(text: str, option: str, read: type) -> list[Any]:
         raise InputError(f"{option} must be a list such as 1,2,5, not {text!r}.") from None
 
 
-@cache
-def _hints(annotated: Any) -> dict[str, Any]:
-    return get_type_hints(annotated, include_extras=True)
+def note(sentence: str) -> None:
+    """Tell what may not be meant, in one line beside the output."""
+    typer.echo(escaped(f"note: {sentence}."), err=True)
+
+
+def note_doubts(spec: Spec, count: int | None = None) -> None:
+    """Tell which parameters of a spec promise little for so many vectors."""
+    from dpindex.mechanism.doubts import doubts
+
+    for sentence in doubts(spec, count):
+        note(sentence)
+
+
+# From functions to commands.
+
+
+class Command(TyperCommand):
+    """A command whose ``--dask`` needs no value."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        whole: list[str] = []
+        for arg, following in zip(args, [*args, ""][1:], strict=True):
+            bare = arg == "--dask" and not _SCHEDULER.fullmatch(following)
+            whole += [f"--dask={LOCAL}"] if bare else [arg]
+        return super().parse_args(ctx, whole)
 
 
 def as_command(function: Callable[..., None]) -> Callable[..., None]:
     """A function as typer takes it: groups of options become single ones, and strings their help.
 
-    A parameter that is a dataclass is replaced by its fields. ``Annotated[type, "--name", "help"]``
-    is an option with that name and help; without a name it is called as the parameter, and a flag
-    has no ``--no-`` form.
+    A parameter that is a dataclass is replaced by its fields. A flag has no ``--no-`` form. An
+    error that names a parameter names its option here, and one about a path of another kind than
+    expected says what that is.
     """
-    hints = _hints(function)
-    flags: dict[str, str] = {}
-    groups: dict[str, Any] = {name: hint for name, hint in hints.items() if is_dataclass(hint)}
-    parameters: list[inspect.Parameter] = []
-    for name, own in inspect.signature(function).parameters.items():
-        group = groups.get(name)
-        stated = inspect.signature(group).parameters.values() if group else [own]
-        types = _hints(group) if group else hints
-        flags |= {p.name: _flag(p.name, types[p.name]) for p in stated}
-        parameters += [p.replace(annotation=_option(p.name, types[p.name])) for p in stated]
-    parameters = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in parameters]
-    takes = {p.name: t for p in parameters for t in _metadata(p) if isinstance(t, Takes)}
+    options: dict[str, inspect.Parameter] = {}
+    groups: dict[str, Any] = {}
+    own = _options(function)
+    for name, option in own.items():
+        if is_dataclass(option.annotation):
+            groups[name] = option.annotation
+            options |= _options(option.annotation)
+        else:
+            options[name] = option
 
     @wraps(function)
     def run(**values: Any) -> None:
-        paths = {name: values[name] for name in takes}
+        given = dict(values)
         try:
             for name, group in groups.items():
                 values[name] = group(**{f.name: values.pop(f.name) for f in fields(group)})
             function(**values)
         except InputError as error:
-            sentence = mistaken(paths, takes)
+            sentence = _mistaken(given, options)
             if sentence is None:
-                sentence = error.pointing_at(flags.get(error.field, error.field))
+                name = error.field
+                if name in options:
+                    name = _flag(options[name])
+                sentence = error.pointing_at(name)
             raise type(error)(sentence) from error
 
-    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    run.__annotations__ = {p.name: p.annotation for p in parameters}
+    run.__signature__ = inspect.Signature(list(options.values()))  # type: ignore[attr-defined]
+    run.__annotations__ = {name: option.annotation for name, option in options.items()}
     return run
 
 
-def _option(name: str, hint: Any) -> Any:
-    if get_origin(hint) is not Annotated or not isinstance(hint.__metadata__[0], str):
-        return hint
-    *names, text = hint.__metadata__
-    if hint.__origin__ is bool and not names:
-        names = ["--" + name.replace("_", "-")]
-    return Annotated[hint.__origin__, typer.Option(*names, help=text)]
+def _options(stated: Any) -> dict[str, inspect.Parameter]:
+    """Return the parameters of a function or dataclass as typer takes them, by name."""
+    hints = get_type_hints(stated, include_extras=True)
+    options = {}
+    for name, parameter in inspect.signature(stated).parameters.items():
+        hint = hints[name]
+        if get_origin(hint) is Annotated and isinstance(hint.__metadata__[0], str):
+            *names, text = hint.__metadata__
+            flag = names or ["--" + name.replace("_", "-")]
+            hint = Annotated[hint.__origin__, typer.Option(*flag, help=text)]
+        options[name] = parameter.replace(annotation=hint, kind=inspect.Parameter.KEYWORD_ONLY)
+    return options
 
 
-def _flag(name: str, hint: Any) -> str:
-    """The option of that parameter; an argument is called by its own name in messages."""
-    texts = [text for text in getattr(hint, "__metadata__", ()) if isinstance(text, str)]
-    if len(texts) > 1:
-        return texts[0]
-    return "--" + name.replace("_", "-")
+def _flag(option: inspect.Parameter) -> str:
+    """Return the flag of an option, and the name of an argument."""
+    for info in option.annotation.__metadata__:
+        if isinstance(info, OptionInfo):
+            return str(info.default)  # where typer keeps the first name
+    return option.name
 
 
-def _metadata(parameter: inspect.Parameter) -> tuple[Any, ...]:
-    return getattr(parameter.annotation, "__metadata__", ())
+# Kinds of files and folders, for whoever names one where another is expected.
+
+_NAMES = {
+    "index": "a dpindex index",
+    "sketch": "a RACE sketch",
+    "spec": "a spec",
+    "codes": "a file of private codes",
+    "ledger": "a ledger",
+    "vectors": "a file of vectors",
+}
+_USES = {
+    "index": "use dpindex query, info, add or denoise; dpindex info --spec prints its spec",
+    "sketch": "use dpindex race query or dpindex race info",
+    "spec": "dpindex privatize --spec makes codes under it",
+    "codes": "dpindex add puts them into an index, and dpindex query searches with them",
+    "ledger": "dpindex ledger shows it",
+}
+_MAKERS = {
+    "index": "dpindex build makes one of vectors",
+    "sketch": "dpindex race build makes one of vectors",
+    "spec": "dpindex spec prints one",
+    "ledger": "a new one is made where --ledger names no file",
+}
+
+
+def _mistaken(values: Mapping[str, Any], options: Mapping[str, inspect.Parameter]) -> str | None:
+    """Return a sentence about a path of another kind than expected; None if there is none."""
+    for name, option in options.items():
+        for expected in getattr(option.annotation, "__metadata__", ()):
+            if not isinstance(expected, Takes) or values[name] is None:
+                continue
+            present = _kind_of(Path(values[name]))
+            if present is not None and present not in expected.kinds:
+                names = " or ".join(_NAMES[kind] for kind in expected.kinds)
+                remedy = _USES.get(present, _MAKERS.get(expected.kinds[0]))
+                return f"{values[name]} is {_NAMES[present]}, not {names}; {remedy}."
+    return None
+
+
+def _kind_of(place: Path) -> str | None:
+    """The kind of thing at a path, by its first bytes; None for anything unknown or unreadable."""
+    try:
+        if (place / "manifest.json").is_file():
+            return "index"
+        if not place.is_file():
+            return None
+        with open(place, "rb") as file:
+            head = file.read(_HEAD_BYTES)
+        if head.startswith(MAGIC):
+            stated = re.search(rb'"kind": "(codes|sketch)"', head)
+            return stated and stated[1].decode()
+        if head.startswith(_LEDGER) and head[68:72] == b"DPLG":
+            return "ledger"
+        if head.lstrip().startswith(b"{") and place.stat().st_size <= MAX_TEXT:
+            facts = json.loads(place.read_bytes())
+            if {"method", "format"} <= facts.keys():
+                return "spec"
+    except (OSError, ValueError, RecursionError):
+        return None
+    if place.suffix.lower() in VECTOR_SUFFIXES:
+        return "vectors"
+    return None

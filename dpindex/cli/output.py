@@ -186,11 +186,12 @@ def write_answers(
         return
     if form == "npz":
         archive = BytesIO()
-        np.savez(archive, **columns)  # type: ignore[arg-type]
+        arrays = {name: _without_objects(column) for name, column in columns.items()}
+        np.savez(archive, **arrays)  # type: ignore[arg-type]
         data = archive.getvalue()
     elif form == "json":
         lists = {name: _plain(column) for name, column in columns.items()}
-        data = json.dumps({**(facts or {}), **lists}).encode() + b"\n"
+        data = json.dumps({**(facts or {}), **lists}, default=str).encode() + b"\n"
     else:
         from rich.console import Console
 
@@ -208,3 +209,11 @@ def _plain(column: AnyArray) -> Any:
     if column.dtype.kind == "f":
         values[~np.isfinite(column)] = None
     return values.tolist()
+
+
+def _without_objects(column: AnyArray) -> AnyArray:
+    """Return objects as text, which archives keep without pickle: empty for None."""
+    if column.dtype != object:
+        return column
+    texts = ["" if value is None else str(value) for value in column.flat]
+    return np.array(texts, str).reshape(column.shape)

@@ -95,7 +95,9 @@ class PageOptions:
     """What the page shows of single vectors."""
 
     examples: Annotated[int, "Queries and records to show; 0 shows none."] = 6
-    image_shape: o.ImageShape = None
+    image_shape: Annotated[
+        str | None, "Show vectors as pictures: HEIGHTxWIDTH, or HEIGHTxWIDTHx3 for colours."
+    ] = None
     base_texts: Annotated[Path | None, "Texts of the vectors, a line each."] = None
     query_texts: Annotated[Path | None, "Texts of the queries, a line each."] = None
     ids: Annotated[str | None, "File of ids to show, one for each vector."] = None

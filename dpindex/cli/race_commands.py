@@ -14,7 +14,6 @@ from dpindex.base.arrays import AnyArray
 from dpindex.base.errors import InputError, naming
 from dpindex.cli import options as o
 from dpindex.cli import output as out
-from dpindex.cli.kinds import Takes
 from dpindex.vectors import VectorSource, open_dataset, open_vectors
 
 if TYPE_CHECKING:  # help loads no noise laws
@@ -22,7 +21,7 @@ if TYPE_CHECKING:  # help loads no noise laws
 
 _ROWS = 1000
 
-Sketch = Annotated[Path, typer.Argument(help="File of the released sketch."), Takes(("sketch",))]
+Sketch = Annotated[Path, typer.Argument(help="File of the released sketch."), o.Takes(("sketch",))]
 
 
 @dataclass(frozen=True)
@@ -96,7 +95,7 @@ def build(
     sketch: Annotated[Path, typer.Argument(help="File to write the released sketch to.")],
     *,
     options: SketchOptions,
-    release: o.ScaledReleaseOptions,
+    release: o.ReleaseOptions,
     as_json: o.AsJson = False,
 ) -> None:
     """Count vectors, add the noise, write the sketch.
@@ -110,9 +109,7 @@ def build(
 
     out.refuse_existing(sketch)
     terms = release.terms()
-    ids = release.read_ids()
-    if ids is not None and terms.ledger is None:
-        raise InputError("--ids are for the ledger; name the ledger (--ledger).")
+    ids = release.ids_for_ledger("a sketch keeps")
     with (
         open_dataset(vectors, in_process=True) as dataset,
         out.progress_bar("counting") as report,

@@ -4,16 +4,69 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Annotated
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
+from dpindex.base.errors import InputError
 from dpindex.cli import options as o
 from dpindex.cli import output as out
+from dpindex.vectors import read_ids
+
+if TYPE_CHECKING:
+    from dpindex.integrations.requests import Tokens
+    from dpindex.integrations.server import Holder
+
+
+@dataclass(frozen=True)
+class AccessOptions:
+    """Who may ask a collector."""
+
+    tokens: Annotated[
+        Path | None,
+        'File of lines "submit TOKEN", "search TOKEN" and "rerank TOKEN", yours alone (chmod 600).',
+    ] = None
+    open_to_all: Annotated[bool, "Let everybody on this machine submit and search."] = False
+
+    def read(self) -> Tokens | None:
+        """Return the tokens, None for everybody."""
+        from dpindex.integrations.requests import Tokens
+
+        if self.open_to_all == (self.tokens is not None):
+            raise InputError(
+                "give --tokens FILE, or --open-to-all on a machine that is yours alone."
+            )
+        if self.tokens is None:
+            return None
+        return Tokens.read(self.tokens)
+
+
+@dataclass(frozen=True)
+class HolderOptions:
+    """Original vectors that a collector compares candidates with."""
+
+    rerank: Annotated[
+        str | None,
+        "Original vectors: answer exact similarities of candidates, which no epsilon bounds.",
+    ] = None
+    ids: o.RerankIds = None
+    per_minute: Annotated[
+        int, "--rerank-per-minute", "Candidates that one token may ask about in a minute."
+    ] = 60_000
+
+    def holder(self) -> Holder | None:
+        """Return who answers, None without --rerank."""
+        from dpindex.integrations.server import Holder
+
+        if self.rerank is None:
+            return None
+        return Holder(self.rerank, o.read_if_named(read_ids, self.ids), self.per_minute)
 
 
 def serve(
     index: o.IndexPath,
     *,
-    access: o.AccessOptions,
+    access: AccessOptions,
     collection: o.Collection = "dpindex",
     host: Annotated[str, "Address to listen on; beyond this machine put TLS before it."] = (
         "127.0.0.1"
@@ -22,7 +75,7 @@ def serve(
     exact_queries: Annotated[
         bool, "Accept vectors as queries, which this server then sees."
     ] = False,
-    originals: o.HolderOptions,
+    originals: HolderOptions,
     allow_unprotected: o.Unprotected = False,
 ) -> None:
     """Collect codes of devices over HTTP, and search.
@@ -55,7 +108,7 @@ def serve(
 def collect(
     index: o.IndexPath,
     *,
-    access: o.AccessOptions,
+    access: AccessOptions,
     shuffled: Annotated[int, "Fewest codes to publish, which senders are promised."],
     delta: Annotated[float, "Delta of what the shuffle promises."] = 1e-8,
     host: Annotated[str, "Address to listen on; beyond this machine put TLS before it."] = (

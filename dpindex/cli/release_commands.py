@@ -1,0 +1,328 @@
+"""Commands of who holds vectors: build, privatize, add, denoise, codebook, spec."""
+
+from __future__ import annotations
+
+import shlex
+from contextlib import AbstractContextManager, ExitStack
+from io import BytesIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import numpy as np
+import typer
+
+from dpindex.base.errors import InputError, NoDenoiserError
+from dpindex.base.files import create_file
+from dpindex.cli import options as o
+from dpindex.cli import output as out
+from dpindex.mechanism.codes import read_codes
+from dpindex.vectors import open_dataset, open_vectors
+from dpindex.vectors.stores import is_url
+
+if TYPE_CHECKING:  # help loads no noise laws
+    from dpindex.mechanism.spec import Spec
+
+# Bits of a code from which on two equal ones are no accident.
+_TELLING_BITS = 128
+
+
+def build(
+    vectors: Annotated[
+        str,
+        typer.Argument(help="Vector file, or a folder or s3:// prefix of .parquet files."),
+        o.Takes(("vectors",)),
+    ],
+    index: Annotated[
+        str, typer.Argument(help="Directory, or s3://, gs:// or az:// prefix, to make.")
+    ],
+    *,
+    method: o.MethodOptions,
+    options: o.SpecOptions,
+    release: o.ReleaseOptions,
+    payload: o.PayloadOptions,
+    metric: Annotated[Literal["cosine", "ip", "l2"], "Similarity to rank by."] = "cosine",
+    index_type: Annotated[
+        str,
+        "f32, f16, int8, or a Faiss factory string such as SQ4 or HNSW32; list: print those that "
+        "suit, with bytes a vector, and build nothing.",
+    ] = "f32",
+    denoise: o.FitDenoiser = None,
+    query_epsilon: Annotated[float | None, "Budget of a private query.  [default: epsilon]"] = None,
+    id_column: Annotated[str | None, "Column of ids in .parquet files."] = None,
+    dask: Annotated[
+        str | None,
+        typer.Option(
+            "--dask",
+            metavar="[ADDRESS]",
+            help="Run on the Dask cluster there; without an address on all cores here.",
+        ),
+    ] = None,
+    private: Annotated[
+        Path | None,
+        "Folder for what must not be published while the build is unfinished; an object store "
+        "needs one.  [default: INDEX.unpublished beside a folder]",
+    ] = None,
+    max_size: o.MaxSize = "2GB",
+    allow_unprotected: o.Unprotected = False,
+) -> None:
+    """Privatize vectors into an index; run again to resume."""
+    from dpindex.index.build import build_index
+    from dpindex.storage.manifest import Settings
+    from dpindex.storage.release import IndexOptions
+    from dpindex.storage.summary import coverage_warning
+
+    ids = release.read_ids()
+    if id_column is not None and ids is not None:
+        raise InputError("give --ids or --id-column, not both.")
+    terms = release.terms()
+    columns: tuple[str, ...] = ()  # those that lie in the files of the vectors
+    if payload.payload is None:
+        columns = payload.names
+    with ExitStack() as stack:
+        opened = stack.enter_context(
+            open_dataset(
+                vectors, id_column=id_column, payload_columns=columns, in_process=dask is None
+            )
+        )
+        table = None
+        if payload.payload is not None:
+            table = payload.read(vectors)
+        dataset = release.scaled(opened.with_labels(ids, table))
+        spec = method.spec(dataset.columns, options)
+        if index_type == "list":
+            _print_index_types(spec, dataset.rows, metric, denoise is not None)
+            return
+        o.note_doubts(spec, dataset.rows)
+        out.announce_size(dataset.rows, spec.format, max_size)
+        where: dict[str, Any] = {}
+        if dask is not None:
+            from dpindex.integrations.dask import connected, engine
+
+            client = stack.enter_context(connected(None if dask == o.LOCAL else dask))
+            where = {"engine": engine(client), "threads": 1}
+        report = stack.enter_context(out.progress_bar("building"))
+        outcome = build_index(
+            dataset,
+            index,
+            Settings(spec, metric, index_type, query_epsilon),
+            IndexOptions(denoise, allow_unprotected, private),
+            terms,
+            progress=report,
+            **where,
+        )
+    built = outcome.published
+    out.say(f"{index}: {outcome.rows} vectors ({outcome.drawn} privatized now).")
+    if built.denoiser is not None:
+        typer.echo(f"Denoised: {built.denoiser.kind}, learned from {built.denoiser.rows} codes.")
+    if built.not_denoised:
+        typer.echo(f"not denoised: {built.not_denoised}", err=True)
+    typer.echo(f"{spec.guarantee}.")
+    out.warn_of_payload(payload.payload or payload.payload_columns)
+    if ids is not None or terms.allow_rerelease:
+        out.print_totals(terms.ledger, ids)
+    uncovered = coverage_warning(built.manifest.crowding)
+    if uncovered is not None:
+        typer.echo(f"Warning: {uncovered}", err=True)
+    out.say(f"What this protects and what it does not: dpindex info {shlex.quote(index)}")
+
+
+def _print_index_types(spec: Spec, rows: int, metric: Any, denoised: bool) -> None:
+    from dpindex.index.structures import structures
+
+    row_bytes = spec.format.max_row_bytes
+    typer.echo(
+        f"{rows} codes of {spec.format.contents}, at most {out.size_in_words(row_bytes)} each: "
+        f"{out.size_in_words(rows * row_bytes)} on disk, mapped. A search structure in memory:"
+    )
+    table = out.new_table("index type", "bytes a vector", "in all", "neighbours")
+    for name, vector_bytes, exact in structures(spec, rows, metric, denoised=denoised):
+        neighbours = "exact" if exact else "approximate"
+        size = out.size_in_words(rows * vector_bytes)
+        table.add_row(name, f"{vector_bytes:g}", size, neighbours)
+    out.print_table(table)
+    typer.echo("dpindex info INDEX --index-recall measures what an approximate one finds.")
+
+
+def privatize(
+    vectors: o.VectorFile,
+    codes: Annotated[Path, typer.Argument(help="File to write the codes to.")],
+    spec: Annotated[
+        Path, typer.Option("--spec", help="Spec as JSON: see `dpindex spec`."), o.Takes(("spec",))
+    ],
+    release: o.ReleaseOptions,
+    codebook: o.CodebookFile = None,
+    max_epsilon: Annotated[
+        float | None, "Refuse a spec with more, or of iDP.  [default: any epsilon]"
+    ] = None,
+    max_size: o.MaxSize = "2GB",
+    allow_unprotected: o.Unprotected = False,
+) -> None:
+    """Turn vectors into codes, as a device does.
+
+    Codes carry no ids: those are for the ledger.
+    """
+    from dpindex.mechanism.spec import Spec
+    from dpindex.storage.release import CodesFile
+    from dpindex.storage.release import release as release_into
+
+    out.refuse_existing(codes)
+    described = o.with_codebook(Spec.read(spec), codebook)
+    terms = release.terms()
+    ids = release.ids_for_ledger("codes carry")
+    target = CodesFile(
+        codes, described, allow_unprotected=allow_unprotected, max_epsilon=max_epsilon
+    )
+    with (
+        open_dataset(vectors, in_process=True) as dataset,
+        out.progress_bar("releasing") as report,
+    ):
+        o.note_doubts(described, dataset.rows)
+        out.announce_size(dataset.rows, described.format, max_size)
+        labelled = release.scaled(dataset).with_labels(ids)
+        outcome = release_into(labelled, target, terms, progress=report)
+    out.say(f"{codes}: {outcome.rows} codes, {outcome.published} bytes. {described.guarantee}.")
+    out.print_totals(terms.ledger, ids)
+
+
+def add(
+    index: o.IndexPath,
+    items: Annotated[
+        str,
+        typer.Argument(metavar="CODES-OR-VECTORS", help="Codes of devices, or vectors."),
+        o.Takes(("codes", "vectors")),
+    ],
+    release: o.ReleaseOptions,
+    payload: o.PayloadOptions,
+    kind: o.FitDenoiser = None,
+    upsert: Annotated[
+        bool, "Replace ids that are in the index; of vectors a second release (--allow-rerelease)."
+    ] = False,
+    max_size: o.MaxSize = "2GB",
+    allow_unprotected: o.Unprotected = False,
+) -> None:
+    """Add codes of devices, or vectors.
+
+    If a denoiser was fitted, it is used for them too.
+    """
+    codes = read_codes(items)
+    if codes is not None and (release.ledger is not None or release.allow_rerelease):
+        raise InputError(f"{items} holds codes: the ledger of who made them counts them.")
+    terms = release.terms()
+    table = payload.read(items)
+    ids = release.read_ids()
+    if upsert and ids is None:
+        raise InputError("--upsert replaces by id; give every vector an id (--ids).")
+    # Nobody else may write between what is booked and what is saved.
+    with _changing(index) as opened:
+        opened.spec.refuse_unprotected(allow_unprotected, "add to it")
+        rows_before = len(opened)
+        replaced = 0
+        if codes is None:
+            with (
+                open_dataset(items, in_process=True) as dataset,
+                out.progress_bar("releasing") as report,
+            ):
+                out.announce_size(rows_before + dataset.rows, opened.spec.format, max_size)
+                options: Any = {
+                    "payload": table,
+                    "ledger": terms.ledger,
+                    "allow_rerelease": terms.allow_rerelease,
+                    "skip_leak_check": terms.skip_leak_check,
+                    "progress": report,
+                }
+                vectors = release.scaled(dataset)
+                if upsert:
+                    replaced = opened.upsert(vectors, ids, **options)
+                else:
+                    opened.add(vectors, ids, **options)
+        else:
+            out.announce_size(rows_before + len(codes), opened.spec.format, max_size)
+            # Short codes may be equal by chance.
+            if 8 * codes.stored[:1].nbytes >= _TELLING_BITS and (again := opened.repeats(codes)):
+                o.note(
+                    f"{again} of the {len(codes)} codes of {items} are in the index already, byte "
+                    f"for byte: if it was added before, `remove` the new ids in Python"
+                )
+            if upsert and ids is not None:
+                replaced = opened.check_rerelease(ids, True)
+            opened.add_codes(codes, ids, payload=table, replace=upsert)
+        opened.save(index, allow_unprotected=allow_unprotected)
+    added = len(opened) - rows_before + replaced
+    replacing = f" ({replaced} replaced)" if upsert else ""
+    out.say(f"{index}: {added} added{replacing}, {len(opened)} in all.")
+    if codes is None:
+        promise = opened.spec.guarantee
+        typer.echo(f"Each of these {added} ids spent {promise}: {promise.adjacency.describe()}.")
+    else:
+        typer.echo("Nothing was spent here: the codes were paid for by who made them.")
+    out.warn_of_payload(payload.payload or payload.payload_columns)
+    if kind is not None:
+        try:
+            denoise(index, kind)
+        except NoDenoiserError as error:  # the index works without one
+            typer.echo(f"not denoised: {error}", err=True)
+    out.print_totals(terms.ledger, ids)
+
+
+def denoise(
+    index: o.IndexPath,
+    kind: Annotated[o.Denoiser, "linear, score, or auto: what suits the codes."] = "auto",
+) -> None:
+    """Learn a denoiser from an index, and keep it there.
+
+    Reads private codes only: it costs no budget. It replaces an earlier denoiser.
+    """
+    with _changing(index) as opened:
+        learned = opened.fit_denoiser(kind)
+        opened.save(index, allow_unprotected=True)
+    typer.echo(f"Denoised: {learned.kind}, learned from {learned.rows} codes.")
+
+
+def _changing(index: str) -> AbstractContextManager[Any]:
+    """Open an index that no other process changes; InputError for one in an object store."""
+    from dpindex.index.private_index import PrivateIndex
+
+    if is_url(index):
+        raise InputError(f"{index} is not a folder, and an index is changed in a folder only.")
+    message = f"waiting for another process that writes {index} …"
+    return PrivateIndex.changing(index, lambda: out.say(message, error=True))
+
+
+def codebook(
+    public: Annotated[str, typer.Argument(help="PUBLIC vectors of the same kind.")],
+    output: Annotated[Path, typer.Argument(help="File to write, .npy.")],
+    *,
+    size: Annotated[int, "Codewords."],
+    centroids: Annotated[
+        bool, "Centroids of all vectors, in place of evenly spaced vectors."
+    ] = False,
+) -> None:
+    """Make a codebook file from public vectors, for --codebook.
+
+    Codewords beyond the number of vectors are points between near neighbours.
+    """
+    from dpindex.mechanism.codebook import Codebook
+    from dpindex.study.planner import fit_codebook
+
+    if output.suffix != ".npy":
+        raise InputError(f"{output} must end in .npy.")
+    out.refuse_existing(output)
+    with open_vectors(public) as source:
+        fitted = centroids or size > source.shape[0]
+        book = fit_codebook(source, size) if fitted else Codebook.spaced(source, size)
+    archive = BytesIO()
+    np.save(archive, book.stated)
+    create_file(output, archive.getvalue())
+    out.say(f"{output}: {len(book)} codewords of {book.dim} attributes, {book.digest[:12]}….")
+
+
+def spec(
+    *,
+    method: o.MethodOptions,
+    dim: Annotated[int, "Attributes of a vector."],
+    options: o.SpecOptions,
+) -> None:
+    """Print a spec as JSON, for devices to use."""
+    spec = method.spec(dim, options)
+    o.note_doubts(spec)
+    typer.echo(spec.to_json())

@@ -1,0 +1,351 @@
+"""Commands of who searches: query, info, publish, methods."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import numpy as np
+import typer
+
+from dpindex.base.arrays import AnyArray
+from dpindex.base.errors import InputError, QualityWarning, naming
+from dpindex.base.threads import limited_threads
+from dpindex.cli import options as o
+from dpindex.cli import output as out
+from dpindex.mechanism.codes import read_codes
+from dpindex.vectors import Ranges, open_dataset, open_vectors, read_ids
+from dpindex.vectors.stores import is_url
+
+if TYPE_CHECKING:  # help loads no noise laws
+    from dpindex.index.owners import Owner
+    from dpindex.storage.summary import Summary
+
+_SHOWN = 10
+
+
+def query(
+    index: o.IndexPath,
+    queries: Annotated[
+        str,
+        typer.Argument(help="Vector file, or codes of devices."),
+        o.Takes(("vectors", "codes")),
+    ],
+    k: Annotated[int, "-k", "Neighbours of each query."] = 10,
+    query: Annotated[
+        Literal["exact", "private"], "exact: used as it is; private: privatized first."
+    ] = "exact",
+    filter: Annotated[
+        str | None, "Rows to search, e.g. \"year >= 2020 and lang in ['en']\".  [default: all]"
+    ] = None,
+    rerank: Annotated[
+        str | None,
+        "Original vectors, which order the candidates exactly; rows in the order of the index.",
+    ] = None,
+    ids: o.RerankIds = None,
+    candidates: Annotated[
+        int | None, "Rows that the codes choose for --rerank to order.  [default: 1000]"
+    ] = None,
+    ranges: o.RangesFile = None,
+    show: Annotated[
+        str | None, "Payload columns to show with the hits, A,B,….  [default: none]"
+    ] = None,
+    collection: o.Collection = "dpindex",
+    form: out.Format = "table",
+    output: out.Output = None,
+    allow_unprotected: o.Unprotected = False,
+) -> None:
+    """Find the nearest vectors of each query.
+
+    With --rerank the codes choose --candidates, and the original vectors order them: similarities
+    are then exact.
+
+    A cosine is shown as its expected value given the codes, ± its expected error. The true cosine
+    lies within two errors about 95 times in 100. The unbiased estimates, which are too high for the
+    best of many, are in json and npz.
+    """
+    from dpindex.integrations import open
+
+    out.check_output(form, output)
+    opened: Any = open(index, collection)
+    payload_names = _payload_names(show, index, opened.payload_columns)
+    vectors: Any = read_codes(queries)
+    if vectors is None:
+        with open_vectors(queries) as source:
+            vectors = o.scaled_source(source, ranges).read()
+    elif query == "private":
+        raise InputError(f"{queries} holds codes, which are private already; leave --query out.")
+    if k > len(opened):
+        o.note(f"-k {k} is more than the {len(opened)} vectors of {index}: all are listed")
+    owner = _owner(rerank, ids, ranges)
+    with (
+        naming(queries),
+        limited_threads(),
+        warnings.catch_warnings(record=True, category=QualityWarning) as caught,
+    ):
+        hits = opened.search(
+            vectors,
+            k=k,
+            query=query,
+            filter=filter,
+            candidates=candidates,
+            rerank=owner,
+            allow_unprotected=allow_unprotected,
+        )
+    for warning in caught:
+        o.note(str(warning.message))
+    columns = hits.columns
+    if owner is None:
+        del columns["exact"]
+    elif not hits.exact.all():
+        missing = np.count_nonzero(~hits.exact)
+        o.note(f"{missing} hits have no vector in {rerank}; they come last, with estimates")
+    payload = {
+        name: np.array(hits.payload[name].to_pylist(), object).reshape(hits.ids.shape)
+        for name in payload_names
+    }
+    rows = len(hits.ids)
+    if output is None:
+        rows = min(_SHOWN, rows)
+    out.write_answers(
+        form,
+        output,
+        {**columns, **{f"payload_{name}": column for name, column in payload.items()}},
+        lambda: _hits_table(columns, payload, opened.metric, rows),
+    )
+    if form == "table" and rows < len(hits.ids):
+        typer.echo(f"… and {len(hits.ids) - rows} more queries: see --format json or npz.")
+
+
+def _owner(rerank: str | None, ids: str | None, ranges: Path | None) -> Owner | None:
+    """Return who orders the candidates, None without original vectors."""
+    from dpindex.index.owners import Originals
+
+    if rerank is None:
+        if ids is not None:
+            raise InputError("--rerank-ids names the rows of --rerank; give that too.")
+        return None
+    vectors: Any = rerank
+    if ranges is not None:
+        vectors = open_dataset(rerank).with_ranges(Ranges.read(ranges))
+    return Originals(vectors, o.read_if_named(read_ids, ids))
+
+
+def _payload_names(show: str | None, index: str, columns: Mapping[str, str]) -> list[str]:
+    """Return the payload columns to show; InputError for one that the index does not have."""
+    if show is None:
+        return []
+    names = show.split(",")
+    for name in names:
+        if name not in columns:
+            present = ", ".join(columns) or "none"
+            raise InputError(f"{index} has no payload column {name!r} to show; it has: {present}.")
+    return names
+
+
+def _hits_table(
+    columns: Mapping[str, AnyArray], payload: Mapping[str, AnyArray], metric: str, rows: int
+) -> Any:
+    estimate_of = f"{metric} (estimate ± error)"
+    table = out.new_table("query", "rank", "id", estimate_of, box="SIMPLE")
+    for heading in payload:
+        table.add_column(out.plain(heading))
+    for row, rank in np.ndindex(rows, columns["ids"].shape[1]):
+        name = columns["ids"][row, rank]
+        value = columns["similarity"][row, rank]
+        error = columns["stderr"][row, rank]
+        estimate = "needs declared norm"
+        is_exact = "exact" in columns and columns["exact"][row, rank]
+        if is_exact:
+            estimate = f"{value:.3f} exact"
+        elif np.isfinite(value):
+            estimate = f"{value:.3f} ± {error:.3f}"
+        extra = [out.plain(column[row, rank]) for column in payload.values()]
+        table.add_row(str(row), str(rank + 1), out.plain(name), estimate, *extra)
+    return table
+
+
+def publish(
+    index: o.IndexPath,
+    uri: Annotated[
+        str,
+        typer.Argument(
+            help="milvus://HOST:PORT, postgresql://USER@HOST/DATABASE, a file of Milvus Lite, .db, "
+            "or a folder of LanceDB, .lance."
+        ),
+    ],
+    collection: o.Collection = "dpindex",
+    private_only: Annotated[
+        bool, "Keep signs for private queries alone, which takes a 33rd of the room."
+    ] = False,
+    allow_unprotected: o.Unprotected = False,
+) -> None:
+    """Write an index to a vector database.
+
+    `dpindex query URI` searches it there. Codes, ids, payload, spec and denoiser are published, and
+    nothing else: it costs no budget. After an interruption run the same command again.
+    """
+    from dpindex.index.private_index import PrivateIndex
+    from dpindex.integrations.published import publish as written
+
+    opened = PrivateIndex.open(index)
+    with out.progress_bar("publishing") as report:
+        written(
+            opened,
+            uri,
+            collection,
+            exact_queries=not private_only,
+            allow_unprotected=allow_unprotected,
+            progress=report,
+        )
+    out.say(f"{uri}, collection {collection}: {len(opened)} codes. {opened.spec.guarantee}.")
+    out.warn_of_payload(opened.payload_columns)
+
+
+def info(
+    index: o.IndexPath,
+    as_json: o.AsJson = False,
+    show_spec: Annotated[
+        bool, "--spec", "Print the spec alone, for devices to privatize under."
+    ] = False,
+    show_statement: Annotated[
+        bool,
+        "--statement",
+        "Print the facts that registries of deployments ask for, as Markdown or with --json.",
+    ] = False,
+    index_recall: Annotated[
+        bool, "Measure the recall of the index type, for which all codes are read."
+    ] = False,
+) -> None:
+    """Say what an index protects, and what it does not.
+
+    Reads the manifest and no codes.
+    """
+    from dpindex.storage.statement import statement_markdown, statement_of
+    from dpindex.storage.summary import coverage_warning, summarize
+    from dpindex.study.exposure import information_lines, predicted_exposure
+
+    if is_url(index):
+        from dpindex.storage.fetch import fetched
+
+        with fetched(index) as folder:
+            about = summarize(folder)
+    else:
+        about = summarize(index)
+    spec = about.settings.spec
+    if show_spec:
+        typer.echo(spec.to_json())
+        return
+    if show_statement:
+        statement = statement_of(about)
+        if as_json:
+            out.print_json(statement)
+        else:
+            typer.echo(statement_markdown(statement))
+        return
+    facts = about.to_dict()
+    exposure = predicted_exposure(spec, about.count)
+    facts["exposure"] = exposure.to_dict()
+    if index_recall:
+        from dpindex.index.private_index import PrivateIndex
+
+        facts["index_recall"] = PrivateIndex.open(index).index_recall
+    if as_json:
+        out.print_json(facts)
+        return
+    uncovered = coverage_warning(about.crowding)
+    if uncovered is not None:
+        out.say(f"Warning: {uncovered}")
+    title = f"{index}: {about.count} vectors of {spec.dim} attributes, {about.bytes} bytes"
+    lines = _code_lines(about, facts.get("index_recall")) | _promise_lines(about)
+    protection = (*exposure.lines(about.count), *information_lines(spec, about.count))
+    out.print_facts(title, lines, about.guarantee, spec.dim, protection)
+
+
+def _code_lines(about: Summary, recall: float | None) -> dict[str, str]:
+    """Return the lines about codes and search by their headings."""
+    settings = about.settings
+    spec = settings.spec
+    code = spec.format.contents
+    if spec.repetitions > 1:
+        code += f" in {spec.repetitions} repetitions"
+    lines = {
+        "method": f"{spec.method}: {spec.method_row.summary}",
+        "source": spec.method_row.source,
+        "code": code,
+        "search": f"{settings.metric}, index type {settings.index_type}, private queries at "
+        f"epsilon = {settings.query_spec.budget:g}",
+    }
+    if spec.codebook is not None:
+        nearest = "the nearest codeword"
+        if spec.subset != 1:
+            nearest = f"{spec.subset} nearest codewords"
+        lines["codebook"] = (
+            f"{len(spec.codebook)} public codewords, {spec.codebook.digest[:12]}…; "
+            f"{spec.symbol_law.chance_inside:.1%} of the codes are of {nearest}, the others are "
+            f"random"
+        )
+    if recall is not None:
+        lines["recall"] = (
+            f"{settings.index_type} finds {recall:.3f} of the ten nearest that a flat search "
+            f"finds, measured on codes here"
+        )
+    if about.payload:
+        lines["payload"] = f"{', '.join(about.payload)}: in the clear, NOT protected"
+    if about.denoiser is not None:
+        lines["denoiser"] = (
+            f"{about.denoiser.kind}, learned from {about.denoiser.rows} codes; error of a "
+            f"predicted coordinate: {about.denoiser.error_in_words}"
+        )
+    return lines
+
+
+def _promise_lines(about: Summary) -> dict[str, str]:
+    """Return the lines about the guarantee by their headings."""
+    from dpindex.mechanism.doubts import doubts, share_of_range
+
+    spec = about.settings.spec
+    lines = {}
+    if spec.scale != 1:
+        lines["scale"] = (
+            f"attributes are divided by {spec.scale:g}; the guarantee is in units of the data, "
+            f"where {spec.adjacency} is {spec.guarantee.adjacency}"
+        )
+    lines["guarantee"] = str(about.guarantee)
+    if about.settings.shuffle_delta is not None:
+        lines["shuffle"] = f"of {about.count} codes; whoever saw one arrive: {spec.guarantee}"
+    share = share_of_range(spec)
+    if share is not None and spec.method_row.private:
+        lines["beta"] = f"{share:.3%} of the range of an attribute"
+    if sentences := doubts(spec, about.count):
+        lines["note"] = "; ".join(sentences)
+    if spec.method_row.private:
+        lines["proved for"] = "the real numbers, not the floats"
+        if spec.guarantee.exact:
+            lines["proved for"] = "the integers that run (exact)"
+    return lines
+
+
+def methods(as_json: o.AsJson = False) -> None:
+    """List every method, its promise and its source."""
+    from dpindex.mechanism.method_table import methods as all_methods
+
+    rows = [row.to_dict() for row in all_methods()]
+    if as_json:
+        out.print_json(rows)
+        return
+    for row in rows:
+        promise = "not private"
+        if row["kind"] != "none":
+            promise = f"{row['kind']} {row['definition']}"
+        if row["delta_over"] == "projection":
+            promise += ", delta over the projection too: no promise for the published one"
+        needs = ""
+        if row["needs"]:
+            needs = f"; needs {row['needs']}"
+        if row["entries"]:
+            needs += f"; entries {row['entries']}"
+        typer.echo(f"{row['name']}  ({row['codes']}, {promise}, {row['adjacency']}{needs})")
+        typer.echo(f"    {row['summary']}\n    {row['source']}")
