@@ -96,10 +96,7 @@ def test_identical_vectors_never_share_noise(row: Any) -> None:
     bits: two equal codes would come from noise used twice (by chance: below 1e-27). Of symbols
     forty together have as many.
     """
-    spec = dpi.Spec(
-        **(needed(row, 128) | {"dim": 128, "k": length(row, 128), "epsilon": 0.05}),
-        adjacency=dpi.attribute(1.0),
-    )
+    spec = dpi.Spec(**(needed(row, 128) | {"dim": 128, "k": length(row, 128), "epsilon": 0.05}))
     x = np.broadcast_to(np.random.default_rng(4).uniform(0, 1, 128), (20_000, 128))
     codes = [dpi.Privatizer(spec, allow_unprotected=True).privatize(x, threads=2) for _ in range(2)]
     both = np.concatenate([np.asarray(part.stored, dtype=np.int32) for part in codes])
