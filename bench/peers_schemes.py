@@ -19,7 +19,7 @@ from scipy.special import betainc, betaincinv, betaln
 
 import dpindex as dpi
 from dpindex.audit.confidence_bounds import gaussian_epsilon
-from dpindex.randomness.secret import SecretStream
+from dpindex.mechanism.secret_random import SecretStream
 from dpindex.study.attacks.law_ranking import rank_by_law
 from dpindex.study.attacks.ranking import Ranking
 from dpindex.study.reconstruction import Reconstructor, attackers_denoiser

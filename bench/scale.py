@@ -33,10 +33,10 @@ import dpindex as dpi
 from dpindex.accounting.ledger import Ledger
 from dpindex.base.files import make_folder
 from dpindex.index.structures import structures
-from dpindex.mechanism.noise.geometric import staircase_noise
-from dpindex.mechanism.noise.randomized_response import draw_flips, randomized_response
-from dpindex.mechanism.projector import Projector
-from dpindex.randomness.secret import secret_stream
+from dpindex.mechanism.noise.additive import staircase_noise
+from dpindex.mechanism.noise.signs import draw_flips, randomized_response
+from dpindex.mechanism.secret_random import secret_stream
+from dpindex.mechanism.spec import Projector
 from dpindex.storage.manifest import segment_number
 from dpindex.storage.release import Segment
 from dpindex.storage.release.draws import StagedDraws

@@ -39,9 +39,9 @@ from threadpoolctl import threadpool_limits
 from dpindex import PrivateIndex, Privatizer, Spec, __version__, attribute
 from dpindex.base.arrays import cores
 from dpindex.denoise import fit_denoiser
-from dpindex.mechanism.noise.geometric import staircase_noise
-from dpindex.mechanism.noise.randomized_response import draw_flips, randomized_response
-from dpindex.randomness.secret import secret_stream
+from dpindex.mechanism.noise.additive import staircase_noise
+from dpindex.mechanism.noise.signs import draw_flips, randomized_response
+from dpindex.mechanism.secret_random import secret_stream
 
 HERE = Path(__file__).parent
 FILE = HERE / "speed" / "speed.csv"

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from dpindex.index.private_index import PrivateIndex
     from dpindex.integrations import open
     from dpindex.integrations.published import PublishedIndex, publish
-    from dpindex.mechanism.codebook import Codebook
     from dpindex.mechanism.codes import BitCodes, FloatCodes, SymbolCodes, codes_from_bytes
     from dpindex.mechanism.method_table import methods
+    from dpindex.mechanism.parameters import Codebook
     from dpindex.mechanism.privatizer import Privatizer
     from dpindex.mechanism.spec import Spec
     from dpindex.privacy import Guarantee, attribute, compose, l2, record
@@ -65,7 +65,7 @@ __all__ = [
 # never loads the secret stream.
 _HOME = {
     "accounting.composition": ["total"],
-    "mechanism.codebook": ["Codebook"],
+    "mechanism.parameters": ["Codebook"],
     "mechanism.codes": ["BitCodes", "FloatCodes", "SymbolCodes", "codes_from_bytes"],
     "base.errors": ["InputError"],
     "index.hits": ["Hits"],

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 
 from dpindex.base.arrays import Vectors
-from dpindex.mechanism.codebook import Codebook
+from dpindex.mechanism.parameters import Codebook
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec
 

@@ -9,12 +9,10 @@ import mpmath
 import numpy as np
 
 from dpindex import Codebook, Spec, attribute, l2, record
-from dpindex.mechanism.method_table import Method
-from dpindex.mechanism.noise.additive import AdditiveNoise
-from dpindex.mechanism.noise.counts import CHANGES
-from dpindex.mechanism.noise.geometric import geometric_table
-from dpindex.mechanism.projections import families
-from dpindex.mechanism.projections.families import Family
+from dpindex.mechanism import method_table as families
+from dpindex.mechanism.method_table import Family, Method
+from dpindex.mechanism.noise.additive import AdditiveNoise, geometric_table
+from dpindex.mechanism.noise.gaussian import CHANGES
 
 FAMILIES = {name: value for name, value in vars(families).items() if isinstance(value, Family)}
 """Every family of projections there is, by its name in the package."""

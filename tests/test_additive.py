@@ -10,8 +10,7 @@ import numpy.typing as npt
 import pytest
 from streams import Scripted, Seeded
 
-from dpindex.mechanism.noise.additive import AdditiveNoise, NoNoise
-from dpindex.mechanism.noise.tables import CellTable
+from dpindex.mechanism.noise.additive import AdditiveNoise, CellTable, NoNoise
 
 CELL_BITS = 3
 CELL = 1 << CELL_BITS

@@ -37,7 +37,7 @@ from dpindex.audit.record_verifiers import symbol_faults
 from dpindex.base.arrays import Floats
 from dpindex.base.errors import InputError
 from dpindex.mechanism.codes import Codes
-from dpindex.mechanism.noise.codebook_response import CodebookResponse, codebook_response
+from dpindex.mechanism.noise.symbols import CodebookResponse, codebook_response
 
 ROOT = Path(__file__).resolve().parents[1]
 BROWSER = ROOT / "examples" / "browser"

@@ -141,7 +141,7 @@ def test_ball_noise_covers_the_worst_direction(row: Method) -> None:
 
 def test_the_ball_reaches_every_pair_on_the_grid() -> None:
     """``neighbour_distance`` against the worst rounding of many pairs at exactly the radius."""
-    from dpindex.mechanism.grid import neighbour_distance
+    from dpindex.mechanism.parameters import neighbour_distance
 
     rng = np.random.default_rng(2)
     for dim in (1, 4, 50):

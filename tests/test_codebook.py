@@ -11,8 +11,8 @@ import pytest
 from scipy import sparse
 
 from dpindex import Codebook, InputError, Spec, record
-from dpindex.mechanism.codebook import RADIUS, on_sphere_grid
-from dpindex.mechanism.projections.codeword_map import CodewordMap
+from dpindex.mechanism.parameters import RADIUS, on_sphere_grid
+from dpindex.mechanism.projections.records import CodewordMap
 
 VECTORS = np.random.default_rng(0).normal(size=(40, 12)).astype(np.float32)
 

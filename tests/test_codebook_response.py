@@ -12,7 +12,7 @@ from streams import Scripted, Seeded
 
 from dpindex import Codebook, Privatizer, Spec, record
 from dpindex.audit.exact_arithmetic import loss_within
-from dpindex.mechanism.noise.codebook_response import (
+from dpindex.mechanism.noise.symbols import (
     CodebookResponse,
     codebook_response,
     draw_uniform,

@@ -15,11 +15,8 @@ from streams import Seeded
 
 from dpindex.audit.exact_arithmetic import loss_within, worst_table_ratio
 from dpindex.base.errors import InputError
-from dpindex.mechanism.noise.additive import AdditiveNoise
-from dpindex.mechanism.noise.counts import TwoSidedGeometric, count_noise
-from dpindex.mechanism.noise.gaussian import TwoDigitGaussian
-from dpindex.mechanism.noise.geometric import geometric_table
-from dpindex.mechanism.noise.tables import CellTable
+from dpindex.mechanism.noise.additive import AdditiveNoise, CellTable, geometric_table
+from dpindex.mechanism.noise.gaussian import TwoDigitGaussian, TwoSidedGeometric, count_noise
 
 PURE = [
     (0.1, 100, "add-remove"),

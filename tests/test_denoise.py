@@ -24,7 +24,7 @@ from dpindex.denoise import (
 from dpindex.denoise import fit as fitting
 from dpindex.denoise.channel import Channel, ScoreTable
 from dpindex.denoise.mixture import SCALES, Mixture, signal_directions, spiked
-from dpindex.mechanism.projector import Projector
+from dpindex.mechanism.spec import Projector
 
 Doubles = npt.NDArray[np.float64]
 

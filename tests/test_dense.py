@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from dpindex.mechanism.projections import Gaussian, Rademacher, Uniform
-from dpindex.mechanism.projections.dense import operator_norm
-from dpindex.randomness import PublicStream
+from dpindex.mechanism.projections.dense import Gaussian, Rademacher, Uniform, operator_norm
+from dpindex.mechanism.public_random import PublicStream
 
 KINDS = [Rademacher, Gaussian, Uniform]
 SHAPES = [(1, 1), (1, 9), (7, 1), (7, 3), (12, 12), (5, 64), (40, 64), (300, 33)]

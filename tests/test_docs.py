@@ -16,7 +16,7 @@ from documents import ROOT, blocks, inline_code, paste, prose, run_python
 
 import dpindex as dpi
 from dpindex.cli import app
-from dpindex.mechanism.projections import base
+from dpindex.mechanism import projections as base
 
 PAGES = [
     *(ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "SECURITY", "CHANGELOG")),

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from dpindex.mechanism.projections.dense import normal_integers, normal_second_moment
-from dpindex.mechanism.projections.sparse_jl import sparse_places
-from dpindex.randomness import PublicStream
+from dpindex.mechanism.projections.sparse import sparse_places
+from dpindex.mechanism.public_random import PublicStream
 
 
 @pytest.mark.parametrize("bits", [4, 12])

@@ -31,15 +31,13 @@ from dpindex.audit.input_checks import code_checks, grid_checks, norm_at_most, r
 from dpindex.audit.law_verifiers import VERIFIERS, binomial_tail, change_chance, law_verifier
 from dpindex.audit.record_verifiers import cap_size
 from dpindex.cli import app
-from dpindex.mechanism.noise.counts import TwoSidedGeometric
-from dpindex.mechanism.noise.gaussian import gaussian_table
-from dpindex.mechanism.noise.geometric import TwoDigitLaplace, geometric_table
-from dpindex.mechanism.noise.randomized_response import (
+from dpindex.mechanism.noise.additive import CellTable, TwoDigitLaplace, geometric_table
+from dpindex.mechanism.noise.gaussian import TwoSidedGeometric, gaussian_table
+from dpindex.mechanism.noise.signs import (
     FlipsByLevel,
     change_probability,
     response_threshold,
 )
-from dpindex.mechanism.noise.tables import CellTable
 from dpindex.mechanism.projections import Sensitivity
 
 SPECS = [spec for spec in default_specs() if isinstance(spec, Spec)]

@@ -11,9 +11,11 @@ from specs import FAMILIES, codebook
 
 import dpindex as dpi
 from dpindex.base.errors import InputError
+from dpindex.mechanism.method_table import Family
 from dpindex.mechanism.parameters import Parameters
-from dpindex.mechanism.projections import Gaussian, Identity, Projection, Uniform, VerySparse
-from dpindex.mechanism.projections.families import Family
+from dpindex.mechanism.projections import Identity, Projection
+from dpindex.mechanism.projections.dense import Gaussian, Uniform
+from dpindex.mechanism.projections.sparse import VerySparse
 
 DIM = 24
 EVERY = [pytest.param(family, id=name) for name, family in FAMILIES.items()]

@@ -10,10 +10,9 @@ import pytest
 from rigorous import exp_below
 from streams import Seeded
 
-from dpindex.mechanism.noise.additive import AdditiveNoise
+from dpindex.mechanism.noise.additive import AdditiveNoise, CellTable
 from dpindex.mechanism.noise.gaussian import gaussian_table, optimal_sigma, rounded_gaussian
-from dpindex.mechanism.noise.tables import CellTable
-from dpindex.randomness.secret import secret_stream
+from dpindex.mechanism.secret_random import secret_stream
 
 EPSILONS = (0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0)
 REFERENCE = {  # Balle & Wang's bisection in float64, at L2 sensitivity 1 and delta 1e-6

@@ -20,10 +20,14 @@ from rigorous import exp_below
 from streams import Seeded
 
 from dpindex import Spec, attribute
-from dpindex.mechanism.noise.additive import AdditiveNoise
-from dpindex.mechanism.noise.geometric import geometric_table, laplace_noise, staircase_noise
-from dpindex.mechanism.noise.tables import CellTable
-from dpindex.randomness.secret import secret_stream
+from dpindex.mechanism.noise.additive import (
+    AdditiveNoise,
+    CellTable,
+    geometric_table,
+    laplace_noise,
+    staircase_noise,
+)
+from dpindex.mechanism.secret_random import secret_stream
 
 EPSILONS = (0.001, 0.01, 0.1, 0.5, 1.0, 2.0, 3.0, 5.0, 8.0, 10.0, 20.0, 40.0, 50.0, 64.0)
 LAWS = {"laplace": laplace_noise, "staircase": staircase_noise}

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from dpindex import Spec, attribute
 from dpindex.base.errors import InputError
-from dpindex.mechanism.grid import Grid, grid_point, grid_step
+from dpindex.mechanism.parameters import Grid, grid_point, grid_step
 
 DTYPES = (np.float32, np.float64)
 BETAS = (0.1, 1 / 3, 1.0, 255.0, 7e-9)

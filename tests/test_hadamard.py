@@ -9,8 +9,7 @@ import pytest
 from scipy import sparse
 from scipy.linalg import hadamard
 
-from dpindex.mechanism.projections import FastJL
-from dpindex.mechanism.projections.sparse_jl import walsh_hadamard
+from dpindex.mechanism.projections.sparse import FastJL, walsh_hadamard
 
 SHAPES = [(1, 1), (2, 3), (7, 4), (64, 8), (100, 33)]
 

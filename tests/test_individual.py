@@ -16,9 +16,8 @@ import pytest
 from rigorous import exp_between
 from streams import Scripted, Seeded
 
-from dpindex.mechanism.noise.individual import IndividualFlips, IndividualGaussian
-from dpindex.mechanism.noise.randomized_response import response_threshold
-from dpindex.randomness.secret import secret_stream
+from dpindex.mechanism.noise.signs import IndividualFlips, IndividualGaussian, response_threshold
+from dpindex.mechanism.secret_random import secret_stream
 
 BETA = 4096
 ONE = 1 << 64

@@ -17,9 +17,9 @@ from streams import Seeded
 
 import dpindex as dpi
 from dpindex.mechanism.method_table import find_method
-from dpindex.mechanism.noise.counts import count_noise
-from dpindex.mechanism.noise.law import GRID_BITS, NumberLaw, SignLaw, SymbolLaw
-from dpindex.mechanism.noise.square_wave import SquareWave
+from dpindex.mechanism.noise import GRID_BITS, NumberLaw, SignLaw, SymbolLaw
+from dpindex.mechanism.noise.gaussian import count_noise
+from dpindex.mechanism.noise.symbols import SquareWave
 from dpindex.privacy import L2, Attribute, Record
 
 Array = npt.NDArray[Any]

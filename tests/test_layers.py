@@ -28,13 +28,13 @@ LAYERS = (
     ("dpindex.similarity",),
     ("dpindex.denoise",),
     ("dpindex.mechanism",),
-    ("dpindex.vectors", "dpindex.data", "dpindex.privacy", "dpindex.randomness"),
+    ("dpindex.vectors", "dpindex.data", "dpindex.privacy", "dpindex.mechanism.public_random"),
     ("dpindex.base", "dpindex.version"),
 )
 """From the top down. Parts on one line do not import each other; a module belongs to the longest
 name that begins its own."""
 
-SECRET = "dpindex.randomness.secret"
+SECRET = "dpindex.mechanism.secret_random"
 PRIVATIZER = "dpindex.mechanism.privatizer"
 ENGINES = (SECRET, PRIVATIZER, "faiss")
 ESTIMATORS = ("dpindex.similarity", "dpindex.denoise")
@@ -150,9 +150,10 @@ def test_the_secret_stream_has_three_users() -> None:
     assert users == {*drawing, "dpindex.audit.self_test"}
 
 
-@pytest.mark.parametrize("module", ["dpindex.mechanism.spec", "dpindex.mechanism.codes",
-                                    "dpindex.mechanism.projector", "dpindex.similarity",
-                                    "dpindex"])  # fmt: skip
+@pytest.mark.parametrize(
+    "module",
+    ["dpindex.mechanism.spec", "dpindex.mechanism.codes", "dpindex.similarity", "dpindex"],
+)
 def test_reading_codes_needs_no_noise_engine(module: str) -> None:
     """A searcher decodes, projects and estimates without the secret stream in memory."""
     script = f"import sys, {module}; print(sorted(m for m in sys.modules if m in {ENGINES}))"
@@ -167,7 +168,7 @@ from dpindex import PrivateIndex
 
 index = PrivateIndex.open(sys.argv[1])
 assert index.search(np.full((2, 24), 0.1), k=3).ids.shape == (2, 3)
-secret = ("dpindex.randomness.secret", "dpindex.mechanism.privatizer")
+secret = ("dpindex.mechanism.secret_random", "dpindex.mechanism.privatizer")
 print(sorted(m for m in sys.modules if m in secret))
 """
 

@@ -20,8 +20,8 @@ from dpindex.cli import app
 from dpindex.mechanism.method_table import Method, find_method
 from dpindex.mechanism.noise.additive import AdditiveNoise
 from dpindex.mechanism.noise.gaussian import optimal_sigma, rounded_gaussian
-from dpindex.mechanism.noise.randomized_response import share
-from dpindex.mechanism.noise.square_wave import SquareWave
+from dpindex.mechanism.noise.signs import share
+from dpindex.mechanism.noise.symbols import SquareWave
 
 EVERY = [pytest.param(row, id=row.name) for row in dpi.methods()]
 

@@ -32,31 +32,38 @@ import dpindex.mechanism.privatizer
 import dpindex.race.sketch
 from dpindex import Codebook, Spec, attribute, l2, record
 from dpindex.audit import attack, verify
-from dpindex.mechanism.grid import Grid
-from dpindex.mechanism.noise.additive import AdditiveNoise
-from dpindex.mechanism.noise.cap import CapResponse, best_cap, rank_weights
-from dpindex.mechanism.noise.codebook_response import (
-    CodebookResponse,
-    codebook_response,
-    draw_uniform,
-    nearest,
-)
-from dpindex.mechanism.noise.counts import TwoSidedGeometric
-from dpindex.mechanism.noise.gaussian import gaussian_table, optimal_sigma, rounded_gaussian
-from dpindex.mechanism.noise.geometric import (
+from dpindex.mechanism.noise.additive import (
+    AdditiveNoise,
+    CellTable,
     TwoDigitLaplace,
     geometric_table,
     laplace_noise,
     staircase_noise,
 )
-from dpindex.mechanism.noise.individual import IndividualFlips, IndividualGaussian
-from dpindex.mechanism.noise.randomized_response import (
+from dpindex.mechanism.noise.gaussian import (
+    TwoSidedGeometric,
+    gaussian_table,
+    optimal_sigma,
+    rounded_gaussian,
+)
+from dpindex.mechanism.noise.signs import (
     FlipsByLevel,
+    IndividualFlips,
+    IndividualGaussian,
     geometric_flips,
     response_threshold,
 )
-from dpindex.mechanism.noise.tables import CellTable
-from dpindex.mechanism.projections import Oporp
+from dpindex.mechanism.noise.symbols import (
+    CapResponse,
+    CodebookResponse,
+    best_cap,
+    codebook_response,
+    draw_uniform,
+    nearest,
+    rank_weights,
+)
+from dpindex.mechanism.parameters import Grid
+from dpindex.mechanism.projections.dense import Oporp
 from dpindex.race import PStable, RaceSketch, SketchSpec
 
 ROOT = Path(__file__).parents[1]

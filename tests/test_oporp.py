@@ -7,8 +7,8 @@ import numpy.typing as npt
 import pytest
 from scipy import sparse
 
-from dpindex.mechanism.projections import Oporp
-from dpindex.randomness import PublicStream
+from dpindex.mechanism.projections.dense import Oporp
+from dpindex.mechanism.public_random import PublicStream
 
 SHAPES = [
     # (dim, k, repetitions)

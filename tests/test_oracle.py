@@ -29,14 +29,11 @@ import dpindex as dpi
 import dpindex.mechanism.privatizer
 from dpindex import Codebook, Spec, attribute, l2
 from dpindex.mechanism.codes import Codes, SignFormat
-from dpindex.mechanism.grid import Grid
-from dpindex.mechanism.noise import codebook_response, gaussian, randomized_response, square_wave
-from dpindex.mechanism.noise.additive import AdditiveNoise
-from dpindex.mechanism.noise.cap import CapResponse
-from dpindex.mechanism.noise.codebook_response import CodebookResponse
-from dpindex.mechanism.noise.randomized_response import FlipsByLevel
-from dpindex.mechanism.noise.square_wave import SquareWave
-from dpindex.mechanism.noise.tables import CellTable
+from dpindex.mechanism.noise import gaussian, symbols
+from dpindex.mechanism.noise.additive import AdditiveNoise, CellTable
+from dpindex.mechanism.noise.signs import FlipsByLevel
+from dpindex.mechanism.noise.symbols import CapResponse, CodebookResponse, SquareWave
+from dpindex.mechanism.parameters import Grid
 from dpindex.mechanism.projections import Projection
 
 ROWS = {row.name: row for row in dpi.methods()}
@@ -405,7 +402,7 @@ def test_the_smallest_blocks(method: str, layout: Any, monkeypatch: pytest.Monke
     """However long vectors are, sixteen are projected at a time and get their noise together."""
     spec = Case(method).spec
     monkeypatch.setattr(Projection, "block_numbers", 1)
-    assert dpindex.mechanism.projector.block_rows(spec, layout is not np.asarray) == 16
+    assert dpindex.mechanism.spec.block_rows(spec, layout is not np.asarray) == 16
     demand_tasks(spec, layout(vectors(spec, 37)), 16, 2, monkeypatch)
 
 
@@ -757,7 +754,7 @@ WEAKNESSES: dict[str, tuple[Case, Plant, Any]] = {
     ),
     "square wave without its lower edge": (
         WAVE,
-        patched(square_wave, "draw_below", lambda f: lambda *a: np.maximum(f(*a), 1)),
+        patched(symbols, "draw_below", lambda f: lambda *a: np.maximum(f(*a), 1)),
         released,
     ),
     "square wave one cell too wide": (
@@ -792,7 +789,7 @@ WEAKNESSES: dict[str, tuple[Case, Plant, Any]] = {
         BOOK, with_law(lambda w: CodebookResponse(w.codebook, w.subset + 1, w.inside)), released,
     ),
     "symbols drawn by the last 32 bits": (
-        BOOK, patched(codebook_response, "draw_uniform", low_words), released,
+        BOOK, patched(symbols, "draw_uniform", low_words), released,
     ),
     "signs packed the other way round": (
         SIGNS,

@@ -37,14 +37,13 @@ from dpindex.audit.words import Recorder, Replay, UnexplainedError, table_draws
 from dpindex.index.queries import QueryMaker
 from dpindex.integrations.client import Client
 from dpindex.integrations.shuffle_collector import ShuffleCollector
-from dpindex.mechanism.grid import Grid
-from dpindex.mechanism.noise.additive import AdditiveNoise
-from dpindex.mechanism.noise.geometric import staircase_noise
-from dpindex.mechanism.noise.randomized_response import FlipsByLevel, draw_flips
-from dpindex.mechanism.noise.square_wave import SquareWave
-from dpindex.mechanism.projector import Projector
+from dpindex.mechanism.noise.additive import AdditiveNoise, staircase_noise
+from dpindex.mechanism.noise.signs import FlipsByLevel, draw_flips
+from dpindex.mechanism.noise.symbols import SquareWave
+from dpindex.mechanism.parameters import Grid
+from dpindex.mechanism.secret_random import SecretStream, secret_stream
+from dpindex.mechanism.spec import Projector
 from dpindex.race import PStable, RaceSketch, SketchSpec
-from dpindex.randomness.secret import SecretStream, secret_stream
 from dpindex.storage.directory import IndexDirectory
 from dpindex.storage.manifest import Settings
 from dpindex.storage.release import release
@@ -723,7 +722,7 @@ def test_low_ways_that_audits_did_not_run(plant: Any, check: str, monkeypatch: P
 def test_low_one_law_for_every_budget(monkeypatch: Patch) -> None:
     """A law that is kept for the next budget too leaves queries with noise of another."""
     kept = staircase_noise(STAIRCASE.budget)
-    monkeypatch.setattr("dpindex.mechanism.noise.geometric.staircase_noise", lambda epsilon: kept)
+    monkeypatch.setattr("dpindex.mechanism.noise.additive.staircase_noise", lambda epsilon: kept)
     assert QUERIES in check_paths(STAIRCASE).failed
 
 
@@ -769,7 +768,7 @@ def test_low_rejected_draws_take_the_limits_of_others(monkeypatch: Patch) -> Non
             product[again] = fresh * limits[: again.size]
         return (product >> np.uint64(32)).astype(np.int64)
 
-    monkeypatch.setattr("dpindex.mechanism.noise.square_wave.draw_below", draw_below)
+    monkeypatch.setattr("dpindex.mechanism.noise.symbols.draw_below", draw_below)
     assert verify(WAVE).failed == ("sampler: outcomes of replayed words",)
 
 

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from dpindex.mechanism.projections import Identity, Oporp, Projection, Rademacher
+from dpindex.mechanism.projections import Identity, Projection
+from dpindex.mechanism.projections.dense import Oporp, Rademacher
 
 
 def test_identity_changes_nothing() -> None:

@@ -12,7 +12,7 @@ from specs import example, length
 
 import dpindex as dpi
 from dpindex.base.errors import InputError
-from dpindex.mechanism.projector import Projector
+from dpindex.mechanism.spec import Projector
 
 EVERY = [pytest.param(row, id=row.name) for row in dpi.methods()]
 DTYPES = [

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpindex.randomness import PublicStream
+from dpindex.mechanism.public_random import PublicStream
 
 
 def test_known_answers() -> None:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from rigorous import exp_between
 from streams import Scripted, Seeded
 
-from dpindex.mechanism.noise.randomized_response import (
+from dpindex.mechanism.noise.signs import (
     FlipsByLevel,
     NoFlips,
     draw_flips,
@@ -24,7 +24,7 @@ from dpindex.mechanism.noise.randomized_response import (
     randomized_response,
     smooth_flips,
 )
-from dpindex.randomness.secret import secret_stream
+from dpindex.mechanism.secret_random import secret_stream
 
 BETA = 4096
 ONE = 1 << 64

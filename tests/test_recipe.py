@@ -33,8 +33,8 @@ import dpindex as dpi
 from dpindex.base.arrays import AnyArray, Bytes, Floats, Integers
 from dpindex.mechanism import method_table
 from dpindex.mechanism.codes import FORMATS, CodeFormat, Codes
-from dpindex.mechanism.method_table import Method
-from dpindex.mechanism.noise.law import (
+from dpindex.mechanism.method_table import IDENTITY, Method
+from dpindex.mechanism.noise import (
     GRID_BITS,
     Calibration,
     Likelihood,
@@ -42,8 +42,8 @@ from dpindex.mechanism.noise.law import (
     NumberLaw,
 )
 from dpindex.mechanism.parameters import Parameters
-from dpindex.mechanism.projections import Projection, families
-from dpindex.randomness import BitSource
+from dpindex.mechanism.projections import Projection
+from dpindex.mechanism.public_random import BitSource
 from dpindex.similarity.learned import learned_similarity
 from dpindex.study.exposure import predicted_exposure
 
@@ -129,7 +129,7 @@ def _calibrated(parameters: Parameters, projection: Projection) -> CoinTosses:
 
 
 ROW = Method(
-    "toy-coins", families.IDENTITY, Calibration(_calibrated, BytePairFormat),
+    "toy-coins", IDENTITY, Calibration(_calibrated, BytePairFormat),
     "tosses of fair coins on every raw coordinate", "this test",
 )  # fmt: skip
 

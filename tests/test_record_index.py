@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from dpindex import Codebook, InputError, PrivateIndex, Privatizer, Spec, codes_from_bytes, record
 from dpindex.cli import app
-from dpindex.mechanism.codes.symbols import SymbolFormat
+from dpindex.mechanism.codes import SymbolFormat
 
 DIM = 24
 RNG = np.random.default_rng(0)
@@ -157,7 +157,7 @@ def test_a_searcher_never_loads_the_secret_stream(method: str, tmp_path: Path) -
         "import sys, numpy as np\n"
         "from dpindex import PrivateIndex\n"
         f"PrivateIndex.open({str(tmp_path / 'index')!r}).search(np.ones((2, {DIM})), k=3)\n"
-        "assert 'dpindex.randomness.secret' not in sys.modules\n"
+        "assert 'dpindex.mechanism.secret_random' not in sys.modules\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

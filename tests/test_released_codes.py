@@ -17,7 +17,7 @@ from dpindex.audit.input_checks import code_checks
 from dpindex.audit.law_verifiers import law_verifier
 from dpindex.cli import app
 from dpindex.mechanism.codes import Codes
-from dpindex.mechanism.projector import Projector
+from dpindex.mechanism.spec import Projector
 
 PLAIN: dict[str, Any] = {"dim": 48, "epsilon": 1.0, "adjacency": attribute(1.0)}
 STAIRCASE = Spec("dp-oporp-staircase", k=16, **PLAIN)

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from dpindex.mechanism.projections import rotation
-from dpindex.mechanism.projections.rotation import Rotation, on_grid
+from dpindex.mechanism.projections import records as rotation
+from dpindex.mechanism.projections.records import Rotation, on_grid
 
 SIZES = [(1, 64), (48, 64), (64, 64), (100, 64), (384, 128), (384, 512), (700, 1024)]
 

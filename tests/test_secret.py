@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
-from dpindex.randomness.secret import SecretStream, secret_stream
+from dpindex.mechanism.secret_random import SecretStream, secret_stream
 
 WORDS = (np.uint8, np.uint16, np.uint32, np.uint64)
 
@@ -129,7 +129,7 @@ def test_a_copy_draws_other_words(clone: Any) -> None:
 FORK = """
 import os
 import numpy as np
-from dpindex.randomness.secret import SecretStream, secret_stream
+from dpindex.mechanism.secret_random import SecretStream, secret_stream
 
 def draw(streams):
     return b"".join(stream.words(4, np.uint64).tobytes() for stream in streams)
@@ -174,7 +174,7 @@ RAW_FORK = """
 import ctypes
 import os
 import numpy as np
-from dpindex.randomness.secret import secret_stream
+from dpindex.mechanism.secret_random import secret_stream
 
 def draw():
     return secret_stream().words(4, np.uint64).tobytes()
@@ -202,7 +202,7 @@ def test_a_fork_that_python_does_not_notice() -> None:
 MULTIPROCESSING = """
 import multiprocessing
 import numpy as np
-from dpindex.randomness.secret import secret_stream
+from dpindex.mechanism.secret_random import secret_stream
 
 def draw(_):
     return secret_stream().words(4, np.uint64).tobytes()

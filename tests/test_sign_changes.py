@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import dpindex as dpi
-from dpindex.mechanism.noise.randomized_response import (
+from dpindex.mechanism.noise.signs import (
     change_probability,
     min_norm_on_grid,
     quantile_count,

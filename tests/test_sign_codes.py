@@ -16,9 +16,9 @@ import numpy.typing as npt
 import pytest
 from streams import Seeded
 
-from dpindex.mechanism.noise.individual import IndividualFlips
-from dpindex.mechanism.noise.law import GRID_BITS, SignLaw
-from dpindex.mechanism.noise.randomized_response import (
+from dpindex.mechanism.noise import GRID_BITS, SignLaw
+from dpindex.mechanism.noise.signs import (
+    IndividualFlips,
     NoFlips,
     geometric_flips,
     randomized_response,

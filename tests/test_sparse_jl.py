@@ -13,7 +13,7 @@ import pytest
 from scipy import sparse
 
 from dpindex.base.errors import InputError
-from dpindex.mechanism.projections import SparseJL, VerySparse
+from dpindex.mechanism.projections.sparse import SparseJL, VerySparse
 
 SHAPES = [(1, 1, 1), (5, 4, 2), (30, 12, 3), (30, 12, 12), (100, 64, 4)]
 

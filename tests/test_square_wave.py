@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from rigorous import exp_between
 from streams import Scripted, Seeded
 
-from dpindex.mechanism.noise.square_wave import SquareWave, draw_below, square_wave
-from dpindex.randomness.secret import secret_stream
+from dpindex.mechanism.noise.symbols import SquareWave, draw_below, square_wave
+from dpindex.mechanism.secret_random import secret_stream
 
 ONE = 1 << 64
 CELL = 32

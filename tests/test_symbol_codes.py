@@ -7,7 +7,7 @@ import pytest
 
 from dpindex import Codebook, Privatizer, Spec, record
 from dpindex.index.kinds import kind_of
-from dpindex.mechanism.projector import Projector
+from dpindex.mechanism.spec import Projector
 from dpindex.similarity.similarity import ExactQueries, PrivateQueries, Queries
 from dpindex.similarity.symbol_codes import pair_curve
 

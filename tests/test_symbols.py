@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from dpindex import InputError, codes_from_bytes
-from dpindex.mechanism.codes.base import CodeFormat, check_format
-from dpindex.mechanism.codes.symbols import SymbolCodes, SymbolFormat
+from dpindex.mechanism.codes import CodeFormat, SymbolCodes, SymbolFormat, check_format
 
 MARK = bytes(range(16))
 WORDS = np.random.default_rng(0).normal(size=(70, 5)).astype(np.float32)

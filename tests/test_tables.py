@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from streams import Scripted, Seeded
 
-from dpindex.mechanism.noise.tables import CellTable
-from dpindex.randomness.secret import secret_stream
+from dpindex.mechanism.noise.additive import CellTable
+from dpindex.mechanism.secret_random import secret_stream
 
 TOPS = np.arange(1 << 16, dtype=np.uint32)
 

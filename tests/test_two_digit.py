@@ -11,13 +11,13 @@ import pytest
 from rigorous import exp_between
 from streams import Seeded
 
+from dpindex.mechanism.noise.additive import TwoDigitLaplace, laplace_noise
 from dpindex.mechanism.noise.gaussian import (
     TwoDigitGaussian,
     discrete_gaussian_table,
     gaussian_cells,
     gaussian_table,
 )
-from dpindex.mechanism.noise.geometric import TwoDigitLaplace, laplace_noise
 
 
 def _law(source: TwoDigitGaussian) -> tuple[list[int], int]:

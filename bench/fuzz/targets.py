@@ -40,8 +40,8 @@ from dpindex.denoise import (
 from dpindex.denoise.channel import Channel, ScoreTable
 from dpindex.denoise.denoiser import CalibrationBins, EPIteration
 from dpindex.index.private_index import PrivateIndex
-from dpindex.mechanism.codebook import Codebook
 from dpindex.mechanism.codes import BitCodes, NumberFormat, SymbolFormat, codes_from_bytes
+from dpindex.mechanism.parameters import Codebook
 from dpindex.race import SRP, PStable, RaceSketch, SketchSpec
 from dpindex.storage.ids import ids_from_bytes, ids_to_bytes
 from dpindex.storage.manifest import Manifest

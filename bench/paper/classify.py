@@ -26,7 +26,7 @@ from sklearn.svm import SVC, LinearSVC
 
 import dpindex as dpi
 from dpindex.integrations.sklearn import PrivateProjection
-from dpindex.randomness.secret import secret_stream
+from dpindex.mechanism.secret_random import secret_stream
 
 EPSILONS = (1.0, 5.0, 10.0, 50.0)
 NOT_PRIVATE = math.inf

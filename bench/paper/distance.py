@@ -18,9 +18,9 @@ from common import arguments, draw, read_csv, show, style, write_csv
 from scipy.optimize import brentq
 
 import dpindex as dpi
+from dpindex.mechanism import public_random as public
 from dpindex.mechanism.noise.gaussian import optimal_sigma
-from dpindex.randomness import public
-from dpindex.randomness.secret import secret_stream
+from dpindex.mechanism.secret_random import secret_stream
 
 EPSILONS = (0.1, 0.5, 1.0, 2.0, 5.0)
 SPARSITIES = (1, 2, 4, 8, 16)

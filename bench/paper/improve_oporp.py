@@ -17,9 +17,9 @@ import numpy as np
 from common import DELTA, arguments, draw, epsilon_axis, read_csv, show, style, write_csv
 
 import dpindex as dpi
+from dpindex.mechanism.noise.additive import min_variance_share
 from dpindex.mechanism.noise.gaussian import optimal_sigma
-from dpindex.mechanism.noise.geometric import min_variance_share
-from dpindex.randomness.secret import secret_stream
+from dpindex.mechanism.secret_random import secret_stream
 
 EPSILONS = (0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0)
 METHODS = {

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 
 import dpindex as dpi
-from dpindex.mechanism.noise.randomized_response import (
+from dpindex.mechanism.noise.signs import (
     FlipsByLevel,
     change_probability,
     randomized_response,

@@ -16,9 +16,9 @@ import numpy as np
 from common import DELTA, arguments, draw, read_csv, show, style, write_csv
 
 import dpindex as dpi
+from dpindex.mechanism import public_random as public
 from dpindex.mechanism.noise.gaussian import optimal_sigma
-from dpindex.randomness import public
-from dpindex.randomness.secret import secret_stream
+from dpindex.mechanism.secret_random import secret_stream
 
 THEOREMS = {"raw-gaussian": "Thm 3.8", "dp-rp-g-opt-b": "Thm 3.9", "dp-oporp": "Thm 3.10"}
 EPSILONS = (2.0, 8.0, 32.0)

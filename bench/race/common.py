@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dpindex.mechanism.noise.law import NoiseMoments
+from dpindex.mechanism.noise import NoiseMoments
 from dpindex.race import Hash, RaceSketch, SketchSpec
 
 DATA = Path(os.environ.get("DPINDEX_DATA", Path(__file__).parents[3] / "shared" / "data"))

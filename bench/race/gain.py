@@ -28,7 +28,7 @@ from common import (
 )
 from density import exact
 
-from dpindex.mechanism.noise.counts import count_noise
+from dpindex.mechanism.noise.gaussian import count_noise
 from dpindex.race import PStable
 
 ROWS = (10, 30, 100, 300, 1000, 3000)

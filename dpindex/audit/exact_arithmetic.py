@@ -18,9 +18,8 @@ import mpmath
 import numpy as np
 
 from dpindex.base.arrays import AnyArray
+from dpindex.mechanism.noise.additive import CellTable, TwoDigitLaplace
 from dpindex.mechanism.noise.gaussian import TwoDigitGaussian
-from dpindex.mechanism.noise.geometric import TwoDigitLaplace
-from dpindex.mechanism.noise.tables import CellTable
 
 Ratio = tuple[int, int]
 UNBOUNDED: Ratio = (1, 0)

@@ -22,14 +22,14 @@ from dpindex.audit.verdict import Check, Difference
 from dpindex.audit.words import Dealt
 from dpindex.base.arrays import AnyArray, row_blocks
 from dpindex.base.errors import InputError
-from dpindex.mechanism.grid import Grid
-from dpindex.mechanism.noise.law import NumberLaw
+from dpindex.mechanism.noise import NumberLaw
+from dpindex.mechanism.parameters import Grid
 from dpindex.mechanism.projections import Sensitivity
+from dpindex.mechanism.public_random import PublicStream
 from dpindex.mechanism.spec import Spec
 from dpindex.privacy import Neighbouring, Record
 from dpindex.race import PStable, RaceSketch, SketchSpec
 from dpindex.race.hashes import MAX_SUM
-from dpindex.randomness import PublicStream
 
 _MAX_ENTRIES = 1 << 32
 _MAX_GRAM = 96

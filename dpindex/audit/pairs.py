@@ -22,12 +22,12 @@ from dpindex.audit.input_checks import unit_vectors
 from dpindex.base.arrays import AnyArray, Floats
 from dpindex.base.errors import InputError
 from dpindex.mechanism.codes import BitCodes, Codes, SignFormat, SymbolFormat, for_format
-from dpindex.mechanism.noise.cap import CapResponse
-from dpindex.mechanism.noise.law import SignLaw
+from dpindex.mechanism.noise import SignLaw
+from dpindex.mechanism.noise.symbols import CapResponse
 from dpindex.mechanism.privatizer import Privatizer
+from dpindex.mechanism.public_random import PublicStream
 from dpindex.mechanism.spec import Spec
 from dpindex.privacy import Attribute, Record
-from dpindex.randomness import PublicStream
 
 _MAX_POOLS = 3
 _MAX_ATTRIBUTES = 1 << 16

@@ -29,7 +29,7 @@ from dpindex.audit.words import (
     replay_faults,
 )
 from dpindex.base.arrays import AnyArray, spaced
-from dpindex.randomness import PublicStream
+from dpindex.mechanism.public_random import PublicStream
 
 _SHARE_BITS = 48
 _ROWS = 256

@@ -20,12 +20,12 @@ from dpindex.audit.law_verifiers import law_verifier
 from dpindex.audit.verdict import Check
 from dpindex.audit.words import Recorder, Replay
 from dpindex.base.arrays import Doubles
-from dpindex.mechanism.codebook import Codebook
+from dpindex.mechanism.parameters import Codebook
 from dpindex.mechanism.privatizer import Privatizer
+from dpindex.mechanism.public_random import PublicStream
+from dpindex.mechanism.secret_random import fill
 from dpindex.mechanism.spec import Spec
 from dpindex.privacy import attribute, record
-from dpindex.randomness import PublicStream
-from dpindex.randomness.secret import fill
 
 _KEY = "603deb1015ca71be2b73aef0857d77811f352c073b6108d72d9810a30914dff4"
 _COUNTER = "f0f1f2f3f4f5f6f7f8f9fafbfcfdfeff"

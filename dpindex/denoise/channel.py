@@ -14,7 +14,7 @@ import scipy
 from dpindex.base.arrays import Doubles, Singles, cores, row_blocks
 from dpindex.base.errors import InputError, NoDenoiserError
 from dpindex.mechanism.codes import Codes
-from dpindex.mechanism.noise.law import Likelihood, NumberLaw
+from dpindex.mechanism.noise import Likelihood, NumberLaw
 from dpindex.mechanism.spec import Spec
 
 _BLOCK_NUMBERS = 1 << 18

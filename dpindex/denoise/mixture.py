@@ -20,7 +20,7 @@ import numpy.typing as npt
 import scipy
 
 from dpindex.base.arrays import AnyArray, Doubles, Singles, row_blocks
-from dpindex.randomness import PublicStream
+from dpindex.mechanism.public_random import PublicStream
 
 _MIN_SIGNAL = 0.02
 """Directions whose estimated signal is below this share of the noise are left out."""

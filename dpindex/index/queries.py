@@ -9,8 +9,7 @@ import numpy as np
 from dpindex.base.arrays import Vectors
 from dpindex.base.errors import InputError
 from dpindex.mechanism.codes import Codes, check_format
-from dpindex.mechanism.projector import Projector
-from dpindex.mechanism.spec import Spec
+from dpindex.mechanism.spec import Projector, Spec
 from dpindex.similarity.similarity import ExactQueries, PrivateQueries, Queries
 
 __all__ = ["QueryMaker", "QueryMode", "checked_k"]

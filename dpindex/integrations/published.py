@@ -34,8 +34,8 @@ from dpindex.integrations.database import Condition, Database, Layout, Rows
 from dpindex.integrations.lance import Lance
 from dpindex.integrations.milvus import Milvus
 from dpindex.integrations.postgres import Postgres
-from dpindex.mechanism.codebook import Codebook
 from dpindex.mechanism.codes import Codes
+from dpindex.mechanism.parameters import Codebook
 from dpindex.similarity.learned import SAMPLE_ROWS, learned_similarity
 from dpindex.similarity.similarity import Estimator, PrivateQueries, Queries
 from dpindex.storage.code_store import CodeStore

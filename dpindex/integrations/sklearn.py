@@ -15,10 +15,9 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dpindex.base.arrays import Vectors
 from dpindex.base.errors import InputError, QualityWarning
-from dpindex.mechanism.doubts import doubts
 from dpindex.mechanism.method_table import find_method
 from dpindex.mechanism.privatizer import Privatizer
-from dpindex.mechanism.spec import Spec
+from dpindex.mechanism.spec import Spec, doubts
 from dpindex.privacy import attribute
 from dpindex.vectors import Ranges
 

@@ -1,4 +1,4 @@
-"""Public parameters of a mechanism: plain fields, each checked by itself, and their JSON."""
+"""A public codebook: vectors of a public sample that private records are compared with."""
 
 from __future__ import annotations
 
@@ -6,15 +6,191 @@ import hashlib
 import json
 import math
 import os
+import re
+from contextlib import nullcontext
 from dataclasses import dataclass, field, fields, replace
+from functools import cached_property, lru_cache
 from typing import Any, TypeVar
 
+import numpy as np
+
 from dpindex.base import checks
-from dpindex.base.errors import InputError
-from dpindex.base.files import parse_file
+from dpindex.base.arrays import (
+    AnyArray,
+    Floats,
+    Singles,
+    in_units_of_largest,
+    issparse,
+    spaced,
+    unit,
+)
+from dpindex.base.checks import Fault, not_finite, real_matrix, whole_number
+from dpindex.base.errors import InputError, NoGuaranteeError
+from dpindex.base.files import pack, parse_file, unpack
 from dpindex.base.html import facts_html
-from dpindex.mechanism.codebook import Codebook
 from dpindex.privacy import VectorAdjacency, adjacency_from_dict
+from dpindex.vectors import as_source, dense_rows, open_vectors
+
+MIN_SIZE = 2
+MAX_SIZE = 1 << 16
+RADIUS = 4095.0
+"""Norm of a vector on the integer grid: inner products stay below 2^24 and are exact in float32."""
+
+_STEPS = float(1 << 20)
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+
+
+def on_sphere_grid(vectors: Floats) -> Singles:
+    """Directions of vectors as integers of norm about 4095, float32; a zero vector stays zero.
+
+    ``Σ|u_i c_i| ≤ ‖u‖‖c‖ ≤ 2^24`` for two such vectors, so their inner product is exact in float32
+    in any order: which codeword is nearest does not depend on the machine or the batch.
+    """
+    # Whole numbers first: their squares add exactly for up to 8192 attributes, and square root and
+    # division are correctly rounded, so the grid is the same on every machine.
+    wide = np.rint(in_units_of_largest(vectors) * _STEPS)
+    norms = np.sqrt(np.einsum("ij,ij->i", wide, wide))[:, None]
+    np.divide(wide * RADIUS, norms, out=wide, where=norms > 0)
+    # Towards zero: rounding must not make a vector longer.
+    return np.trunc(wide).astype(np.float32)
+
+
+class Codebook:
+    """Codewords c_1 … c_K, chosen without looking at the private vectors.
+
+    Two codebooks are equal if their codewords as given are, bit for bit as float32. A spec read
+    from JSON names its codebook by size and digest only (:meth:`named`) until it is given.
+
+    Parameters
+    ----------
+    vectors : array, shape (K, dim), or path of a file of vectors
+        K in [2, 65536]; directions count, lengths do not; no codeword may be zero.
+
+    Raises
+    ------
+    InputError
+        For anything else, NaN or infinite values, and zero codewords.
+
+    >>> book = Codebook(np.eye(4))
+    >>> len(book), book.dim
+    (4, 4)
+    """
+
+    def __init__(self, vectors: Any) -> None:
+        if isinstance(vectors, str | os.PathLike):
+            vectors = _loaded(vectors)
+        table = vectors if issparse(vectors) else np.asanyarray(vectors)
+        rows = real_matrix(table, table.shape[-1] if table.ndim else 0, "codewords")
+        if issparse(rows):
+            raise InputError("codewords must be a dense array.")
+        if not MIN_SIZE <= len(rows) <= MAX_SIZE:
+            raise InputError(f"a codebook has {MIN_SIZE} to {MAX_SIZE} codewords, not {len(rows)}.")
+        with np.errstate(over="ignore"):
+            given = np.array(rows, dtype=np.float32)
+        if not np.isfinite(given).all():
+            row = int(np.argwhere(~np.isfinite(given))[0, 0])
+            raise InputError(f"codeword {row} has a value that is not finite in 32 bits.")
+        self._stated: Singles | None = given
+        if (zero := np.flatnonzero(~given.any(axis=1))).size:
+            raise InputError(f"codeword {int(zero[0])} is zero and has no direction.")
+        self.size, self.dim = given.shape
+        shape = f"{self.size}x{self.dim}|".encode()
+        self.digest = hashlib.sha256(shape + given.astype("<f4").tobytes()).hexdigest()
+
+    @classmethod
+    def spaced(cls, vectors: Any, size: int) -> Codebook:
+        """The codebook of ``size`` of the vectors, evenly spaced; all of them if there are so many.
+
+        Which ones depends on their number alone.
+        """
+        opened = isinstance(vectors, str | os.PathLike)
+        with open_vectors(vectors) if opened else nullcontext(as_source(vectors)) as source:
+            return cls(dense_rows(source, spaced(source.shape[0], size)))
+
+    @classmethod
+    def named(cls, data: Any) -> Codebook:
+        """The codebook that ``data`` of :meth:`to_dict` described, without its codewords.
+
+        Raises InputError for anything else.
+        """
+        book = cls.__new__(cls)
+        facts = {}
+        if isinstance(data, dict):
+            facts = data
+        digest = facts.get("sha256")
+        if set(facts) != {"sha256", "size", "dim"} or not _DIGEST.fullmatch(str(digest)):
+            raise InputError("codebook must be {sha256: …, size: …, dim: …}.")
+        book._stated = None
+        book.digest = str(digest)
+        book.size = whole_number(facts["size"], "the size of a codebook", MIN_SIZE, MAX_SIZE)
+        book.dim = whole_number(facts["dim"], "dim of a codebook", 1, (1 << 31) - 1)
+        return book
+
+    def to_dict(self) -> dict[str, Any]:
+        """Size and digest, for JSON."""
+        return {"sha256": self.digest, "size": self.size, "dim": self.dim}
+
+    @property
+    def stated(self) -> Singles:
+        """The codewords as they were given, float32, shape (K, dim); InputError if not here."""
+        if self._stated is None:
+            raise InputError(
+                f"the codebook {self.digest[:12]}… of {self.size} codewords is not here: give the "
+                f"file it was made from (in Python also Spec.with_codebook).",
+                field="codebook",
+            )
+        return self._stated
+
+    @cached_property
+    def vectors(self) -> Singles:
+        """The codewords at norm 1, float32, shape (K, dim)."""
+        return unit(in_units_of_largest(self.stated))
+
+    def to_bytes(self) -> bytes:
+        """The codewords in the common container: see :meth:`from_bytes`."""
+        return pack("codebook", {}, {"vectors": self.stated})
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Codebook:
+        """The inverse of :meth:`to_bytes`; InputError if ``data`` is anything else."""
+        _, arrays = unpack(data, "codebook")
+        if set(arrays) != {"vectors"} or arrays["vectors"].dtype != np.float32:
+            raise InputError("this codebook has a header that no dpindex writes.")
+        return cls(arrays["vectors"])
+
+    def __reduce__(self) -> Any:
+        # What is made of the codewords is made again where it is needed.
+        if self._stated is None:
+            return Codebook.named, (self.to_dict(),)
+        return Codebook, (self._stated,)
+
+    def __len__(self) -> int:
+        return int(self.size)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Codebook) and self.digest == other.digest
+
+    def __hash__(self) -> int:
+        return hash(self.digest)
+
+    def __repr__(self) -> str:
+        return f"<Codebook: {self.size} codewords of {self.dim} attributes, {self.digest[:12]}>"
+
+    @cached_property
+    def grid(self) -> Singles:
+        """The codewords on the integer grid, transposed: shape (dim, K)."""
+        return np.ascontiguousarray(on_sphere_grid(self.stated).T)
+
+
+def _loaded(path: str | os.PathLike[str]) -> AnyArray:
+    with open_vectors(path) as source:
+        if source.shape[0] > MAX_SIZE:
+            raise InputError(
+                f"{os.fspath(path)} has {source.shape[0]} vectors; a codebook has at most "
+                f"{MAX_SIZE} codewords; make a smaller one of them (dpindex codebook)."
+            )
+        return dense_rows(source, np.arange(source.shape[0]))
+
 
 _FORMAT = 1
 _Stated = TypeVar("_Stated", bound="Parameters")
@@ -171,3 +347,196 @@ def _interval(value: Any) -> tuple[float, float]:
     if low >= high:
         raise InputError(f"bounds must have low < high, not ({low:g}, {high:g}).")
     return low, high
+
+
+_SLACK = 1.0 - 2.0**-16
+"""One beta spans this fraction of 2^bits steps, so that rounding cannot push it over 2^bits."""
+
+_FLOAT32_EXACT = 2**24
+_FLOAT32_REACH = 32
+"""Largest |attribute|/beta for which float32 scaling stays within the slack (see ``Grid``)."""
+
+_MIN_UNIT = 1e-30
+_MAX_UNIT = 1e30
+"""Where beta × scale must lie so that neither float type loses bits to under- or overflow."""
+
+
+def grid_step(beta: float, bits: int) -> float:
+    """Width of a grid step in units of the scaled attribute."""
+    return beta / ((1 << bits) * _SLACK)
+
+
+def grid_point(value: float, beta: float, bits: int) -> int:
+    """The grid integer of one public value of the scaled attribute."""
+    return int(np.rint(value / grid_step(beta, bits)))
+
+
+def neighbour_distance(radius: float, bits: int, bounds: tuple[float, float], dim: int) -> float:
+    """Most grid steps (L2) between two rounded vectors that lay within ``radius`` of each other.
+
+    ``2^bits`` for the radius and, for each of ``dim`` coordinates, one for rounding and the errors
+    of the three float operations before it, in the float type that :class:`Grid` would use.
+    """
+    reach = max(abs(bounds[0]), abs(bounds[1]))
+    roundoff = 2.0**-24 if reach <= _FLOAT32_REACH * radius else 2.0**-53
+    errors = 2 * 3 * roundoff * reach / grid_step(radius, bits)
+    return float(1 << bits) + math.sqrt(dim) * (1.0 + errors)
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Rounds attributes to integers such that a change of one beta moves one of them by ≤ 2^bits.
+
+    An attribute ``u = x / scale`` becomes ``rint(u · c)`` with ``c = 2^bits · (1 − 2⁻¹⁶) / beta``.
+
+    *Why the sensitivity is exactly* ``2^bits``. Rounding to even is monotone and commutes with
+    even integers, so a real change of at most ``2^bits`` steps changes the result by at most
+    ``2^bits``. Computing ``u·c`` in floats (conversion, factor, product: three roundings) moves
+    each of two neighbours by at most ``3·2⁻²⁴·|u·c|`` in float32; with ``|u| ≤ 32·beta`` that is
+    together less than the ``2⁻¹⁶·2^bits`` steps held back. Beyond that reach, or where sums could
+    pass 2²⁴ and stop being exact, float64 is used, within the limits of ``check_capacity``. The
+    choice depends on public parameters only, never on the input's dtype, so a phone and a server
+    produce the same bits.
+
+    Parameters
+    ----------
+    beta : float
+        The neighbouring step in units of the scaled attribute, (0, ∞).
+    bits : int
+        Grid bits per beta, [1, 24].
+    scale : float
+        Public divisor of every attribute, (0, ∞).
+    bounds : (float, float)
+        Public range of a scaled attribute; values outside are refused, or clipped.
+    clip : bool
+        Clip to the bounds instead of refusing.
+    max_column_l1 : int
+        The most attributes that one projected coordinate sums.
+    """
+
+    beta: float
+    bits: int
+    scale: float
+    bounds: tuple[float, float]
+    clip: bool
+    max_column_l1: int
+
+    @property
+    def step(self) -> float:
+        """Width of a grid step in units of the scaled attribute."""
+        return grid_step(self.beta, self.bits)
+
+    @property
+    def reach(self) -> float:
+        """Largest magnitude of a scaled attribute."""
+        return max(abs(self.bounds[0]), abs(self.bounds[1]))
+
+    @property
+    def dtype(self) -> type[np.float32] | type[np.float64]:
+        """The float type whose integers hold every sum exactly, decided by public parameters."""
+        narrow = self.reach <= _FLOAT32_REACH * self.beta and self._largest_sum < _FLOAT32_EXACT
+        if narrow:
+            return np.float32
+        return np.float64
+
+    @property
+    def _largest_sum(self) -> float:
+        return (self.reach / self.step + 1) * self.max_column_l1
+
+    def check_capacity(self, most: int) -> None:
+        """Refuse parameters whose sums could reach ``most``, or that strain the float types.
+
+        ``most`` is at most 2^46: below it, the roundings of float64 stay within the slack.
+        """
+        if not _MIN_UNIT <= self.beta * self.scale <= _MAX_UNIT:
+            raise NoGuaranteeError(
+                f"beta × scale must lie in [{_MIN_UNIT:g}, {_MAX_UNIT:g}], not "
+                f"{self.beta * self.scale:g}."
+            )
+        if self._largest_sum >= most:
+            raise NoGuaranteeError(
+                f"bounds {self.bounds} are too wide for beta = {self.beta:g}: sums over "
+                f"{self.max_column_l1} attributes would not be exact; narrow the bounds or raise "
+                f"beta."
+            )
+
+    def first_fault(self, x: AnyArray) -> Fault | None:
+        """Index of the first value that may not be privatized, and what is wrong with it.
+
+        The value itself is private and never shown.
+        """
+        if x.size == 0:
+            return None
+        low, high = _accepted(*self._limits, x.dtype)
+        # min and max carry NaN along, so these two passes see every kind of fault.
+        smallest = float(x.min())
+        largest = float(x.max())
+        if low <= smallest and largest <= high:
+            return None
+        fault = not_finite(x)
+        if fault or self.clip:
+            return fault
+        # In float64 like the test above: float32 would compare with bounds rounded to float32.
+        wide = x.astype(np.float64)
+        place = tuple(int(i) for i in np.argwhere((wide < low) | (wide > high))[0])
+        after = ""
+        if self.scale != 1:
+            after = f" after division by scale {self.scale:g}"
+        remedy = "set scale or bounds to what is publicly known, or clip"
+        if x.dtype == np.uint8 and self.scale == 1:
+            remedy = "values of one byte lie within scale 255 and bounds 0 1"
+        return place, (
+            f"lies outside the public bounds [{self.bounds[0]:g}, {self.bounds[1]:g}]{after}; "
+            f"{remedy}"
+        )
+
+    @property
+    def _limits(self) -> tuple[float, float]:
+        return self.bounds[0] * self.scale, self.bounds[1] * self.scale
+
+    def round(self, x: AnyArray) -> Floats:
+        """Grid integers, held exactly in floats of ``dtype``, of faultless attributes ``x``.
+
+        ``x`` holds attributes before division by ``scale``, of any shape and real dtype.
+        """
+        if self.clip or _accepted(*self._limits, x.dtype) != self._limits:
+            x = np.clip(x.astype(np.float64), *self._limits)
+        factor = self.dtype(1.0 / (self.step * self.scale))
+        out = np.multiply(x, factor, dtype=self.dtype, casting="unsafe")
+        return np.rint(out, out=out)
+
+
+@lru_cache(maxsize=64)
+def _accepted(low: float, high: float, dtype: np.dtype[Any]) -> tuple[float, float]:
+    """The limits, or where they come to lie in the data's own floats if that is further out.
+
+    float32(0.1) lies above 0.1, and is what 0.1 becomes in float32. ``Grid.round`` moves such a
+    value back to the limit. Clipping never moves two vectors apart, and it leaves all within the
+    bounds, so neither the sensitivity nor the capacity of the grid depends on this.
+    """
+    if dtype.kind != "f" or dtype.itemsize >= 8:
+        return low, high
+    with np.errstate(over="ignore"):
+        nearest = np.array([low, high]).astype(dtype).astype(np.float64)
+    if not np.isfinite(nearest).all():
+        return low, high
+    return min(low, float(nearest[0])), max(high, float(nearest[1]))
+
+
+class AnyNumbers:
+    """In place of a grid, for methods whose guarantee holds for any input: finite numbers."""
+
+    step = 1.0
+    bits = 0
+
+    def check_capacity(self, most: int) -> None:
+        """Any input fits."""
+
+    def first_fault(self, x: AnyArray) -> Fault | None:
+        """Index of the first value that is not finite in 64 bits, and what is wrong with it."""
+        with np.errstate(over="ignore"):
+            return not_finite(x.astype(np.float64, copy=False))
+
+    def round(self, x: AnyArray) -> AnyArray:
+        """The numbers as they are."""
+        return x

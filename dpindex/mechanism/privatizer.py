@@ -11,10 +11,9 @@ from dpindex.base.arrays import Integers, Vectors, cores, issparse
 from dpindex.base.checks import finite_number
 from dpindex.base.errors import InputError
 from dpindex.mechanism.codes import Codes
-from dpindex.mechanism.projector import Projector, block_rows, rows_of
-from dpindex.mechanism.spec import Spec
-from dpindex.randomness import BitSource
-from dpindex.randomness.secret import secret_stream
+from dpindex.mechanism.public_random import BitSource
+from dpindex.mechanism.secret_random import secret_stream
+from dpindex.mechanism.spec import Projector, Spec, block_rows, rows_of
 
 __all__ = ["Privatizer"]
 

@@ -6,17 +6,19 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, cast
 
-from dpindex.base.errors import InputError
-from dpindex.mechanism.codebook import Codebook
-from dpindex.mechanism.codes import CodeFormat
-from dpindex.mechanism.grid import AnyNumbers, Grid
-from dpindex.mechanism.method_table import Method, find_method
-from dpindex.mechanism.noise.law import Law, NumberLaw, SignLaw, SymbolLaw
-from dpindex.mechanism.parameters import Parameters
-from dpindex.mechanism.projections import Projection
-from dpindex.privacy import Guarantee
+import numpy as np
+import scipy
 
-__all__ = ["Spec"]
+from dpindex.base.arrays import AnyArray, Floats, Vectors, issparse, row_blocks
+from dpindex.base.checks import check_values, real_matrix
+from dpindex.base.errors import InputError
+from dpindex.mechanism.codes import CodeFormat
+from dpindex.mechanism.method_table import Method, find_method
+from dpindex.mechanism.noise import Law, NumberLaw, SignLaw, SymbolLaw
+from dpindex.mechanism.noise.signs import norm_slack
+from dpindex.mechanism.parameters import AnyNumbers, Codebook, Grid, Parameters
+from dpindex.mechanism.projections import Projection
+from dpindex.privacy import Attribute, Guarantee
 
 
 @dataclass(frozen=True, repr=False)
@@ -198,3 +200,176 @@ def _restored(text: str, codebook: Codebook | None) -> Spec:
     if codebook is None:
         return spec
     return spec.with_codebook(codebook)
+
+
+_SMALL_SHARE = 0.05
+
+
+def share_of_range(spec: Spec) -> float | None:
+    """Return which share of an attribute's range a change of beta is, (0, ∞).
+
+    None under other adjacencies than that of one attribute, and for methods that take any numbers.
+
+    >>> from dpindex import attribute
+    >>> spec = Spec("dp-oporp-staircase", dim=784, epsilon=2.0, bounds=(0, 255),
+    ...     adjacency=attribute(1.0))
+    >>> share_of_range(spec) == 1 / 255
+    True
+    """
+    if not isinstance(spec.adjacency, Attribute) or not spec.method_row.calibration.rounded:
+        return None
+    low, high = spec.bounds
+    return spec.adjacency.size / (high - low)
+
+
+def doubts(spec: Spec, count: int | None = None) -> list[str]:
+    """Return a sentence for each parameter of a private spec that promises little.
+
+    Parameters
+    ----------
+    spec : Spec
+    count : int, optional
+        Vectors that are released under it, if their number is known.
+
+    >>> from dpindex import attribute
+    >>> spec = Spec("dp-oporp-staircase", dim=784, epsilon=2.0, bounds=(0, 255),
+    ...     adjacency=attribute(1.0))
+    >>> print(*doubts(spec, 3000))
+    beta = 1 is 0.392 % of the range of an attribute, 0 to 255: only changes that small are hidden
+    at this epsilon; beta = 255 hides a value completely (bytes: scale 255, bounds 0 and 1, beta 1)
+    """
+    if not spec.method_row.private:
+        return []
+    sentences = []
+    share = share_of_range(spec)
+    if share is not None and share < _SMALL_SHARE:
+        low, high = (bound * spec.scale for bound in spec.bounds)
+        beta = spec.adjacency.size * spec.scale
+        sentence = (
+            f"beta = {beta:g} is {100 * share:.3g} % of the range of an attribute, {low:g} to "
+            f"{high:g}: only changes that small are hidden at this epsilon; beta = {high - low:g} "
+            f"hides a value completely"
+        )
+        if (low, high) == (0.0, 255.0):
+            sentence += " (bytes: scale 255, bounds 0 and 1, beta 1)"
+        sentences.append(sentence)
+    if count is not None and spec.delta > 1 / count:
+        sentences.append(
+            f"delta = {spec.delta:g} is more than one over the number of vectors, {1 / count:.2g}: "
+            f"publishing a vector of the {count} as it is would meet such a delta; take 1e-6, or "
+            f"less"
+        )
+    return sentences
+
+
+_CHECK_ROWS = 4096
+_NORM_TOLERANCE = 0.01
+
+
+def block_rows(spec: Spec, sparse: bool) -> int:
+    """Vectors that are projected at a time, and get their noise together."""
+    codes = 2 * spec.projection.k  # noise takes twice the memory of what it is added to
+    return max(16, spec.projection.block_numbers // (codes if sparse else max(spec.dim, codes)))
+
+
+class Projector:
+    """Checks vectors against a spec and projects them, as an exact query needs.
+
+    Parameters
+    ----------
+    spec : Spec
+        The public description of the mechanism.
+
+    >>> from dpindex import attribute
+    >>> spec = Spec(method="dp-oporp-staircase", dim=6, k=2, epsilon=2.0, adjacency=attribute(1.0))
+    >>> Projector(spec).project(np.zeros((3, 6))).shape
+    (3, 2)
+    """
+
+    def __init__(self, spec: Spec) -> None:
+        self.spec = spec
+        spec.grid.check_capacity(spec.law.max_sum)
+
+    def project(self, x: Vectors, *, first_row: int = 0) -> Floats:
+        """The exact projection, in grid integers held in floats, shape (n, k): *not private*.
+
+        Times ``spec.step`` it is in units of the scaled attributes.
+        """
+        rows = self.rows(x)
+        step = block_rows(self.spec, issparse(rows))
+        starts = range(0, rows.shape[0], step)
+        return np.concatenate(
+            [self._project_block(rows_of(rows, i, i + step), first_row + i) for i in starts]
+        )
+
+    def check(self, x: Vectors, *, first_row: int = 0) -> None:
+        """Raise the InputError that projecting would raise, if any."""
+        rows = self.rows(x)
+        for block in row_blocks(rows.shape[0], _CHECK_ROWS):
+            self._check_values(rows[block], first_row + block.start)
+
+    def rows(self, x: Vectors) -> Any:
+        """Vectors as an ndarray or CSR matrix of shape (n, dim); values are not looked at yet."""
+        rows = real_matrix(x, self.spec.dim)
+        if issparse(rows) and (self.spec.bounds[0] > 0 or self.spec.bounds[1] < 0):
+            raise InputError("sparse vectors hold zeros, which lie outside the public bounds.")
+        return rows
+
+    def _project_block(self, block: Any, first_row: int, checked: bool = False) -> Floats:
+        grid = self.spec.grid
+        projection = self.spec.projection
+        if not checked:
+            self._check_values(block, first_row)
+        if not issparse(block):
+            return projection.apply(grid.round(block))
+        data = grid.round(block.data)
+        rounded = scipy.sparse.csr_matrix((data, block.indices, block.indptr), shape=block.shape)
+        return projection.apply_sparse(rounded)
+
+    def _check_values(self, block: Any, first_row: int) -> None:
+        check_values(block, first_row, self.spec.grid.first_fault)
+        self._check_norms(block, first_row)
+
+    def _check_norms(self, block: Any, first_row: int) -> None:
+        declared = self.spec.norm
+        least = self.spec.min_norm
+        if least is not None:
+            # Norms that are right but for their last digits pass: the guarantee allows for them.
+            norms = self._norms(block, clip=True)  # as they will be rounded
+            short = np.flatnonzero(~(norms >= least - norm_slack(self.spec)))
+            if short.size:
+                raise InputError(
+                    f"row {first_row + int(short[0])} is shorter than min_norm = {least:g}, on "
+                    f"which the guarantee rests; leave such vectors out or lower min_norm.",
+                    field="min_norm",
+                )
+        if declared is None:
+            return
+        norms = self._norms(block)
+        wrong = np.flatnonzero(~(np.abs(norms - declared) <= _NORM_TOLERANCE * declared))
+        if wrong.size:
+            raise InputError(
+                f"row {first_row + int(wrong[0])} does not have the declared norm {declared:g}; "
+                f"normalise the vectors or leave norm out."
+            )
+
+    def _norms(self, block: Any, clip: bool = False) -> AnyArray:
+        """Norms of the scaled rows, before or after clipping."""
+        wide: Any = block.astype(np.float64)
+        if clip:
+            low, high = (bound * self.spec.scale for bound in self.spec.bounds)
+            values: AnyArray = wide.data if issparse(wide) else wide
+            np.clip(values, low, high, out=values)
+        squares = wide.multiply(wide).sum(axis=1) if issparse(wide) else (wide**2).sum(1)
+        norms: AnyArray = np.sqrt(np.asarray(squares).ravel()) / self.spec.scale
+        return norms
+
+
+def rows_of(x: Any, start: int, stop: int) -> Any:
+    """Some rows of a table; scipy's own slices copy every entry, these copy none."""
+    if not issparse(x):
+        return x[start:stop]
+    bounds = x.indptr[start : stop + 1]
+    inside = slice(bounds[0], bounds[-1])
+    parts = (x.data[inside], x.indices[inside], bounds - bounds[0])
+    return scipy.sparse.csr_matrix(parts, shape=(len(bounds) - 1, x.shape[1]), copy=False)

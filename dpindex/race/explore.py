@@ -12,8 +12,8 @@ from scipy import optimize
 from dpindex.base.arrays import Floats, Vectors
 from dpindex.base.checks import finite_number, real_matrix, whole_number
 from dpindex.base.errors import InputError
+from dpindex.mechanism.public_random import PublicStream
 from dpindex.race.sketch import RaceSketch
-from dpindex.randomness import PublicStream
 
 _CLIMBS_PER_MODE = 4
 _STEPS = 200

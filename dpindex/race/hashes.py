@@ -31,7 +31,7 @@ from scipy.special import ndtr, ndtri
 from dpindex.base.arrays import Doubles, row_blocks
 from dpindex.base.checks import check_values, finite_number, from_kind, whole_number
 from dpindex.base.errors import InputError
-from dpindex.randomness import PublicStream
+from dpindex.mechanism.public_random import PublicStream
 
 Codes: TypeAlias = npt.NDArray[np.uint32]
 

@@ -16,11 +16,11 @@ from functools import lru_cache
 import numpy as np
 
 from dpindex.base.arrays import Floats, Singles, in_units_of_largest, spaced, unit
-from dpindex.mechanism.codebook import Codebook
 from dpindex.mechanism.codes import Codes
-from dpindex.mechanism.noise.codebook_response import nearest
-from dpindex.mechanism.noise.law import SymbolLaw
-from dpindex.randomness import PublicStream
+from dpindex.mechanism.noise import SymbolLaw
+from dpindex.mechanism.noise.symbols import nearest
+from dpindex.mechanism.parameters import Codebook
+from dpindex.mechanism.public_random import PublicStream
 
 __all__ = ["SAMPLED_SYMBOLS", "crowding", "far_queries"]
 

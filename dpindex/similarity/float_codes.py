@@ -13,7 +13,7 @@ from typing import TypeAlias
 import numpy as np
 
 from dpindex.base.arrays import Doubles, Floats
-from dpindex.mechanism.noise.law import NoiseMoments, Polynomial
+from dpindex.mechanism.noise import NoiseMoments, Polynomial
 from dpindex.mechanism.spec import Spec
 
 Estimate: TypeAlias = tuple[Doubles, Doubles]

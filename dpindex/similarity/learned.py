@@ -19,8 +19,8 @@ from dpindex.mechanism.codes import (
     SymbolFormat,
     for_format,
 )
+from dpindex.mechanism.public_random import PublicStream
 from dpindex.mechanism.spec import Spec
-from dpindex.randomness import PublicStream
 from dpindex.similarity.covered_symbols import CoveredSymbols
 from dpindex.similarity.denoised import DenoisedSimilarity
 from dpindex.similarity.float_codes import Estimate

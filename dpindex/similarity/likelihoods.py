@@ -15,10 +15,9 @@ import scipy.sparse
 
 from dpindex.base.arrays import Doubles, Floats, Singles, Vectors, row_blocks, unit
 from dpindex.mechanism.codes import Codes
-from dpindex.mechanism.noise.codebook_response import nearest
-from dpindex.mechanism.noise.law import Likelihood, NoiseMoments
-from dpindex.mechanism.projector import Projector
-from dpindex.mechanism.spec import Spec
+from dpindex.mechanism.noise import Likelihood, NoiseMoments
+from dpindex.mechanism.noise.symbols import nearest
+from dpindex.mechanism.spec import Projector, Spec
 
 _MAX_SIGN = 1.0 - 1e-6
 _LEAST_CHANCE = 1e-12

@@ -16,7 +16,7 @@ import numpy as np
 import scipy
 
 from dpindex.base.arrays import Doubles
-from dpindex.mechanism.noise.law import SignLaw
+from dpindex.mechanism.noise import SignLaw
 
 _ANGLES = 129
 _NODES = 24

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from dpindex.base.arrays import Doubles, Floats, Singles, products
 from dpindex.mechanism.codes import Codes
-from dpindex.mechanism.noise.law import SymbolLaw
+from dpindex.mechanism.noise import SymbolLaw
 from dpindex.mechanism.spec import Spec
 from dpindex.similarity.float_codes import EXACT, METRICS, Estimate, NoisyVectorStats, noise_moments
 from dpindex.similarity.sign_codes import agreement_curve, cosine_from_agreement, cosine_from_score

@@ -21,8 +21,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dpindex.base.arrays import Doubles, Singles, row_blocks
-from dpindex.mechanism.codebook import Codebook
-from dpindex.randomness import PublicStream
+from dpindex.mechanism.parameters import Codebook
+from dpindex.mechanism.public_random import PublicStream
 
 Places: TypeAlias = npt.NDArray[np.integer[Any]]
 

@@ -36,8 +36,8 @@ from dpindex.base.files import (
     write_file,
 )
 from dpindex.base.private_files import private_folder
-from dpindex.mechanism.codebook import Codebook
 from dpindex.mechanism.codes import Codes, codes_from_bytes
+from dpindex.mechanism.parameters import Codebook
 from dpindex.similarity.codebook_coverage import SAMPLED_SYMBOLS
 from dpindex.storage.code_store import MAPPED_BYTES
 from dpindex.storage.ids import id_block

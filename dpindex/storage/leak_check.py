@@ -43,8 +43,8 @@ from dpindex.base.arrays import (
     unit,
 )
 from dpindex.base.errors import InputError
-from dpindex.mechanism.codebook import MAX_SIZE, Codebook
-from dpindex.randomness import PublicStream
+from dpindex.mechanism.parameters import MAX_SIZE, Codebook
+from dpindex.mechanism.public_random import PublicStream
 
 __all__ = ["LeakCheck", "LeakEvidence", "refuse_leaks"]
 

@@ -19,9 +19,9 @@ from dpindex.base.arrays import AnyArray
 from dpindex.base.errors import DamagedError, InputError
 from dpindex.base.files import OWN_FILE, read_file, sync_folder, write_file
 from dpindex.mechanism.codes import CodeFormat, Codes
+from dpindex.mechanism.secret_random import secret_stream
 from dpindex.mechanism.spec import Spec
 from dpindex.privacy import Guarantee
-from dpindex.randomness.secret import secret_stream
 
 __all__ = ["Shuffle", "ShuffledFile"]
 

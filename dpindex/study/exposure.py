@@ -18,7 +18,7 @@ import scipy
 
 from dpindex.base.arrays import Doubles, Singles, Vectors, issparse, spaced
 from dpindex.base.normal import cosine_tails, quantiles
-from dpindex.mechanism.noise.law import LinearChannel, SignLaw, SymbolLaw, TwoLevels
+from dpindex.mechanism.noise import LinearChannel, SignLaw, SymbolLaw, TwoLevels
 from dpindex.mechanism.spec import Spec
 from dpindex.privacy import Record
 

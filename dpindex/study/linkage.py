@@ -15,7 +15,7 @@ import numpy.typing as npt
 from dpindex.base.arrays import Doubles, Floats, Vectors, stacked, unit
 from dpindex.index.kinds import kind_of
 from dpindex.mechanism.codes import Codes
-from dpindex.mechanism.projector import Projector
+from dpindex.mechanism.spec import Projector
 from dpindex.similarity.likelihoods import CodeLikelihoods
 
 LINKED = "linked"

@@ -29,8 +29,8 @@ from dpindex.base.arrays import (
 from dpindex.base.errors import InputError
 from dpindex.denoise import Denoiser, fit_denoiser, fit_if_possible
 from dpindex.mechanism.codes import Codes
-from dpindex.mechanism.noise.codebook_response import nearest
-from dpindex.mechanism.noise.law import SignLaw
+from dpindex.mechanism.noise import SignLaw
+from dpindex.mechanism.noise.symbols import nearest
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec
 from dpindex.study.exposure import Prior, directions_only, linear_channel, nearness

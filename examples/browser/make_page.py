@@ -25,7 +25,7 @@ from export import export
 from scipy import sparse
 
 from dpindex import Codebook, PrivateIndex, Spec, record
-from dpindex.randomness import PublicStream
+from dpindex.mechanism.public_random import PublicStream
 
 RECORDS = 5000
 CODEWORDS = 1000

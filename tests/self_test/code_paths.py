@@ -37,8 +37,7 @@ from dpindex.index.hits import Hits
 from dpindex.index.private_index import PrivateIndex
 from dpindex.mechanism.codes import Codes, codes_from_bytes
 from dpindex.mechanism.privatizer import Privatizer
-from dpindex.mechanism.projector import block_rows
-from dpindex.mechanism.spec import Spec
+from dpindex.mechanism.spec import Spec, block_rows
 from dpindex.privacy import Record
 from dpindex.storage.release import CodesFile, Terms, release
 from dpindex.vectors import Ranges, as_source

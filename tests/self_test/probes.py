@@ -12,8 +12,7 @@ from dpindex.audit.law_verifiers import law_verifier_class
 from dpindex.audit.words import Ints
 from dpindex.base.arrays import AnyArray, Doubles
 from dpindex.base.errors import InputError
-from dpindex.mechanism.projector import Projector
-from dpindex.mechanism.spec import Spec
+from dpindex.mechanism.spec import Projector, Spec
 from dpindex.privacy import Record
 
 FEW_ENTRIES = 6

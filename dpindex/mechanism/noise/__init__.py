@@ -1,1 +1,417 @@
-"""Secret laws: exact integer samplers with their moments, likelihoods and calibrations."""
+"""Base classes of noise laws: draws, decoding, moments, likelihood, and how a law is calibrated."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Literal, NamedTuple
+
+import mpmath
+import numpy as np
+import numpy.typing as npt
+
+from dpindex.base.arrays import AnyArray, Doubles, Floats
+from dpindex.base.errors import NoGuaranteeError
+from dpindex.base.normal import quantiles
+from dpindex.mechanism.codes import CodeFormat, NumberFormat, SignFormat, SymbolFormat
+from dpindex.mechanism.parameters import Codebook, Parameters
+from dpindex.mechanism.projections import Projection
+from dpindex.mechanism.public_random import BitSource
+
+GRID_BITS = 12
+"""Grid bits per beta that every law uses unless it needs a finer grid."""
+
+ONE = 1 << 64
+"""The chance 1: chances are whole numbers over it."""
+
+_POWER_BITS = 160
+_MAX_CELLS = 2.0**24
+_MAX_SUM = 2**46
+_MAX_CODE = 2**30
+"""Bounds on projected grid integers, and on what of them is left in a number code, an int32."""
+
+_QUANTILES = 4096
+"""Equally likely values of a coordinate over which signs are averaged."""
+
+Polynomial = tuple[float, ...]
+
+
+def check_deviation(cells: float, max_cells: float = _MAX_CELLS) -> None:
+    """Refuse a law that deviates by too many cells for a code, before its table is made."""
+    if not cells <= max_cells:
+        raise NoGuaranteeError(
+            "this epsilon asks for more noise than a code can hold; raise epsilon or lower k."
+        )
+
+
+@lru_cache(maxsize=64)
+def _power_below(epsilon: float | mpmath.mpf) -> int:
+    """Return an integer that is never above ``e^ε·2^160``, and hardly below it."""
+    with mpmath.workprec(_POWER_BITS + 128):
+        power = mpmath.exp(epsilon, rounding="d")
+        return int(mpmath.floor(mpmath.ldexp(power, _POWER_BITS)))
+
+
+def two_level_chance(epsilon: float | mpmath.mpf, likely: int, others: int) -> int:
+    """Return the chance, times 2^64, of the likely set under a law of two levels.
+
+    The largest whole number P for which ``p = P/2^64`` keeps the ratio of the probabilities of
+    single outcomes, ``(p/likely) / ((1 − p)/others)``, at most e^ε (Kairouz, Oh & Viswanath 2016).
+
+    Parameters
+    ----------
+    epsilon : float or mpf
+    likely, others : int
+        Sizes of the likely set and of its complement, [1, ∞).
+
+    >>> two_level_chance(1.0, 1, 1) / 2**64  # e/(1 + e)
+    0.7310585786300049
+    """
+    odds = _power_below(epsilon) * likely
+    chance = odds * ONE // (odds + (others << _POWER_BITS))
+    return min(chance, ONE - 1)
+
+
+@dataclass(frozen=True)
+class NoiseMoments:
+    """Moments of one decoded coordinate x̃ given x, in ``z = x − centre``, lowest power first.
+
+    ``g(x̃)``, unbiased for x², is ``weight·(z̃² − variance[0]) + 2·centre·z̃ + centre²``.
+
+    Attributes
+    ----------
+    centre, reach : float
+        The point of symmetry of the law, and the largest distance of a coordinate from it.
+    weight : float
+        1 for additive noise; the chance of the window for the square wave.
+    variance : polynomial of degree 2
+        ``Var(x̃)``.
+    mixed : polynomial of degree 3
+        ``Cov(x̃, g)``.
+    squared : polynomial of degree 4
+        ``Var(g)``.
+    """
+
+    centre: float
+    reach: float
+    weight: float
+    variance: Polynomial
+    mixed: Polynomial
+    squared: Polynomial
+
+    @classmethod
+    def additive(cls, variance: float, fourth: float) -> NoiseMoments:
+        """Return the moments of symmetric noise of that variance and fourth central moment."""
+        kurtosis = max(fourth - variance**2, 0.0)
+        mixed = (0.0, 2 * variance, 0.0, 0.0)
+        squared = (kurtosis, 0.0, 4 * variance, 0.0, 0.0)
+        return cls(0.0, math.inf, 1.0, (variance, 0.0, 0.0), mixed, squared)
+
+    @classmethod
+    def window(cls, weight: float, centre: float, widest: float, constant: float) -> NoiseMoments:
+        """Return the moments of a mixture of two uniforms, divided by the weight of the first.
+
+        With chance w = ``weight`` the code is uniform within b of z, else uniform within a =
+        ``widest`` of the centre, whatever z. ``Var(z̃) = v₀ + z²(1/w − 1)`` with
+        v₀ = ``constant`` = ``(w·b² + (1 − w)·a²)/3w²``, which determines b.
+        """
+        w = weight
+        a = widest
+        v0 = constant
+        second = 1 / weight - 1
+        if second < 1e-6:  # the window is hardly ever missed
+            return cls.additive(v0, 0.0)
+        b2 = max((3 * w**2 * v0 - (1 - w) * a**2) / w, 0.0)
+        # Cov(z̃, z̃²) = t₁z + t₃z³ and Var(z̃²) = q₀ + q₂z² + q₄z⁴, from E z̃³ and E z̃⁴.
+        t1 = b2 / w**2 - v0
+        t3 = 1 / w**2 - 1 / w
+        q0 = b2**2 / (5 * w**3) + (1 - w) * a**4 / (5 * w**4) - v0**2
+        q2 = 2 * b2 / w**3 - 2 * v0 / w
+        q4 = 1 / w**3 - 1 / w**2
+        mixed = (2 * centre * v0, w * t1, 2 * centre * second, w * t3)
+        ww = w**2
+        cc = 4 * centre**2
+        cw = 4 * centre * w
+        squared = (ww * q0 + cc * v0, cw * t1, ww * q2 + cc * second, cw * t3, ww * q4)
+        return cls(centre, a - math.sqrt(b2), w, (v0, 0.0, second), mixed, squared)
+
+    def in_units(self, unit: float) -> NoiseMoments:
+        """Return these moments in other units, ``unit`` of which make one of these."""
+        # z^i in a moment of order m scales with unit^(m−i).
+        scaled = (
+            tuple(c * unit ** (order - power) for power, c in enumerate(moment))
+            for order, moment in ((2, self.variance), (3, self.mixed), (4, self.squared))
+        )
+        return NoiseMoments(self.centre * unit, self.reach * unit, self.weight, *scaled)
+
+    @property
+    def variance_of_x(self) -> Polynomial:
+        """``Var(x̃)`` as a polynomial in x instead of z."""
+        constant, first, second = self.variance
+        m = self.centre
+        return constant - first * m + second * m**2, first - 2 * second * m, second
+
+
+@dataclass(frozen=True, eq=False)
+class Likelihood:
+    """``P(code | x)`` for one coordinate, as a step function of the distance from the code to x.
+
+    With y the decoded code, it depends on x through ``u = slope·y + shift − x`` alone and is
+    ``base + Σ jumps[edges < u]``.
+
+    Attributes
+    ----------
+    edges, jumps : arrays, shape (m,)
+        Empty where only the variance of the law is used.
+    cell : float
+        Width of a cell of the law, over which the code's rounding is spread.
+    slope, shift : float
+        Of ``u`` as a function of y.
+    base : float
+        The likelihood below the first edge.
+    """
+
+    edges: npt.NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
+    jumps: npt.NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
+    cell: float = 1.0
+    slope: float = 1.0
+    shift: float = 0.0
+    base: float = 0.0
+
+    def in_units(self, unit: float) -> Likelihood:
+        """Return this likelihood in other units, ``unit`` of which make one of these."""
+        edges = self.edges * unit
+        jumps = self.jumps / unit
+        cell = self.cell * unit
+        shift = self.shift * unit
+        base = self.base / unit
+        return Likelihood(edges, jumps, cell, self.slope, shift, base)
+
+
+class LinearChannel(NamedTuple):
+    """Code coordinates as ``slope·x + noise`` of coordinates x with a known mean and variance.
+
+    Attributes
+    ----------
+    slope, mean, noise : float64 arrays of one shape
+        The slope, the mean of the code coordinate, and the variance that x does not explain.
+    """
+
+    slope: Doubles
+    mean: Doubles
+    noise: Doubles
+
+
+class TwoLevels(NamedTuple):
+    """A law that is uniform on a set of codes and uniform on all others.
+
+    Attributes
+    ----------
+    inside : float
+        Chance of a code in the set.
+    share : float
+        Codes in the set over all codes.
+    """
+
+    inside: float
+    share: float
+
+
+class Law(ABC):
+    """A secret law that turns exact projected integers into noisy codes.
+
+    A subclass says how it draws (:meth:`perturb`), what that does to a coordinate (its moments or
+    flip probability) and what a code says about the coordinate (its likelihood). Estimators and
+    denoisers ask the law; only the exact verifier computes all of it again, independently.
+    """
+
+    grid_bits: int = GRID_BITS
+    """Grid bits per beta that the law is calibrated on."""
+
+    cell_bits: int = 0
+    """Low bits of a noisy sum that the code drops."""
+
+    two_levels: TwoLevels | None = None
+    """The set of codes that is likeliest for a vector, if all others are equally unlikely."""
+
+    @property
+    def drawn_from(self) -> object:
+        """The source of the noise: the law itself, or the source of integers that it adds."""
+        return self
+
+    @abstractmethod
+    def perturb(self, x: Floats, stream: BitSource) -> AnyArray:
+        """Noisy outcomes of grid integers ``x`` (held exactly in floats), same shape (n, k)."""
+
+    @abstractmethod
+    def code_format(self, code_length: int, fingerprint: bytes, step: float) -> CodeFormat:
+        """The format of such codes; ``step`` is the unit of the data that one grid step is."""
+
+    @property
+    def max_sum(self) -> int:
+        """A bound on magnitudes of projected grid integers, which must stay below it."""
+        return _MAX_SUM
+
+
+class NumberLaw(Law):
+    """A law of number codes: ``estimate = (code + offset) · scale`` is unbiased, in grid steps."""
+
+    scale: float = 1.0
+    offset: float = 0.0
+
+    @property
+    @abstractmethod
+    def moments(self) -> NoiseMoments:
+        """Moments of an estimate and its square, in grid steps."""
+
+    @property
+    @abstractmethod
+    def likelihood(self) -> Likelihood:
+        """The likelihood of a coordinate given its code, in grid steps."""
+
+    def code_format(self, code_length: int, fingerprint: bytes, step: float) -> CodeFormat:
+        return NumberFormat(code_length, fingerprint, self.scale * step, self.offset)
+
+    def linear_channel(self, mean: Doubles, variance: Doubles, step: float) -> LinearChannel:
+        """Return the decoded codes as linear in their coordinates, which they are on average.
+
+        Parameters
+        ----------
+        mean, variance : float64 arrays, shape (k,)
+            Of the coordinates, in units of the data.
+        step : float
+            One grid step in those units.
+        """
+        constant, first, second = self.moments.variance_of_x
+        # Where the variance of the law depends on x, its mean over x; in grid steps.
+        noise = constant + first * mean / step + second * (mean**2 + variance) / step**2
+        return LinearChannel(np.ones_like(mean), mean, noise * step**2)
+
+    @property
+    def max_sum(self) -> int:
+        return min(_MAX_SUM, int(_MAX_CODE * self.scale))
+
+
+class SignLaw(Law):
+    """A law of sign codes; outcomes are booleans, True for +1."""
+
+    depends_on_size: bool = False
+    """True if the chance of a flip depends on the magnitude of the coordinate."""
+
+    scale_free: bool = False
+    """True if only ratios of magnitudes count, so that no norm need be known."""
+
+    @abstractmethod
+    def flip_probability(self, x: Floats, rms: float) -> npt.NDArray[np.float64]:
+        """Chance that the sign of a coordinate of magnitude ``x`` (in betas) comes out flipped.
+
+        It may jump at whole betas only: estimators integrate it from one to the next. ``rms``
+        is the standard deviation of a coordinate in betas; it matters only where the flips of one
+        coordinate depend on the others (iDP).
+        """
+
+    def expected_signs(self, x: Floats, rms: float) -> Doubles:
+        """Return the mean of the code's sign for coordinates ``x``, in betas; rms as above."""
+        kept = 1.0 - 2.0 * self.flip_probability(np.abs(x), rms)
+        return np.sign(x) * kept
+
+    def linear_channel(self, mean: Doubles, variance: Doubles, beta: float) -> LinearChannel:
+        """Return signs as linear in their normal coordinates, as well as can be (Bussgang 1952).
+
+        Parameters
+        ----------
+        mean, variance : float64 arrays, shape (k,)
+            Of the coordinates, in units of the data.
+        beta : float
+            The law's unit in those units.
+        """
+        normal = quantiles(_QUANTILES)
+        deviation = np.sqrt(variance)
+        rms = float(np.sqrt(np.mean(mean**2 + variance))) / beta
+        signs = self.expected_signs((mean[:, None] + deviation[:, None] * normal) / beta, rms)
+        expected = signs.mean(axis=1)
+        covariance = (signs * normal).mean(axis=1) * deviation
+        slope = np.divide(covariance, variance, out=np.zeros_like(covariance), where=variance > 0)
+        return LinearChannel(slope, expected, 1 - expected**2 - slope**2 * variance)
+
+    def code_format(self, code_length: int, fingerprint: bytes, step: float) -> CodeFormat:
+        return SignFormat(code_length, fingerprint)
+
+
+class SymbolLaw(Law):
+    """A law of symbol codes: one of the codewords nearest to a vector, or any other.
+
+    Attributes
+    ----------
+    codebook : Codebook
+        What the symbols stand for.
+    subset : int
+        Number w of nearest codewords, [1, size).
+    inside : int
+        Chance of the set of nearest codewords, times 2^64.
+    """
+
+    codebook: Codebook
+    subset: int
+    inside: int
+
+    @property
+    def size(self) -> int:
+        """Number of symbols."""
+        return len(self.codebook)
+
+    @property
+    def chance_inside(self) -> float:
+        """Chance that a symbol is one of the nearest codewords, [0, 1]."""
+        return self.inside / ONE
+
+    def code_format(self, code_length: int, fingerprint: bytes, step: float) -> CodeFormat:
+        return SymbolFormat(1, fingerprint, self.size, self.codebook.vectors)
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """The recipe of a law for a given epsilon: how it is made, what it needs and promises.
+
+    Attributes
+    ----------
+    law : callable
+        From checked parameters and the projection in use.
+    format : type of CodeFormat
+        The format of its codes.
+    definition : "DP", "iDP" or "none"
+        What kind of promise its epsilon is.
+    delta : "zero", "optional" or "required"
+        Whether it takes a delta in (0, max_delta).
+    delta_over : "noise" or "projection"
+        What a delta above 0 is a probability over: see :class:`dpindex.Guarantee`.
+    adjacencies : tuple of str
+        Kinds of adjacency that it has a proof for.
+    exact : bool
+        False where the proof is about real numbers and not about the integers that run.
+    bounded : bool
+        Needs bounds no wider than one beta.
+    norm_bound : bool
+        Needs ``min_norm`` with a delta.
+    rounded : bool
+        False where the proof needs no integer grid under the projection, nor bounds.
+    deviation : callable, optional
+        Gaussian laws whose delta is about the noise alone: the deviation, in L2 sensitivities, that
+        epsilon and delta ask for. Tight composition needs it.
+    """
+
+    law: Callable[[Parameters, Projection], Law]
+    format: type[CodeFormat]
+    definition: Literal["DP", "iDP", "none"] = "DP"
+    delta: Literal["zero", "optional", "required"] = "zero"
+    max_delta: float = 1.0
+    delta_over: Literal["noise", "projection"] = "noise"
+    adjacencies: tuple[str, ...] = ("attribute",)
+    exact: bool = True
+    bounded: bool = False
+    norm_bound: bool = False
+    rounded: bool = True
+    deviation: Callable[[float, float], float] | None = None

@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 import math
-from functools import cached_property
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from functools import cached_property, lru_cache
+from itertools import accumulate, repeat
 from typing import Any, Protocol
 
+import mpmath
 import numpy as np
 import numpy.typing as npt
 
-from dpindex.base.arrays import Floats
+from dpindex.base.arrays import AnyArray, Floats
 from dpindex.mechanism.codes import NumberFormat
-from dpindex.mechanism.noise.law import (
+from dpindex.mechanism.noise import (
+    GRID_BITS,
     Calibration,
     Likelihood,
     NoiseMoments,
     NumberLaw,
     check_deviation,
 )
-from dpindex.mechanism.noise.tables import Profile
-from dpindex.randomness import BitSource
+from dpindex.mechanism.parameters import Parameters
+from dpindex.mechanism.projections import Projection
+from dpindex.mechanism.public_random import BitSource
 
 _NEGLIGIBLE = 1e-7
 _NARROW = 2**30
@@ -108,3 +114,361 @@ class NoNoise(NumberLaw):
 
 
 NO_NOISE = Calibration(lambda parameters, projection: NoNoise(), NumberFormat, "none")
+
+
+_BUCKET_BITS = 16
+_KEY_BITS = 64
+_REFINE = np.iinfo(np.int32).min
+"""Marks a bucket that holds a boundary (or a tail) and must be refined."""
+
+_BINS_PER_DEVIATION = 32
+_DEVIATIONS = 12
+
+Profile = tuple[npt.NDArray[np.float64], npt.NDArray[np.float64], float]
+"""A law as a histogram: bin centres, one apart, chances, and cells that a bin is wide."""
+
+
+class CellTable:
+    """An integer law over cells ``first, first+1, …`` with exact probabilities ``mass / 2^bits``.
+
+    Parameters
+    ----------
+    masses : sequence of int
+        Non-negative, the last one positive, adding up to ``2^bits``, bits ≥ 64.
+    first : int
+        Value of the first cell.
+    cell_bits : int
+        Draws are ``value · 2^cell_bits + uniform offset``, cell_bits in [0, 16].
+    tails : bool
+        When true the first and the last cell are not values: they mean "move ``period`` cells
+        outwards and draw the magnitude again", which continues a law whose masses fall by a
+        constant factor every ``period`` cells for ever. Such a law is symmetric about −½.
+    """
+
+    def __init__(
+        self,
+        masses: Sequence[int],
+        first: int,
+        *,
+        bits: int = _KEY_BITS,
+        cell_bits: int = 0,
+        tails: bool = False,
+    ) -> None:
+        if sum(masses) != 1 << bits or min(masses) < 0 or bits < _KEY_BITS:
+            raise ValueError("masses must be non-negative and add up to 2^bits, bits ≥ 64")
+        if not masses[-1]:
+            raise ValueError("the last of the masses must be positive")
+        if not 0 <= cell_bits <= _BUCKET_BITS:
+            raise ValueError("cell_bits must lie in [0, 16]")
+        self.masses = tuple(masses)
+        self.first = first
+        self.bits = bits
+        self.cell_bits = cell_bits
+        self.tails = tails
+        self.period = len(masses) // 2 - 1 if tails else 0
+        # What centres the law on zero: one with tails is symmetric about −½.
+        self.offset = 0.5 if tails else 0.0
+        self._boundaries = list(accumulate(self.masses))[:-1]
+        low_bits = bits - _KEY_BITS
+        self._keys = np.array([b >> low_bits for b in self._boundaries], dtype=np.uint64)
+        values = (first + np.arange(len(masses), dtype=np.int64)) << cell_bits
+        self._values = values.astype(np.int32)
+        self._buckets = self._bucket_table()
+
+    @classmethod
+    def symmetric(cls, side: Sequence[int], bits: int, cell_bits: int = 0) -> CellTable:
+        """A law symmetric about 0 with these masses at 1, 2, …; the rest of 2^bits lies at 0."""
+        side = side[: max(place for place, mass in enumerate(side, 1) if mass)]
+        masses = [*reversed(side), (1 << bits) - 2 * sum(side), *side]
+        return cls(masses, first=-len(side), bits=bits, cell_bits=cell_bits)
+
+    def _bucket_table(self) -> npt.NDArray[np.int32]:
+        shift = self.bits - _BUCKET_BITS
+        starts = np.array([-(-b >> shift) for b in self._boundaries], dtype=np.int64)
+        buckets = np.arange(1 << _BUCKET_BITS)
+        cells = np.searchsorted(starts, buckets, side="right")
+        table = self._values[cells].copy()
+        split = [b >> shift for b in self._boundaries if b & ((1 << shift) - 1)]
+        table[split] = _REFINE
+        if self.tails:
+            table[(cells == 0) | (cells == len(self.masses) - 1)] = _REFINE
+        return table
+
+    def sample(self, count: int, stream: BitSource) -> npt.NDArray[np.int32]:
+        """``count`` independent draws, int32, shape (count,)."""
+        words = stream.words(count, np.uint32)
+        top = np.right_shift(words, 32 - _BUCKET_BITS).astype(np.intp)
+        draws: npt.NDArray[np.int32] = np.take(self._buckets, top, mode="wrap")  # all in range
+        refine = np.flatnonzero(draws == _REFINE)
+        offsets = words.view(np.int32)
+        offsets &= (1 << self.cell_bits) - 1
+        if self.cell_bits:
+            draws += offsets
+        if refine.size:
+            draws[refine] = self._refined(top[refine], offsets[refine], stream)
+        return draws
+
+    def _refined(self, buckets: AnyArray, offsets: AnyArray, stream: BitSource) -> AnyArray:
+        count = len(buckets)
+        fresh = stream.words(count, np.uint64) >> np.uint64(_BUCKET_BITS)
+        keys = (buckets.astype(np.uint64) << np.uint64(_KEY_BITS - _BUCKET_BITS)) | fresh
+        cells = np.searchsorted(self._keys, keys, side="right")
+        if self.bits > _KEY_BITS:
+            self._settle_ties(keys, cells, stream)
+        draws = self._values[cells] + offsets
+        if self.tails:
+            self._extend_tails(draws, cells, stream)
+        return draws
+
+    def _settle_ties(self, keys: AnyArray, cells: AnyArray, stream: BitSource) -> None:
+        """Where 64 bits equal a boundary's first 64, read the rest: about once in 2⁶⁴ draws."""
+        low_bits = self.bits - _KEY_BITS
+        tied = np.flatnonzero((cells > 0) & (self._keys[cells - 1] == keys))
+        for i in tied:
+            low = int.from_bytes(stream.words(-(-low_bits // 8), np.uint8).tobytes(), "little")
+            low >>= -low_bits % 8
+            cells[i] = bisect_right(self._boundaries, (int(keys[i]) << low_bits) | low)
+
+    def _extend_tails(self, draws: AnyArray, cells: AnyArray, stream: BitSource) -> None:
+        """Replace tail draws: the sign stays, the magnitude is ``period`` cells plus a new one."""
+        last = len(self.masses) - 1
+        for cell in (0, last):
+            where = np.flatnonzero(cells == cell)
+            if where.size:
+                again = self.sample(where.size, stream)
+                # The law is symmetric about −½, where ~z = −1 − z mirrors z.
+                magnitude = np.where(again < 0, ~again, again) + (self.period << self.cell_bits)
+                draws[where] = magnitude if cell == last else ~magnitude
+
+    def profile(self) -> Profile:
+        """The values, centred, their chances and the width of one; tails are left out."""
+        values = self.first + self.offset + np.arange(len(self.masses), dtype=np.float64)
+        masses = np.array([mass / (1 << self.bits) for mass in self.masses])
+        inner = slice(1, -1) if self.tails else slice(None)
+        return values[inner], masses[inner], 1.0
+
+    def moments(self) -> tuple[float, float]:
+        """Variance and fourth central moment of a draw, in squared (fourth-power) cells.
+
+        Of the cell alone, without the offset inside; the centre is −½ for a law with tails, else 0.
+        """
+        values, weights, _ = self.profile()
+        if not self.tails:
+            return float(weights @ values**2), float(weights @ values**4)
+        # E|m|^i over a magnitude that restarts at ``period`` with the tail's probability.
+        tail = sum(self.masses[end] / (1 << self.bits) for end in (0, -1))
+        raw = [float(weights @ np.abs(values) ** i) for i in range(5)]
+        moment = [1.0]
+        period = float(self.period)
+        for order in range(1, 5):
+            terms = (math.comb(order, i) * period ** (order - i) * moment[i] for i in range(order))
+            moment.append((raw[order] + tail * sum(terms)) / (1.0 - tail))
+        return moment[2], moment[4]
+
+
+def binned_profile(variance: float, log_density: Callable[[AnyArray], AnyArray]) -> Profile:
+    """The continuous law behind a source, in bins of 1/32 deviation out to twelve deviations."""
+    reach = _BINS_PER_DEVIATION * _DEVIATIONS
+    values = np.arange(-reach, reach + 1.0)
+    masses = np.exp(log_density(values / _BINS_PER_DEVIATION))
+    return values, masses / masses.sum(), math.sqrt(variance) / _BINS_PER_DEVIATION
+
+
+_BITS = 64
+_RATIO_BITS = 320
+_FINE_BITS = 384
+_CELLS_PER_DEVIATION = 32
+_INNER_CELLS = 8.0
+_MAX_CELLS_BITS = 14
+_MIN_DROP = 2.0**-10
+"""Below this loss a cell, Laplace noise is drawn in two digits."""
+
+_TAIL = 2.0**-20
+"""A table covers all but about this much; beyond it the law repeats itself, shifted."""
+
+
+def _chained(first: int, ratio: int, bits: int, count: int) -> list[int]:
+    """``first`` and ``count`` more, each ``ratio / 2^bits`` times the one before, rounded up."""
+    return list(accumulate(repeat(ratio, count), lambda m, r: -(-m * r >> bits), initial=first))
+
+
+def geometric_table(drop: mpmath.mpf, width: int, inner: int, cell_bits: int) -> CellTable:
+    """The two-sided law by levels as a table, rounded so that its ratio e^drop holds in integers.
+
+    Parameters
+    ----------
+    drop : mpf
+        Natural logarithm of the fall from one level to the next, (0, ∞).
+    width, inner : int
+        Cells on a level, and on level 0 (each side), 1 ≤ inner ≤ width.
+    cell_bits : int
+        Width of a cell, passed on to the sampler.
+
+    Every mass is at least ``e^−drop`` times the one a level above it, and the tail restarts the
+    table at no less than the level it replaces, and at most e^drop times that. So
+    ``P(z) ≤ e^drop · P(z')`` holds for the implemented integers whenever z and z' are at most
+    ``width`` cells apart; where 64 bits are too coarse for that, ValueError.
+    """
+    with mpmath.workprec(_RATIO_BITS + 64):
+        ratio = mpmath.exp(-mpmath.mpf(drop))
+        ratio_up = int(mpmath.ceil(mpmath.ldexp(ratio, _RATIO_BITS)))
+        half = 1 << (_BITS - 1)
+        start = int(mpmath.floor(half * (1 - ratio) / (inner + (width - inner) * ratio)))
+    levels = max(1, math.ceil(-math.log(_TAIL) / float(drop)))
+    cells_on = [inner] + [width] * (levels - 1) + [width - inner]
+    slack = 1
+    while True:
+        by_level = _chained(start - slack, ratio_up, _RATIO_BITS, levels)
+        tail = half - sum(cells * mass for cells, mass in zip(cells_on, by_level, strict=True))
+        # The restarted level 0 has mass by_level[0]·tail/half and must not fall short of level K.
+        missing = by_level[levels] * half - tail * by_level[0]
+        if missing <= 0:
+            break
+        # A unit of slack adds (half − tail)/by_level[0] to the tail: no more than needed, for a
+        # tail too heavy would break the ratio from below.
+        slack += -(-missing // (half - tail))
+    if tail * by_level[0] * ratio_up > by_level[levels] * half << _RATIO_BITS:
+        raise ValueError(f"masses of {_BITS} bits are too coarse for a drop of {float(drop):g}")
+    side = [mass for cells, mass in zip(cells_on, by_level, strict=True) for _ in range(cells)]
+    masses = [tail, *reversed(side), *side, tail]
+    return CellTable(masses, first=-len(side) - 1, bits=_BITS, cell_bits=cell_bits, tails=True)
+
+
+class TwoDigitLaplace:
+    """``P(a) ∝ e^{−drop·a}`` on the magnitude a of a law symmetric about −½, in two digits.
+
+    ``a = 2^digit·b + c``: for a geometric law the digits are independent. Masses of the low digit
+    fall by at most e^drop from one to the next; the high digit falls by at most
+    ``e^drop·P(c=0)/P(c=last)``, so the step from ``(b, last)`` to ``(b+1, 0)`` loses at most e^drop
+    too: the ratio holds for the implemented integers at every step, hence over any distance.
+    """
+
+    offset = 0.5
+
+    def __init__(self, drop: mpmath.mpf, cell_bits: int) -> None:
+        self.drop = drop
+        self.cell_bits = cell_bits
+        self.digit = math.ceil(-math.log2(float(drop)) / 2)
+        low = _falling(drop, 1 << self.digit)
+        self.low = CellTable(low, first=0, cell_bits=cell_bits)
+        with mpmath.workprec(_FINE_BITS):
+            fall = drop + mpmath.log(mpmath.mpf(low[0]) / low[-1])
+            self.high = geometric_table(fall * (1 - mpmath.ldexp(1, 64 - _FINE_BITS)), 1, 1, 0)
+
+    def sample(self, count: int, stream: BitSource) -> npt.NDArray[np.int64]:
+        """``count`` independent draws, int64, with a uniform offset inside each cell."""
+        high: npt.NDArray[Any] = self.high.sample(count, stream).astype(np.int64)
+        magnitude = np.where(high < 0, ~high, high) << (self.digit + self.cell_bits)
+        magnitude += self.low.sample(count, stream)
+        return np.where(high < 0, ~magnitude, magnitude)
+
+    def moments(self) -> tuple[float, float]:
+        """Variance and fourth central moment of a draw, in squared (fourth-power) cells."""
+        with mpmath.workprec(_FINE_BITS):
+            q = mpmath.exp(-self.drop)
+            complement = -mpmath.expm1(-self.drop)
+            # Moments of the geometric law, about 0 and then about −½.
+            m1 = q / complement
+            m2 = q * (1 + q) / complement**2
+            m3 = q * (1 + 4 * q + q**2) / complement**3
+            m4 = q * (1 + 11 * q + 11 * q**2 + q**3) / complement**4
+            fourth = m4 + 2 * m3 + 3 * m2 / 2 + m1 / 2 + mpmath.mpf(1) / 16
+            return float(m2 + m1 + mpmath.mpf(1) / 4), float(fourth)
+
+    def profile(self) -> Profile:
+        """Laplace's law of that deviation."""
+        return binned_profile(self.moments()[0], lambda t: -math.sqrt(2) * np.abs(t))
+
+
+def _falling(drop: mpmath.mpf, count: int) -> list[int]:
+    """``count`` masses adding up to 2^64, each at least ``e^−drop`` times the one before."""
+    with mpmath.workprec(_FINE_BITS + 64):
+        ratio = mpmath.exp(-drop)
+        ratio_up = int(mpmath.ceil(mpmath.ldexp(ratio, _FINE_BITS)))
+        start = int(mpmath.floor(mpmath.ldexp(1 - ratio, _BITS) / (1 - ratio**count)))
+    slack = 1
+    while True:
+        masses = _chained(start - slack, ratio_up, _FINE_BITS, count - 1)
+        left = (1 << _BITS) - sum(masses)
+        if left >= 0:
+            break
+        slack *= 2
+    masses[-1] += left  # a larger last mass only brings it closer to the one before
+    return masses
+
+
+@lru_cache(maxsize=64)
+def laplace_noise(epsilon: float, sensitivity: int = 1) -> AdditiveNoise:
+    """Noise ``P(a) ∝ e^{−ε·a/(N·sensitivity)}`` on the magnitude a in cells, N cells per beta.
+
+    Laplace mechanism (Dwork et al. 2006; Li & Li 2023, Thm 2.1) with an L1 sensitivity of so many
+    betas: 1 for raw data and OPORP under attribute adjacency, else the largest row sum
+    ``Σ_j|w_ij|`` of the projection's integers. A beta is N whole cells, so coordinate j moves by at
+    most ``N·|w_ij|`` cells whatever the dither, and all together by ``N·sensitivity``: rounding
+    adds nothing. ``⌊Laplace⌋`` on an integer grid is post-processing of the continuous mechanism;
+    the tables keep the ratio in exact integers.
+    """
+    finest = _CELLS_PER_DEVIATION * epsilon / (math.sqrt(2) * sensitivity)
+    cells_bits = max(0, math.ceil(math.log2(finest)))
+    cells = 1 << cells_bits
+    grid_bits = max(GRID_BITS, cells_bits)
+    check_deviation(cells * math.sqrt(2) * sensitivity / epsilon)
+    with mpmath.workprec(400):
+        drop = mpmath.mpf(epsilon) / (cells * sensitivity)
+    cell_bits = grid_bits - cells_bits
+    if drop < _MIN_DROP:
+        return AdditiveNoise(TwoDigitLaplace(drop, cell_bits), grid_bits)
+    return AdditiveNoise(geometric_table(drop, 1, 1, cell_bits), grid_bits)
+
+
+def _calibrated(parameters: Parameters, projection: Projection) -> AdditiveNoise:
+    """``Lap(Δ₁/ε)``, Δ₁ the largest row sum of the realised map (Li & Li 2023, Alg. 2, Eq. 12)."""
+    return laplace_noise(parameters.budget, projection.sensitivity.l1)
+
+
+LAPLACE = Calibration(_calibrated, NumberFormat)
+
+
+def min_variance_share(epsilon: float) -> float:
+    """h/N of the staircase law with the least variance, in (0, ½).
+
+    Geng & Viswanath 2014 (the optimal γ for noise power), with b = e^−ε:
+    ``γ = −b/(1−b) + (b − 2b² + 2b⁴ − b⁵)^⅓ / (2^⅓ (1−b)²)``. The better known
+    ``1/(1+e^{ε/2})`` is the best for E|noise| instead; at ε = 5 its variance is 25 % larger, at
+    ε = 10 2.7 times. In double precision the formula cancels below ε = 0.05, where both are ½.
+
+    >>> round(min_variance_share(5.0), 4)
+    0.1445
+    """
+    if epsilon < 0.05:
+        return 1.0 / (1.0 + math.exp(epsilon / 2))
+    b = math.exp(-epsilon)
+    root = ((b - 2 * b**2 + 2 * b**4 - b**5) / 2) ** (1 / 3)
+    return float(root / (1 - b) ** 2 - b / (1 - b))
+
+
+@lru_cache(maxsize=64)
+def staircase_noise(epsilon: float) -> AdditiveNoise:
+    """Staircase noise (Geng & Viswanath 2014) for a shift of one beta in one coordinate.
+
+    Level 0 reaches h cells to either side of −½, and every further N cells (one beta) lose a factor
+    e^ε. Any h is ε-DP for shifts up to N *in one coordinate*; :func:`min_variance_share` gives
+    the best h/N. Unlike Laplace noise, a small shift may cost the whole epsilon, so a change spread
+    over many coordinates costs epsilon for each, however small: the guarantee is not one for L1
+    balls.
+    """
+    best = min_variance_share(epsilon)
+    # Below ε = ½ the law is close to Laplace's and a coarser h costs nothing.
+    inner_cells = min(_INNER_CELLS, max(1.0, 16 * epsilon))
+    cells_bits = min(math.ceil(math.log2(inner_cells / best)), _MAX_CELLS_BITS)
+    cells = 1 << cells_bits
+    grid_bits = max(GRID_BITS, cells_bits)
+    inner = max(1, round(best * cells))
+    table = geometric_table(mpmath.mpf(epsilon), cells, inner, grid_bits - cells_bits)
+    return AdditiveNoise(table, grid_bits)
+
+
+STAIRCASE = Calibration(
+    lambda parameters, projection: staircase_noise(parameters.budget), NumberFormat
+)
+"""For maps that move one coordinate only: the staircase has no guarantee for L1 balls."""

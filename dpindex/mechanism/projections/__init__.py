@@ -1,17 +1,195 @@
-"""Public linear maps, exact on the grid."""
+"""Base class of projections, and the identity: exact integers in, exact integers out."""
 
-from dpindex.mechanism.projections.base import Identity, Projection, Sensitivity
-from dpindex.mechanism.projections.dense import (
-    FINE_ENTRY_BITS,
-    Dense,
-    Gaussian,
-    Rademacher,
-    Uniform,
-)
-from dpindex.mechanism.projections.oporp import Oporp
-from dpindex.mechanism.projections.sparse_jl import FastJL, SparseJL, VerySparse
+from __future__ import annotations
 
-__all__ = [
-    "FINE_ENTRY_BITS", "Dense", "FastJL", "Gaussian", "Identity", "Oporp", "Projection",
-    "Rademacher", "Sensitivity", "SparseJL", "Uniform", "VerySparse",
-]  # fmt: skip
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+import scipy
+
+from dpindex.base.arrays import AnyArray, Floats, Integers
+from dpindex.base.errors import NoGuaranteeError
+
+_MAX_BYTES = 1 << 30
+"""What the tables of one projection may take; making them takes up to three times that."""
+
+_MAX_WHOLE = 1 << 16
+"""Attributes of a vector that can be kept one by one."""
+
+
+def check_size(
+    dim: int, k: int, size: int, advice: str = "lower dim or k, or use dp-oporp"
+) -> None:
+    """Refuse, before anything is allocated, a projection whose tables would take ``size`` bytes.
+
+    A spec of a hundred bytes may declare any ``dim`` and ``k``: whoever opens one from a stranger
+    must not lose more than this to it.
+    """
+    if max(size, 8 * dim, 8 * k) > _MAX_BYTES:
+        raise NoGuaranteeError(
+            f"this {dim} × {k} projection would take more than 1 GB (2^30 bytes), which is all "
+            f"that a projection may; {advice}."
+        )
+
+
+@dataclass(frozen=True)
+class Sensitivity:
+    """The most that one attribute, changed by one, moves a projected vector: exact, of this map.
+
+    Attributes
+    ----------
+    count : int
+        Coordinates moved: the most non-zero entries of any row of W.
+    l1, l2_squared : int
+        The largest ``Σ_j |w_ij|`` and ``Σ_j w_ij²`` over attributes i (Li & Li 2023, Eqs. 12, 13).
+    """
+
+    count: int
+    l1: int
+    l2_squared: int
+
+    @classmethod
+    def of_signs(cls, count: int) -> Sensitivity:
+        """Return the sensitivity of a map whose entries are −1, 0 and +1."""
+        return cls(count, count, count)
+
+
+class RealisedSizes:
+    """Row and column sizes of a realised map, added up block by block.
+
+    Parameters
+    ----------
+    dim, k : int
+        Attributes and coordinates.
+
+    Attributes
+    ----------
+    columns, largest : int64 arrays, shape (k,)
+        ``Σ_i |w_ij|`` and ``max(1, max_i |w_ij|)`` of each coordinate.
+    """
+
+    def __init__(self, dim: int, k: int) -> None:
+        self._rows = np.zeros((3, dim), dtype=np.int64)
+        self.columns = np.zeros(k, dtype=np.int64)
+        self.largest = np.ones(k, dtype=np.int64)
+
+    def add(self, block: AnyArray, attributes: slice, coordinates: slice) -> None:
+        """Count the entries of some attributes in some coordinates, shape (len, len)."""
+        sizes = np.abs(block.astype(np.int64))
+        rows = self._rows[:, attributes]
+        rows[0] += np.count_nonzero(sizes, axis=1)
+        rows[1] += sizes.sum(axis=1)
+        rows[2] += (sizes**2).sum(axis=1)
+        self.columns[coordinates] += sizes.sum(axis=0)
+        largest = self.largest[coordinates]
+        np.maximum(largest, sizes.max(axis=0), out=largest)
+
+    @property
+    def sensitivity(self) -> Sensitivity:
+        """The sensitivity of the map; at least 1, where few entries all came out 0."""
+        return Sensitivity(*self._rows.max(axis=1, initial=1).tolist())
+
+
+class Projection(ABC):
+    """A public linear map W with integer entries, applied to grid integers held in floats.
+
+    Entries that are real in the papers are integers times ``scale``; so sums are exact in any order
+    and on any machine, and the sensitivity is known exactly. The maps of laws that hide whole
+    records take vectors as they are, and need none of that.
+
+    Attributes
+    ----------
+    dim, k : int
+        Attributes and coordinates.
+    scale : float
+        Factor that makes inner products of projected vectors unbiased for the originals'.
+    rms : float
+        Root mean square of a projected coordinate (before ``scale``) of a unit vector.
+    inner_product_factor : float
+        c such that ``Var⟨x,y⟩ ≈ c·(‖u‖²‖v‖² + ⟨u,v⟩²)`` over the choice of the projection.
+    max_column_l1 : int
+        The largest ``Σ_i |w_ij|``: bounds a coordinate, and every sum on the way to it.
+    block_numbers : int
+        Numbers of vectors that it is fastest to project at a time: few for the cache, many for
+        threads, which wait for each other between steps.
+    """
+
+    dim: int
+    k: int
+    scale: float
+    rms: float
+    inner_product_factor: float
+    max_column_l1: int
+    block_numbers = 1 << 20
+
+    @cached_property
+    def sensitivity(self) -> Sensitivity:
+        """The most that one attribute moves a projected vector."""
+        raise NotImplementedError
+
+    @cached_property
+    def operator_norm(self) -> float:
+        """Upper bound on ``‖W‖``, the L2 sensitivity under l2 adjacency; of some maps only."""
+        raise NotImplementedError
+
+    @cached_property
+    def largest(self) -> npt.NDArray[np.int64]:
+        """The most that one attribute, changed by one, moves each coordinate, shape (k,), ≥ 1."""
+        return np.ones(self.k, dtype=np.int64)
+
+    @abstractmethod
+    def apply(self, x: Floats) -> Floats:
+        """Project rows, shape (n, dim) to (n, k), same dtype, exactly."""
+
+    @abstractmethod
+    def apply_sparse(self, x: scipy.sparse.csr_matrix) -> Floats:
+        """Project CSR rows of grid integers, never making them dense in ``dim``."""
+
+
+class Identity(Projection):
+    """No projection: the raw coordinates themselves, k = dim."""
+
+    scale = operator_norm = 1.0
+    inner_product_factor = 0.0
+    max_column_l1 = 1
+    sensitivity = Sensitivity.of_signs(1)
+
+    def __init__(self, dim: int) -> None:
+        check_size(dim, dim, 0)
+        if dim > _MAX_WHOLE:
+            raise NoGuaranteeError(
+                f"raw-* methods make a code of all {dim} attributes, which takes too much memory "
+                f"above {_MAX_WHOLE}; use dp-oporp-staircase, which adds attributes up in bins."
+            )
+        self.dim = self.k = dim
+        self.rms = 1.0 / math.sqrt(dim)
+
+    def apply(self, x: Floats) -> Floats:
+        return x
+
+    def apply_sparse(self, x: scipy.sparse.csr_matrix) -> Floats:
+        return np.asarray(x.toarray())
+
+
+def scatter(x: scipy.sparse.csr_matrix, places: Integers, signs: Integers, k: int) -> Floats:
+    """Rows of a sparse product whose every entry lands in a few known coordinates.
+
+    Parameters
+    ----------
+    x : CSR matrix, shape (n, dim)
+    places, signs : arrays of shape (nnz, s)
+        For every stored entry of ``x`` the coordinates it lands in, and its sign there.
+
+    Returns
+    -------
+    array of shape (n, k); memory is that of the result and of ``places``, whatever ``dim`` is.
+    """
+    per_entry = places.shape[1]
+    data = (x.data[:, None] * signs).ravel()
+    # Entries with the same place add up when the matrix is made dense.
+    landed = scipy.sparse.csr_matrix((data, places.ravel(), x.indptr * per_entry), (x.shape[0], k))
+    return np.asarray(landed.toarray())

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from dpindex.base.errors import BusyError, DamagedError, InputError, NoDenoiserError
 from dpindex.denoise import Denoiser, Kind, denoiser_from_bytes, denoiser_to_bytes, fit_denoiser
 from dpindex.mechanism.codes import Codes
-from dpindex.mechanism.projector import Projector
+from dpindex.mechanism.spec import Projector
 from dpindex.similarity.codebook_coverage import crowding
 from dpindex.storage.directory import IndexDirectory, sampled
 from dpindex.storage.index_writer import IndexWriter

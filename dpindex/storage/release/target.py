@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from dpindex.base.errors import InputError
-from dpindex.mechanism.codebook import Codebook
 from dpindex.mechanism.codes import Codes
+from dpindex.mechanism.parameters import Codebook
 from dpindex.mechanism.spec import Spec
 from dpindex.storage.code_store import rows_per_segment
 from dpindex.storage.leak_check import LeakCheck

@@ -13,8 +13,7 @@ from dpindex.base.arrays import AnyArray
 from dpindex.base.errors import InputError, naming
 from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.privatizer import Privatizer
-from dpindex.mechanism.projector import Projector
-from dpindex.mechanism.spec import Spec
+from dpindex.mechanism.spec import Projector, Spec
 from dpindex.storage.ids import ids_to_bytes
 from dpindex.storage.leak_check import LeakCheck, LeakEvidence
 from dpindex.storage.manifest import FileMark

@@ -11,7 +11,7 @@ import numpy as np
 from dpindex.base.arrays import Floats, Integers, unit
 from dpindex.index.kinds import kind_of
 from dpindex.mechanism.codes import Codes
-from dpindex.mechanism.noise.law import Likelihood, NumberLaw, SymbolLaw
+from dpindex.mechanism.noise import Likelihood, NumberLaw, SymbolLaw
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec
 from dpindex.study.attacks.ranking import Ranking, rank_by_scores

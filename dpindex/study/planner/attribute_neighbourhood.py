@@ -16,7 +16,7 @@ from dpindex.base.arrays import share_cores
 from dpindex.base.errors import NoGuaranteeError
 from dpindex.base.threads import idle_cores
 from dpindex.mechanism.noise.additive import AdditiveNoise
-from dpindex.mechanism.noise.randomized_response import FlipsByLevel
+from dpindex.mechanism.noise.signs import FlipsByLevel
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec
 from dpindex.study.evaluate.grid import SpecGrid

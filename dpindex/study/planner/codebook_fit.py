@@ -10,7 +10,7 @@ import numpy as np
 from dpindex.base.arrays import Singles, unit
 from dpindex.base.checks import whole_number
 from dpindex.base.errors import InputError
-from dpindex.mechanism.codebook import MAX_SIZE, MIN_SIZE, Codebook
+from dpindex.mechanism.parameters import MAX_SIZE, MIN_SIZE, Codebook
 
 _ITERATIONS = 25
 _ROUNDS = 4

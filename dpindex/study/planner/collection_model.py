@@ -34,7 +34,7 @@ from dpindex.base.arrays import (
     spaced,
 )
 from dpindex.base.errors import InputError
-from dpindex.randomness import PublicStream
+from dpindex.mechanism.public_random import PublicStream
 from dpindex.similarity.similarity import Metric
 from dpindex.study.evaluate.ground_truth import TIE
 from dpindex.study.plan_options import NEIGHBOURS

@@ -29,7 +29,7 @@ from dpindex.base.arrays import (
     row_norms,
     unit,
 )
-from dpindex.randomness import PublicStream
+from dpindex.mechanism.public_random import PublicStream
 
 __all__ = [
     "Placement", "cosines_between", "cosines_within", "near_by_distance", "near_vectors",

@@ -14,8 +14,7 @@ from dpindex.base.html import table_html
 from dpindex.denoise import Kind
 from dpindex.index.queries import QueryMode
 from dpindex.mechanism.codes import SignFormat
-from dpindex.mechanism.doubts import doubts
-from dpindex.mechanism.spec import Spec
+from dpindex.mechanism.spec import Spec, doubts
 from dpindex.privacy import Attribute, Guarantee
 from dpindex.similarity.similarity import Metric
 from dpindex.study.exposure import Exposure, information_lines

@@ -23,7 +23,7 @@ from dpindex.base.arrays import (
 from dpindex.base.checks import finite_number
 from dpindex.base.errors import DamagedError, InputError, StorageError
 from dpindex.mechanism.projections.dense import normal_integers
-from dpindex.randomness import PublicStream
+from dpindex.mechanism.public_random import PublicStream
 from dpindex.storage.directory import IndexDirectory
 from dpindex.vectors import VectorSource, dense_rows
 

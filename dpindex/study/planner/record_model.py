@@ -26,11 +26,11 @@ import numpy as np
 import numpy.typing as npt
 
 from dpindex.base.arrays import Doubles, Singles, in_units_of_largest, row_blocks, spaced, unit
-from dpindex.mechanism.codebook import Codebook
-from dpindex.mechanism.noise.law import SymbolLaw
+from dpindex.mechanism.noise import SymbolLaw
+from dpindex.mechanism.parameters import Codebook
 from dpindex.mechanism.privatizer import Privatizer
+from dpindex.mechanism.public_random import PublicStream
 from dpindex.mechanism.spec import Spec
-from dpindex.randomness import PublicStream
 from dpindex.study.plan_options import FOUND, PlanOptions
 from dpindex.study.planner.codebook_fit import fit_codebook
 from dpindex.study.planner.plan_result import Found, Row

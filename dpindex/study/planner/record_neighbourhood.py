@@ -9,8 +9,8 @@ from typing import NamedTuple
 import numpy as np
 
 from dpindex.base.errors import NoGuaranteeError
-from dpindex.mechanism.codebook import Codebook
 from dpindex.mechanism.method_table import Method
+from dpindex.mechanism.parameters import Codebook
 from dpindex.mechanism.spec import Spec
 from dpindex.privacy import l2, record
 from dpindex.study.exposure import Exposure, Prior, predicted_exposure

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from dpindex.base.arrays import Doubles, Floats, Integers
-from dpindex.randomness import PublicStream
+from dpindex.mechanism.public_random import PublicStream
 from dpindex.study.plan_options import FOUND, NEIGHBOURS
 from dpindex.study.planner.plan_result import Found
 

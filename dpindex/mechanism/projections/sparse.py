@@ -17,7 +17,7 @@ import scipy
 
 from dpindex.base.arrays import AnyArray, Floats, Integers, row_blocks
 from dpindex.base.errors import NoGuaranteeError
-from dpindex.mechanism.projections.base import (
+from dpindex.mechanism.projections import (
     Projection,
     RealisedSizes,
     Sensitivity,
@@ -25,7 +25,7 @@ from dpindex.mechanism.projections.base import (
     scatter,
 )
 from dpindex.mechanism.projections.dense import NORMAL_BITS, normal_integers, normal_second_moment
-from dpindex.randomness import PublicStream
+from dpindex.mechanism.public_random import PublicStream
 
 _PIECE = 1 << 20
 _PLACE_BYTES = 4
