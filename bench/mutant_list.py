@@ -477,7 +477,8 @@ MUTANTS = [
     Mutant("sampler", "tails drawn again without their period", "mechanism/noise/additive.py",
            "np.where(again < 0, ~again, again) + (self.period << self.cell_bits)\n",
            "np.where(again < 0, ~again, again)\n", STAIRCASE, "test_tables.py"),
-    Mutant("sampler", "every second boundary lies at a bucket's edge", "mechanism/noise/additive.py",
+    Mutant("sampler", "every second boundary lies at a bucket's edge",
+           "mechanism/noise/additive.py",
            "        table[split] = _REFINE\n", "        table[split[::2]] = _REFINE\n", STAIRCASE,
            "test_tables.py"),
     Mutant("sampler", "the high digit of a Laplace law 2 % steeper", "mechanism/noise/additive.py",
@@ -803,7 +804,8 @@ MUTANTS = [
            "            self._room[count:end, -1] = self._room[: end - count, -1]\n", STAIRCASE,
            "test_code_store.py test_path_checks.py"),
     # A last round, drawn up before the audits were run on any of it
-    Mutant("record", "the sizes of a cap and of the rest are exchanged", "mechanism/noise/symbols.py",
+    Mutant("record", "the sizes of a cap and of the rest are exchanged",
+           "mechanism/noise/symbols.py",
            "        inside = two_level_chance(epsilon, size, outside)\n",
            "        inside = two_level_chance(epsilon, outside, size)\n", CAP, "test_cap.py"),
     Mutant("chain", "a guarantee in units of scaled attributes", "mechanism/spec.py",
@@ -852,7 +854,8 @@ MUTANTS = [
            "        factor = self.dtype(1.0 / (self.step * self.scale))\n",
            "        factor = self.dtype(1.0001 / (self.step * self.scale))\n", STAIRCASE,
            "test_grid.py"),
-    Mutant("stream", "one key and counter for a hundred draws", "mechanism/secret_random.py", _KEYED,
+    Mutant("stream", "one key and counter for a hundred draws",
+           "mechanism/secret_random.py", _KEYED,
            "        drawn, key = globals().get('_kept', (100, b''))\n"
            "        if drawn == 100:\n"
            "            drawn, key = 0, os.urandom(48)\n"

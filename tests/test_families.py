@@ -22,7 +22,8 @@ EVERY = [pytest.param(family, id=name) for name, family in FAMILIES.items()]
 
 
 def stated(**changes: Any) -> Parameters:
-    return Parameters(**{"method": "a-method", "dim": DIM, "seed": 3, **changes})
+    plain = {"method": "a-method", "dim": DIM, "seed": 3, "adjacency": dpi.attribute(1.0)}
+    return Parameters(**{**plain, **changes})
 
 
 def stated_for(family: Family, **changes: Any) -> Parameters:

@@ -29,7 +29,7 @@ import dpindex as dpi
 import dpindex.mechanism.privatizer
 from dpindex import Codebook, Spec, attribute, l2
 from dpindex.mechanism.codes import Codes, SignFormat
-from dpindex.mechanism.noise import gaussian, symbols
+from dpindex.mechanism.noise import signs, symbols
 from dpindex.mechanism.noise.additive import AdditiveNoise, CellTable
 from dpindex.mechanism.noise.signs import FlipsByLevel
 from dpindex.mechanism.noise.symbols import CapResponse, CodebookResponse, SquareWave
@@ -767,7 +767,7 @@ WEAKNESSES: dict[str, tuple[Case, Plant, Any]] = {
         SIGNS, with_law(lambda law: FlipsByLevel([t - 1 for t in law.thresholds])), released,
     ),
     "flips of sixteen bits": (
-        SIGNS, patched(randomized_response, "draw_flips", short_words), released,
+        SIGNS, patched(signs, "draw_flips", short_words), released,
     ),
     "last sign bare": (
         SIGNS, with_flips(lambda law, bits, x: set_column(bits, -1, x[:, -1] > 0)), released,
@@ -777,7 +777,7 @@ WEAKNESSES: dict[str, tuple[Case, Plant, Any]] = {
     ),
     "budget not split over repetitions": (
         case("dp-signoporp-geometric", repetitions=2),
-        patched(randomized_response, "share", lambda f: lambda stated, _: stated.budget),
+        patched(signs, "share", lambda f: lambda stated, _: stated.budget),
         released,
     ),
     "cap drawn without ranks": (CAP, with_law(lambda law: Unranked(law.cap)), released),
