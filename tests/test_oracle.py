@@ -29,7 +29,7 @@ import dpindex as dpi
 import dpindex.mechanism.privatizer
 from dpindex import Codebook, Spec, attribute, l2
 from dpindex.mechanism.codes import Codes, SignFormat
-from dpindex.mechanism.noise import signs, symbols
+from dpindex.mechanism.noise import gaussian, signs, symbols
 from dpindex.mechanism.noise.additive import AdditiveNoise, CellTable
 from dpindex.mechanism.noise.signs import FlipsByLevel
 from dpindex.mechanism.noise.symbols import CapResponse, CodebookResponse, SquareWave

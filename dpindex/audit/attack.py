@@ -33,7 +33,7 @@ from dpindex.base.checks import finite_number, whole_number
 from dpindex.base.errors import InputError
 from dpindex.index.private_index import PrivateIndex
 from dpindex.mechanism.codes import Codes, codes_from_bytes
-from dpindex.mechanism.noise.law import NumberLaw
+from dpindex.mechanism.noise import NumberLaw
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec
 from dpindex.privacy import Guarantee

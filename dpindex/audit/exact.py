@@ -39,16 +39,15 @@ from dpindex.audit.verdict import Check, ExactReport, LawVerifier
 from dpindex.base.errors import InputError
 from dpindex.base.files import MAGIC, read_file
 from dpindex.index.private_index import PrivateIndex
-from dpindex.mechanism.codebook import Codebook
 from dpindex.mechanism.codes import Codes, NumberFormat
-from dpindex.mechanism.method_table import Method, methods
+from dpindex.mechanism.method_table import Family, Method, methods
+from dpindex.mechanism.parameters import Codebook
 from dpindex.mechanism.privatizer import Privatizer
-from dpindex.mechanism.projections.families import Family
+from dpindex.mechanism.public_random import BitSource, PublicStream
 from dpindex.mechanism.spec import Spec
 from dpindex.privacy import L2, Attribute, VectorAdjacency, attribute, l2, record
 from dpindex.race import RaceSketch, SketchSpec
 from dpindex.race.sketch import MAX_BYTES
-from dpindex.randomness import BitSource, PublicStream
 
 _EPSILONS = (0.01, 0.05, 0.1, 0.5, 1.0, 2.0, 3.0, 5.0, 8.0, 10.0, 20.0, 50.0)
 _FEWER = (0.1, 1.0, 8.0)

@@ -49,15 +49,10 @@ from dpindex.audit.words import (
     uniform_below,
 )
 from dpindex.base.arrays import AnyArray
-from dpindex.mechanism.noise.cap import CapResponse
-from dpindex.mechanism.noise.codebook_response import CodebookResponse
-from dpindex.mechanism.noise.counts import TwoSidedGeometric
-from dpindex.mechanism.noise.gaussian import TwoDigitGaussian
-from dpindex.mechanism.noise.geometric import TwoDigitLaplace
-from dpindex.mechanism.noise.individual import IndividualFlips, IndividualGaussian
-from dpindex.mechanism.noise.randomized_response import FlipsByLevel
-from dpindex.mechanism.noise.square_wave import SquareWave
-from dpindex.mechanism.noise.tables import CellTable
+from dpindex.mechanism.noise.additive import CellTable, TwoDigitLaplace
+from dpindex.mechanism.noise.gaussian import TwoDigitGaussian, TwoSidedGeometric
+from dpindex.mechanism.noise.signs import FlipsByLevel, IndividualFlips, IndividualGaussian
+from dpindex.mechanism.noise.symbols import CapResponse, CodebookResponse, SquareWave
 from dpindex.mechanism.spec import Spec
 
 _Draws = tuple[str, Sequence[int]]

@@ -215,10 +215,12 @@ def _oporp_length(parameters: Parameters) -> int:
     beta. Without a stated norm it is that of attributes spread over the bounds. Under l2 adjacency
     more bins never add noise.
 
-    >>> [_oporp_length(Parameters("dp-oporp-staircase", dim, epsilon=3.0, bounds=(0, 1)))
+    >>> from dpindex.privacy import attribute
+    >>> known = {"adjacency": attribute(1.0), "bounds": (0, 1)}
+    >>> [_oporp_length(Parameters("dp-oporp-staircase", dim, epsilon=3.0, **known))
     ...  for dim in (8, 100, 784)]
     [8, 100, 128]
-    >>> _oporp_length(Parameters("dp-oporp-staircase", 784, epsilon=8.0, bounds=(0, 1)))
+    >>> _oporp_length(Parameters("dp-oporp-staircase", 784, epsilon=8.0, **known))
     784
     """
     max_bins = min(parameters.dim, _MAX_BINS)

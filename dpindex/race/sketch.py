@@ -28,11 +28,11 @@ from dpindex.base.checks import (
 from dpindex.base.errors import InputError
 from dpindex.base.files import Buffer, create_file, pack, parse_file, unpack
 from dpindex.mechanism.noise.additive import AdditiveNoise
-from dpindex.mechanism.noise.counts import CHANGES, count_noise
+from dpindex.mechanism.noise.gaussian import CHANGES, count_noise
+from dpindex.mechanism.public_random import BitSource
+from dpindex.mechanism.secret_random import secret_stream
 from dpindex.privacy import Guarantee, Neighbouring, Records, compose
 from dpindex.race.hashes import Hash, Hasher, hash_from_dict
-from dpindex.randomness import BitSource
-from dpindex.randomness.secret import secret_stream
 
 _DEFAULT_WIDTH = 1000
 _MAX_CELLS = 1 << 27

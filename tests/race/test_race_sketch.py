@@ -24,7 +24,7 @@ from streams import Seeded
 
 from dpindex.base.errors import InputError
 from dpindex.base.files import pack, unpack
-from dpindex.mechanism.noise.law import NoiseMoments
+from dpindex.mechanism.noise import NoiseMoments
 from dpindex.race import (
     SRP,
     Hash,
