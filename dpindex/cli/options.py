@@ -186,7 +186,7 @@ class SpecOptions(DataOptions):
     seed: Annotated[int, "Public seed of the projection."] = 0
 
     def stated(self) -> dict[str, Any]:
-        from dpindex.mechanism.codebook import Codebook
+        from dpindex.mechanism.parameters import Codebook
 
         return {**super().stated(), "codebook": read_if_named(Codebook, self.codebook)}
 
@@ -310,7 +310,7 @@ def scaled_source(source: VectorSource, path: Path | None) -> VectorSource:
 
 def with_codebook(spec: Spec, path: Path | None) -> Spec:
     """The spec with the codewords in that file, if one was named."""
-    from dpindex.mechanism.codebook import Codebook
+    from dpindex.mechanism.parameters import Codebook
 
     if path is None:
         return spec
@@ -336,7 +336,7 @@ def note(sentence: str) -> None:
 
 def note_doubts(spec: Spec, count: int | None = None) -> None:
     """Tell which parameters of a spec promise little for so many vectors."""
-    from dpindex.mechanism.doubts import doubts
+    from dpindex.mechanism.spec import doubts
 
     for sentence in doubts(spec, count):
         note(sentence)

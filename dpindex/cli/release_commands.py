@@ -301,7 +301,7 @@ def codebook(
 
     Codewords beyond the number of vectors are points between near neighbours.
     """
-    from dpindex.mechanism.codebook import Codebook
+    from dpindex.mechanism.parameters import Codebook
     from dpindex.study.planner import fit_codebook
 
     if output.suffix != ".npy":

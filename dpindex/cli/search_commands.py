@@ -304,7 +304,7 @@ def _code_lines(about: Summary, recall: float | None) -> dict[str, str]:
 
 def _promise_lines(about: Summary) -> dict[str, str]:
     """Return the lines about the guarantee by their headings."""
-    from dpindex.mechanism.doubts import doubts, share_of_range
+    from dpindex.mechanism.spec import doubts, share_of_range
 
     spec = about.settings.spec
     lines = {}
