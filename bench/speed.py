@@ -28,7 +28,6 @@ from functools import partial
 from importlib import metadata
 from pathlib import Path
 
-import denoise_speed
 import faiss
 import filter as filtering
 import numpy as np
@@ -171,11 +170,14 @@ def cpu(action: Callable[[], object]) -> float:
 
 
 def denoising() -> None:
-    """60 000 codes of length 784; the alternative is the linear denoiser."""
+    """60 000 codes of length 784, of vectors of rank 64; the alternative is the linear denoiser."""
     spec = Spec(
         method="raw-square-wave", dim=784, epsilon=2.0, bounds=(0, 1), adjacency=attribute(1.0)
     )
-    codes, _ = denoise_speed.made(60_000, spec)
+    rng = np.random.default_rng(0)
+    spread = rng.normal(size=(64, spec.dim)).astype(np.float32) / 40
+    vectors = 0.5 + rng.standard_normal((60_000, 64), dtype=np.float32) @ spread
+    codes = Privatizer(spec).privatize(np.clip(vectors, 0, 1))
 
     def fit_and_apply(kind: str) -> None:
         fit_denoiser(codes, spec, kind)(codes)  # type: ignore[arg-type]

@@ -453,7 +453,7 @@ def test_every_method_builds_and_answers(run: Run, files: Path, row: Method) -> 
     """What a spec states, the command line states: both give the same spec, and hits."""
     x = np.random.default_rng(1).uniform(0.5, 1, (40, 24)).astype(np.float32)
     np.save(files / "v.npy", x)
-    options: list[object] = ["--method", row.name, "--beta", "1"]
+    options: list[object] = ["--method", row.name]
     stated = {**needed(row), "dim": 24}
     if "record" not in row.adjacencies:  # there any vectors will do
         stated["bounds"] = (0.0, 1.0)

@@ -204,10 +204,12 @@ def add(
 
     If a denoiser was fitted, it is used for them too.
     """
+    from dpindex.accounting.ledger import Ledger
+
     codes = read_codes(items)
     if codes is not None and (release.ledger is not None or release.allow_rerelease):
         raise InputError(f"{items} holds codes: the ledger of who made them counts them.")
-    terms = release.terms()
+    ledger = o.read_if_named(Ledger, release.ledger)
     table = payload.read(items)
     ids = release.read_ids()
     if upsert and ids is None:
@@ -225,9 +227,9 @@ def add(
                 out.announce_size(rows_before + dataset.rows, opened.spec.format, max_size)
                 options: Any = {
                     "payload": table,
-                    "ledger": terms.ledger,
-                    "allow_rerelease": terms.allow_rerelease,
-                    "skip_leak_check": terms.skip_leak_check,
+                    "ledger": ledger,
+                    "allow_rerelease": release.allow_rerelease,
+                    "skip_leak_check": release.skip_leak_check,
                     "progress": report,
                 }
                 vectors = release.scaled(dataset)
@@ -261,7 +263,7 @@ def add(
             denoise(index, kind)
         except NoDenoiserError as error:  # the index works without one
             typer.echo(f"not denoised: {error}", err=True)
-    out.print_totals(terms.ledger, ids)
+    out.print_totals(ledger, ids)
 
 
 def denoise(
