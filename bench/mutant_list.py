@@ -698,7 +698,7 @@ MUTANTS = [
     Mutant("RACE", "the variance tells the exact number of records", "race/sketch.py",
            _TOLD, "        told = float(counts.sum() - noise.sum()) / self.spec.rows\n"
            + _TOLD + "        variance += 1e-9 * told\n", SKETCH, "test_race_sketch.py"),
-    Mutant("record", "a person's mean holds a row of the next person", "vectors/persons.py",
+    Mutant("record", "a person's mean holds a row of the next person", "data/ranges.py",
            _DIRECTIONS, _DIRECTIONS
            + "    sums[:-1] += _at_norm_1(rows[by_person])[starts[1:]]\n", CAP,
            "test_statement.py"),
@@ -757,7 +757,7 @@ MUTANTS = [
            '    if promise.definition != "DP" or promise.epsilon > limit:\n',
            '    if promise.definition != "DP" and promise.epsilon > limit:\n', STAIRCASE,
            "test_device.py test_privatizer.py test_path_checks.py"),
-    Mutant("build", "ranges widen to the data", "vectors/ranges.py",
+    Mutant("build", "ranges widen to the data", "data/ranges.py",
            "            return np.asarray((chunk.astype(np.float64) - lows) / (highs - lows))\n",
            "            low = np.minimum(lows, chunk.min(axis=0)).astype(lows.dtype)\n"
            "            high = np.maximum(highs, chunk.max(axis=0)).astype(lows.dtype)\n"
@@ -888,7 +888,7 @@ MUTANTS = [
     Mutant("RACE", "a replaced record counts as one change", "mechanism/noise/gaussian.py",
            "    changed = rows * CHANGES[neighbouring]\n", "    changed = rows\n", REPLACED,
            "test_counts.py test_race_sketch.py"),
-    Mutant("record", "a person's first row is the next person's", "vectors/persons.py",
+    Mutant("record", "a person's first row is the next person's", "data/ranges.py",
            "        return rows[first], names\n", "        return rows[np.roll(first, 1)], names\n",
            CAP, "test_statement.py"),
     # What a fourth hostile reader planted, and the audits of that day let pass

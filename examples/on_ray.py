@@ -18,9 +18,9 @@ import pyarrow.parquet as pq
 import ray
 
 import dpindex as dpi
+from dpindex.data import open_dataset
 from dpindex.index.build import build_index
 from dpindex.storage.release import Shard
-from dpindex.vectors import open_dataset
 
 
 def on_ray(function: Callable[[Shard], Any], shards: Sequence[Shard]) -> Iterator[Any]:

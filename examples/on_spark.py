@@ -18,9 +18,9 @@ import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
 import dpindex as dpi
+from dpindex.data import open_dataset
 from dpindex.index.build import build_index
 from dpindex.storage.release import Engine, Shard
-from dpindex.vectors import open_dataset
 
 
 def on_spark(spark: SparkSession) -> Engine:

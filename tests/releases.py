@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from dpindex.base.checks import id_array
+from dpindex.data import as_source
+from dpindex.data.dataset import Dataset, as_dataset
 from dpindex.index.build import build_index
 from dpindex.mechanism.spec import Spec
 from dpindex.storage.payload import Payload
 from dpindex.storage.release import CodesFile, IndexOptions, Terms, release
-from dpindex.vectors import as_source
-from dpindex.vectors.dataset import Dataset, as_dataset
 
 
 def dataset_of(

@@ -16,11 +16,11 @@ from made_datasets import DIM, tables, vectors, watched
 
 import dpindex as dpi
 from dpindex.cli import app
+from dpindex.data import open_dataset, stores
 from dpindex.index.build import build_index
 from dpindex.mechanism.codes import Codes, codes_from_bytes
 from dpindex.storage.release import IndexOptions, Shard, Terms
 from dpindex.storage.release.work import CodeCheck
-from dpindex.vectors import open_dataset, stores
 
 pytestmark = pytest.mark.slow
 SPEC = dpi.Spec("dp-oporp-staircase", dim=DIM, k=4, epsilon=3.0, adjacency=dpi.attribute(1.0))

@@ -14,8 +14,8 @@ from test_denoise import low_rank
 
 from dpindex import Codebook, Spec, attribute, record
 from dpindex.base.errors import InputError
+from dpindex.data import open_vectors
 from dpindex.study.evaluate import MEASURES, View, recall_curve, spec_grid, write_report
-from dpindex.vectors import open_vectors
 
 CURVE = import_module("dpindex.study.evaluate.evaluation")
 
@@ -141,8 +141,8 @@ def test_attacks_have_fresh_noise():
 
 def test_every_form_of_the_same_vectors_gives_the_same_curve(tmp_path, monkeypatch):
     """Without noise and with few rows a chunk: arrays, a file and a sparse matrix agree."""
-    monkeypatch.setattr("dpindex.vectors.source._CHUNK_NUMBERS", 40 * DIM)
-    monkeypatch.setattr("dpindex.vectors.source._SPARSE_ROWS", 40)
+    monkeypatch.setattr("dpindex.data.source._CHUNK_NUMBERS", 40 * DIM)
+    monkeypatch.setattr("dpindex.data.source._SPARSE_ROWS", 40)
     np.save(tmp_path / "base.npy", BASE)
     spec = Spec(method="none-oporp", dim=DIM, k=5, adjacency=attribute(1.0))
 

@@ -14,8 +14,8 @@ from made_datasets import DIM, vectors, write_dataset
 from scipy import sparse
 
 from dpindex.base.errors import InputError
-from dpindex.vectors import Dataset, open_dataset
-from dpindex.vectors.dataset import InMemoryPart
+from dpindex.data import Dataset, open_dataset
+from dpindex.data.dataset import InMemoryPart
 
 
 def _read(dataset: Dataset, step: int = 7) -> tuple[Any, list[Any]]:
@@ -48,7 +48,7 @@ def test_a_partitioned_dataset(
     (folder / ".crc" / "x.parquet").write_bytes(b"as well")
     if remote:
         pytest.importorskip("obstore")
-        monkeypatch.setattr("dpindex.vectors.stores._FILE", "none")
+        monkeypatch.setattr("dpindex.data.stores._FILE", "none")
         folder = f"file://{folder}"
     dataset = open_dataset(folder, id_column="id", rows_per_part=most)
     order = _in_order(240, 4)

@@ -238,9 +238,9 @@ def test_every_private_method_has_a_statement() -> None:
 
 def test_the_limits_that_are_stated() -> None:
     from dpindex.base import checks
+    from dpindex.data import source
     from dpindex.race import sketch
     from dpindex.storage import manifest
-    from dpindex.vectors import source
 
     text = TEXT["docs/threat-model.md"]
     assert base._MAX_BYTES == 2**30

@@ -26,13 +26,13 @@ from specs import example
 import dpindex as dpi
 from dpindex.base.errors import InputError
 from dpindex.cli import main
+from dpindex.data import Dataset, open_dataset
 from dpindex.index.build import build_index
 from dpindex.mechanism.codes import codes_from_bytes
 from dpindex.mechanism.method_table import methods
 from dpindex.storage.manifest import Settings
 from dpindex.storage.release import BuiltIndex, IndexOptions, Outcome, Receipt, Shard, Terms
 from dpindex.storage.release.work import CodeCheck, CodeDraw
-from dpindex.vectors import Dataset, open_dataset
 
 SPEC = dpi.Spec("dp-oporp-staircase", dim=DIM, k=4, epsilon=3.0, adjacency=dpi.attribute(1.0))
 BARE = dpi.Spec("none-oporp", dim=DIM, k=4, adjacency=dpi.attribute(1.0))
@@ -615,7 +615,7 @@ def bucket_at(folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     store = pytest.importorskip("obstore.store")
     opened_at = store.from_url
     monkeypatch.setattr(store, "from_url", lambda url: opened_at(url, mkdir=True))
-    monkeypatch.setattr("dpindex.vectors.stores._FILE", "none")
+    monkeypatch.setattr("dpindex.data.stores._FILE", "none")
     folder.mkdir()
     return f"file://{folder}"
 

@@ -20,13 +20,13 @@ import scipy.sparse
 from test_cli import Run, fails
 
 from dpindex import InputError, Spec, attribute, record
+from dpindex.data import as_source
 from dpindex.study.evaluate import Shown, View, measured_views, spec_grid
 from dpindex.study.evaluate.explorer import page as page_module
 from dpindex.study.evaluate.explorer.measured import at_norm_1
 from dpindex.study.evaluate.explorer.page import Additions, Section, page_html
 from dpindex.study.evaluate.explorer.page_data import page_data, promise
 from dpindex.study.evaluate.explorer.sheet import Sheet
-from dpindex.vectors import as_source
 
 pytest.importorskip("jinja2")
 Image = pytest.importorskip("PIL.Image")

@@ -21,8 +21,8 @@ import pytest
 from streams import Seeded
 from test_explorer import BASE, EVIL, QUERIES, specs
 
+from dpindex.data import as_source
 from dpindex.study.evaluate import Shown, measured_views, write_report
-from dpindex.vectors import as_source
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="needs pip install playwright")
 

@@ -251,7 +251,7 @@ def test_one_long_id_among_many_short_ones() -> None:
 
 
 def test_lines_of_ids_of_very_different_lengths(tmp_path: Path) -> None:
-    from dpindex.vectors import read_ids
+    from dpindex.data import read_ids
 
     (tmp_path / "ids.txt").write_text("a\n" * 300_000 + "b" * 1000 + "\n")
     with pytest.raises(InputError, match=r"ids\.txt: the longest id has 1000 characters"):

@@ -11,12 +11,12 @@ from test_denoise import low_rank
 
 from dpindex import InputError, PrivateIndex, Spec, attribute
 from dpindex.accounting.ledger import Ledger
+from dpindex.data import as_source
+from dpindex.data.dataset import as_dataset
 from dpindex.index.build import build_index
 from dpindex.index.faiss_vectors import parse_index_type
 from dpindex.storage.manifest import Settings
 from dpindex.storage.release import Terms
-from dpindex.vectors import as_source
-from dpindex.vectors.dataset import as_dataset
 
 DIM = 24
 

@@ -10,7 +10,7 @@ import pytest
 
 import dpindex as dpi
 from dpindex.base.errors import InputError
-from dpindex.vectors import as_source, open_vectors, read_payload
+from dpindex.data import as_source, open_vectors, read_payload
 
 X = np.random.default_rng(0).uniform(-1, 1, (7, 4))
 SPEC = dpi.Spec("dp-oporp-staircase", 4, k=2, epsilon=20.0, adjacency=dpi.attribute(1.0))

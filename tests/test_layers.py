@@ -28,7 +28,7 @@ LAYERS = (
     ("dpindex.similarity",),
     ("dpindex.denoise",),
     ("dpindex.mechanism",),
-    ("dpindex.vectors", "dpindex.data", "dpindex.privacy", "dpindex.mechanism.public_random"),
+    ("dpindex.data", "dpindex.privacy"),
     ("dpindex.base", "dpindex.version"),
 )
 """From the top down. Parts on one line do not import each other; a module belongs to the longest

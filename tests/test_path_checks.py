@@ -24,16 +24,17 @@ from self_test.recording import cipher_check, entropy_check, words_check
 from specs import codebook
 from streams import Seeded
 
+import dpindex.data
 import dpindex.device
 import dpindex.mechanism.privatizer
 import dpindex.storage.payload
 import dpindex.storage.release.content
 import dpindex.storage.shuffled_file
-import dpindex.vectors
 from dpindex import PrivateIndex, Privatizer, Spec, attribute, l2, record
 from dpindex.audit import verify
 from dpindex.audit.law_verifiers import VERIFIERS, law_verifier_class
 from dpindex.audit.words import Recorder, Replay, UnexplainedError, table_draws
+from dpindex.data import Ranges
 from dpindex.index.queries import QueryMaker
 from dpindex.integrations.client import Client
 from dpindex.integrations.shuffle_collector import ShuffleCollector
@@ -50,7 +51,6 @@ from dpindex.storage.release import release
 from dpindex.storage.release.draws import StagedDraws
 from dpindex.storage.release.work import CodeDraw
 from dpindex.storage.shuffled_file import Shuffle, ShuffledFile
-from dpindex.vectors import Ranges
 
 STAIRCASE = Spec("dp-oporp-staircase", dim=24, k=8, epsilon=1.0, adjacency=attribute(1.0))
 CAP = Spec("record-cap", dim=24, k=64, epsilon=1.0, adjacency=record())
@@ -483,7 +483,7 @@ def one_key_for_all_builds(patch: Patch) -> Spec:
 
 
 def persons_that_overlap(patch: Patch) -> Spec:
-    original = dpindex.vectors.one_per_person
+    original = dpindex.data.one_per_person
 
     def one_per_person(vectors: Any, persons: Any, how: Any = "mean") -> Any:
         made, names = original(vectors, persons, how)

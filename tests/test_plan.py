@@ -25,6 +25,7 @@ from streams import Seeded
 
 import dpindex as dpi
 from dpindex.cli import main
+from dpindex.data import open_vectors
 from dpindex.similarity.similarity import Metric
 from dpindex.study.evaluate import ground_truth, recall_curve
 from dpindex.study.linkage import Linkage
@@ -37,7 +38,6 @@ from dpindex.study.planner.plan_result import Found, Row
 from dpindex.study.planner.public_sample import Sample
 from dpindex.study.planner.simulated_attack import linked_share
 from dpindex.study.planner.simulation import Simulation
-from dpindex.vectors import open_vectors
 
 DIM, N = 24, 6000
 TERMS: dict[str, Any] = {

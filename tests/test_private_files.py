@@ -14,10 +14,10 @@ from dpindex import PrivateIndex, Spec, attribute
 from dpindex.accounting.ledger import Ledger
 from dpindex.base.errors import DamagedError, StorageError
 from dpindex.base.private_files import machine_secret, private_folder
+from dpindex.data import open_dataset
 from dpindex.index.build import build_index
 from dpindex.storage.release import IndexOptions
 from dpindex.storage.staging import RELEASE_MARK, unpublished_path
-from dpindex.vectors import open_dataset
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="other systems have no such modes")
 

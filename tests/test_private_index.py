@@ -19,6 +19,7 @@ from specs import codebook
 
 import dpindex as dpi
 from dpindex.base.errors import InputError
+from dpindex.data import open_dataset
 from dpindex.index.faiss_signs import FaissSigns
 from dpindex.index.faiss_vectors import FaissVectors
 from dpindex.index.private_index import PrivateIndex
@@ -30,7 +31,6 @@ from dpindex.privacy import attribute
 from dpindex.similarity.similarity import InnerProductSimilarity
 from dpindex.storage.code_store import CodeStore
 from dpindex.storage.staging import StagingFolder
-from dpindex.vectors import open_dataset
 
 pytestmark = pytest.mark.usefixtures("known_noise")
 

@@ -12,8 +12,8 @@ import pytest
 from scipy import sparse
 
 from dpindex.base.errors import InputError
+from dpindex.data import Ranges, as_source, open_dataset
 from dpindex.integrations.sklearn import PrivateProjection
-from dpindex.vectors import Ranges, as_source, open_dataset
 
 TABLE = Ranges(("age", "income", "rate"), (0, 0, -1), (120, 1e6, 1))
 ROWS = np.array([[30, 50_000, 0], [120, 0, -1], [0, 1e6, 1]])

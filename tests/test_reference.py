@@ -66,7 +66,7 @@ def _raises(function: Callable[..., Any]) -> bool:
 
 
 def test_the_navigation_has_what_users_import() -> None:
-    assert {"dpindex", "dpindex.device", "dpindex.audit", "dpindex.vectors"} <= set(MODULES)
+    assert {"dpindex", "dpindex.device", "dpindex.audit", "dpindex.data"} <= set(MODULES)
     assert {"dpindex.study.evaluate", "dpindex.study.planner"} <= set(MODULES)
     assert {"dpindex.race", "dpindex.integrations.sklearn", "dpindex.integrations.dask"} <= set(
         MODULES

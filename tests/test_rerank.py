@@ -13,10 +13,10 @@ from specs import codebook
 
 import dpindex as dpi
 from dpindex import InputError
+from dpindex.data.dataset import Dataset, InMemoryPart, as_dataset, open_dataset
+from dpindex.data.source import as_source
 from dpindex.index import original_rows, owners
 from dpindex.similarity.exact import exact_similarities
-from dpindex.vectors.dataset import Dataset, InMemoryPart, as_dataset, open_dataset
-from dpindex.vectors.source import as_source
 
 Array = npt.NDArray[Any]
 

@@ -18,8 +18,8 @@ from specs import needed
 
 import dpindex as dpi
 from dpindex.base.errors import InputError, QualityWarning
+from dpindex.data import Ranges
 from dpindex.integrations.sklearn import PrivateProjection
-from dpindex.vectors import Ranges
 
 FRESH_NOISE = PrivateProjection.expected_failed_checks
 

@@ -14,10 +14,10 @@ from typer.testing import CliRunner
 
 from dpindex import InputError, PrivateIndex, Spec, attribute, record
 from dpindex.cli import app
+from dpindex.data import one_per_person
 from dpindex.privacy import Guarantee, adjacency_from_dict
 from dpindex.storage.statement import statement_of
 from dpindex.storage.summary import summarize
-from dpindex.vectors import one_per_person
 
 DELTA = 1e-6
 

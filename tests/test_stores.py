@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 
 from dpindex.base.errors import InputError
+from dpindex.data import stores
+from dpindex.data.stores import Bucket, Folder, is_url, open_store
 from dpindex.storage.release.sealed import SealedStaging
 from dpindex.storage.staging import (
     Staging,
@@ -22,8 +24,6 @@ from dpindex.storage.staging import (
     unpublished_path,
     writing_beside,
 )
-from dpindex.vectors import stores
-from dpindex.vectors.stores import Bucket, Folder, is_url, open_store
 
 KEY = bytes(range(32))
 Files = Staging | Bucket

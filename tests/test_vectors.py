@@ -22,7 +22,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dpindex.base.errors import InputError
-from dpindex.vectors import VectorSource, as_source, open_vectors, read_ids
+from dpindex.data import VectorSource, as_source, open_vectors, read_ids
 
 Matrix = npt.NDArray[Any]
 ROWS, COLUMNS = 23, 5

@@ -31,6 +31,7 @@ import scipy.sparse
 from dpindex import Privatizer, Spec, attribute, l2
 from dpindex.accounting.ledger import Ledger
 from dpindex.base.files import pack
+from dpindex.data import open_vectors, read_ids
 from dpindex.denoise import (
     Denoiser,
     denoiser_from_bytes,
@@ -45,7 +46,6 @@ from dpindex.mechanism.parameters import Codebook
 from dpindex.race import SRP, PStable, RaceSketch, SketchSpec
 from dpindex.storage.ids import ids_from_bytes, ids_to_bytes
 from dpindex.storage.manifest import Manifest
-from dpindex.vectors import open_vectors, read_ids
 
 _GOLDEN = Path(__file__).resolve().parents[2] / "tests" / "golden" / "format2"
 _FOLDER = Path(tempfile.mkdtemp(prefix="fuzz-"))

@@ -20,9 +20,9 @@ from dpindex.base.checks import MAX_TEXT
 from dpindex.base.errors import InputError
 from dpindex.base.files import MAGIC
 from dpindex.base.text import escaped
+from dpindex.data import Dataset, Ranges, VectorSource, read_ids, read_payload
+from dpindex.data.readers import VECTOR_SUFFIXES
 from dpindex.privacy import VectorAdjacency, attribute, l2, record
-from dpindex.vectors import Dataset, Ranges, VectorSource, read_ids, read_payload
-from dpindex.vectors.readers import VECTOR_SUFFIXES
 
 if TYPE_CHECKING:  # help loads no noise laws
     from dpindex.base.arrays import AnyArray

@@ -15,8 +15,8 @@ from dpindex.base.errors import InputError
 from dpindex.base.files import create_file
 from dpindex.cli import options as o
 from dpindex.cli import output as out
+from dpindex.data import Ranges, open_vectors, read_ids
 from dpindex.study.plan_options import PlanOptions
-from dpindex.vectors import Ranges, open_vectors, read_ids
 
 if TYPE_CHECKING:  # help loads no noise laws
     from dpindex.study.planner import Facts, Measure, Plan, Row

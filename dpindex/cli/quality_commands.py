@@ -14,9 +14,9 @@ from dpindex.base.arrays import row_blocks
 from dpindex.base.errors import InputError
 from dpindex.cli import options as o
 from dpindex.cli import output as out
+from dpindex.data import open_vectors, read_ids
 from dpindex.privacy import record
 from dpindex.study.measure_options import MeasureOptions
-from dpindex.vectors import open_vectors, read_ids
 
 if TYPE_CHECKING:  # help loads no noise laws
     from dpindex.study.evaluate import Attack, Shown, SpecGrid, TextAttack

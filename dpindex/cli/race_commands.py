@@ -14,7 +14,7 @@ from dpindex.base.arrays import AnyArray
 from dpindex.base.errors import InputError, naming
 from dpindex.cli import options as o
 from dpindex.cli import output as out
-from dpindex.vectors import VectorSource, open_dataset, open_vectors
+from dpindex.data import VectorSource, open_dataset, open_vectors
 
 if TYPE_CHECKING:  # help loads no noise laws
     from dpindex.race import Hash, RaceSketch, SketchSpec

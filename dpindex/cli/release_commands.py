@@ -15,9 +15,9 @@ from dpindex.base.errors import InputError, NoDenoiserError
 from dpindex.base.files import create_file
 from dpindex.cli import options as o
 from dpindex.cli import output as out
+from dpindex.data import open_dataset, open_vectors
+from dpindex.data.stores import is_url
 from dpindex.mechanism.codes import read_codes
-from dpindex.vectors import open_dataset, open_vectors
-from dpindex.vectors.stores import is_url
 
 if TYPE_CHECKING:  # help loads no noise laws
     from dpindex.mechanism.spec import Spec

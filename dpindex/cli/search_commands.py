@@ -15,9 +15,9 @@ from dpindex.base.errors import InputError, QualityWarning, naming
 from dpindex.base.threads import limited_threads
 from dpindex.cli import options as o
 from dpindex.cli import output as out
+from dpindex.data import Ranges, open_dataset, open_vectors, read_ids
+from dpindex.data.stores import is_url
 from dpindex.mechanism.codes import read_codes
-from dpindex.vectors import Ranges, open_dataset, open_vectors, read_ids
-from dpindex.vectors.stores import is_url
 
 if TYPE_CHECKING:  # help loads no noise laws
     from dpindex.index.owners import Owner

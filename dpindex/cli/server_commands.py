@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 from dpindex.base.errors import InputError
 from dpindex.cli import options as o
 from dpindex.cli import output as out
-from dpindex.vectors import read_ids
+from dpindex.data import read_ids
 
 if TYPE_CHECKING:
     from dpindex.integrations.requests import Tokens

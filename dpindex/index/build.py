@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from dpindex.base.progress import Progress
+from dpindex.data.dataset import Dataset
 from dpindex.index.kinds import kind_of
 from dpindex.mechanism.spec import Spec
 from dpindex.storage.manifest import Settings
@@ -18,7 +19,6 @@ from dpindex.storage.release import (
     one_by_one,
     release,
 )
-from dpindex.vectors.dataset import Dataset
 
 __all__ = ["build_index"]
 
@@ -39,7 +39,7 @@ def build_index(
     Parameters
     ----------
     dataset : Dataset
-        From :func:`dpindex.vectors.open_dataset`.
+        From :func:`dpindex.data.open_dataset`.
     location : path or URL
         A new folder, or a prefix of an object store.
     settings : Settings or Spec
@@ -63,7 +63,7 @@ def build_index(
     >>> from dpindex import attribute
     >>> import tempfile
     >>> import numpy as np
-    >>> from dpindex.vectors import open_dataset
+    >>> from dpindex.data import open_dataset
     >>> folder = tempfile.TemporaryDirectory()
     >>> np.save(folder.name + "/x.npy", np.zeros((5, 6)))
     >>> spec = Spec("dp-oporp-staircase", dim=6, k=2, epsilon=2.0, adjacency=attribute(1.0))

@@ -11,9 +11,9 @@ import numpy as np
 
 from dpindex.base.arrays import AnyArray, as_table, canonical_csr, issparse, row_blocks
 from dpindex.base.files import release_pages
+from dpindex.data.dataset import Dataset, Part, open_dataset
+from dpindex.data.source import as_source
 from dpindex.storage.row_parts import Rows
-from dpindex.vectors.dataset import Dataset, Part, open_dataset
-from dpindex.vectors.source import as_source
 
 __all__ = ["RowReader", "Rows", "Stretch", "open_rows"]
 

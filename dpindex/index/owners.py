@@ -18,11 +18,11 @@ import numpy as np
 from dpindex.base.arrays import AnyArray, Doubles, row_blocks
 from dpindex.base.checks import id_array, other_kind_of_ids
 from dpindex.base.errors import InputError
+from dpindex.data.dataset import Dataset
 from dpindex.index.original_rows import Rows, Stretch, open_rows
 from dpindex.similarity.exact import exact_similarities
 from dpindex.similarity.similarity import Metric
 from dpindex.storage.stored_ids import StoredIds
-from dpindex.vectors.dataset import Dataset
 
 __all__ = ["Answers", "Candidates", "Fetched", "Originals", "Owner", "Rerank", "owner_of"]
 

@@ -15,6 +15,9 @@ import numpy as np
 from dpindex.base.arrays import AnyArray, Vectors, row_blocks, spaced
 from dpindex.base.errors import InputError
 from dpindex.base.html import facts_html
+from dpindex.data.dataset import Dataset, as_dataset
+from dpindex.data.source import as_source
+from dpindex.data.stores import is_url
 from dpindex.denoise import Denoiser, Kind, fit_denoiser
 from dpindex.index.collection import Collection
 from dpindex.index.filters import Filter, kept_rows
@@ -36,9 +39,6 @@ from dpindex.storage.fetch import fetched
 from dpindex.storage.manifest import Settings
 from dpindex.storage.payload import Table
 from dpindex.storage.save import Checkpoint, Contents, read_index, write_index
-from dpindex.vectors.dataset import Dataset, as_dataset
-from dpindex.vectors.source import as_source
-from dpindex.vectors.stores import is_url
 
 if TYPE_CHECKING:  # who only searches needs no ledger and no secret stream
     from dpindex.accounting.ledger import Ledger
@@ -163,7 +163,7 @@ class PrivateIndex(Collection, Searchable):
         Parameters
         ----------
         X : array, sparse matrix, DataFrame, column of lists, or Dataset, shape (n, dim)
-            A dataset is read a part at a time: see :func:`dpindex.vectors.open_dataset`.
+            A dataset is read a part at a time: see :func:`dpindex.data.open_dataset`.
         ids : sequence of n whole numbers or strings, optional
             Unique; default the next free numbers.
         payload : mapping of names to columns, list of dicts, DataFrame or Arrow table, optional

@@ -30,15 +30,15 @@ from dpindex.base.checks import id_array
 from dpindex.base.errors import InputError
 from dpindex.base.extras import import_extra
 from dpindex.base.progress import Progress
+from dpindex.data.dataset import Dataset, InMemoryPart, Part, open_dataset, rows_at_a_time
+from dpindex.data.readers import read_ids
+from dpindex.data.source import VectorSource, as_source
 from dpindex.denoise import Kind
 from dpindex.index.build import build_index
 from dpindex.mechanism.spec import Spec
 from dpindex.storage.manifest import Settings
 from dpindex.storage.payload import Payload
 from dpindex.storage.release import Engine, IndexOptions, Shard, Terms
-from dpindex.vectors.dataset import Dataset, InMemoryPart, Part, open_dataset, rows_at_a_time
-from dpindex.vectors.readers import read_ids
-from dpindex.vectors.source import VectorSource, as_source
 
 __all__ = ["BuildOptions", "build", "connected", "engine"]
 
@@ -106,7 +106,7 @@ def build(
     Parameters
     ----------
     data : path, URL, dask.array.Array or dask.dataframe.DataFrame
-        Files as :func:`dpindex.vectors.open_dataset` opens them; or a collection, which should be
+        Files as :func:`dpindex.data.open_dataset` opens them; or a collection, which should be
         persisted, as its vectors are computed twice: to check them all, then to privatize them.
     target : path or URL
         The index to make: a new folder that all workers share, or a prefix of an object store.

@@ -15,11 +15,11 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dpindex.base.arrays import Vectors
 from dpindex.base.errors import InputError, QualityWarning
+from dpindex.data import Ranges
 from dpindex.mechanism.method_table import find_method
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec, doubts
 from dpindex.privacy import attribute
-from dpindex.vectors import Ranges
 
 __all__ = ["PrivateProjection"]
 
@@ -66,7 +66,7 @@ class PrivateProjection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
     clip : bool, optional
         Clip rows to ``bounds`` without a word, or refuse rows outside them; default clip, where a
         method has bounds. Bring the columns of a table inside first, as by ``ranges``.
-    ranges : dpindex.vectors.Ranges or path, optional
+    ranges : dpindex.data.Ranges or path, optional
         Public ranges of the columns, which are brought to 0 … 1 first: take ``bounds=(0, 1)``.
     allow_unprotected : bool
         Allow a ``none-*`` baseline, whose codes are exact projections.
@@ -183,7 +183,7 @@ def _read_ranges(ranges: Any) -> Ranges | None:
         return Ranges.read(ranges)
     if not isinstance(ranges, Ranges | None):
         raise InputError(
-            f"ranges must be a dpindex.vectors.Ranges or the path of a .csv file, not {ranges!r}."
+            f"ranges must be a dpindex.data.Ranges or the path of a .csv file, not {ranges!r}."
         )
     return ranges
 

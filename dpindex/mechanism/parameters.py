@@ -28,8 +28,8 @@ from dpindex.base.checks import Fault, not_finite, real_matrix, whole_number
 from dpindex.base.errors import InputError, NoGuaranteeError
 from dpindex.base.files import pack, parse_file, unpack
 from dpindex.base.html import facts_html
+from dpindex.data import as_source, dense_rows, open_vectors
 from dpindex.privacy import VectorAdjacency, adjacency_from_dict
-from dpindex.vectors import as_source, dense_rows, open_vectors
 
 MIN_SIZE = 2
 MAX_SIZE = 1 << 16

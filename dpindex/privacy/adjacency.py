@@ -194,7 +194,7 @@ class Record(VectorAdjacency):
     ----------
     unit : "vector" or "person"
         Whose record it is. ``"person"`` says that every person has one vector in the release, made
-        of all that this person gave (:func:`dpindex.vectors.one_per_person`). It changes no number.
+        of all that this person gave (:func:`dpindex.data.one_per_person`). It changes no number.
 
     Raises
     ------

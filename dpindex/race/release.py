@@ -11,6 +11,7 @@ from dpindex.accounting.ledger import Ledger
 from dpindex.base.checks import check_values, real_matrix
 from dpindex.base.errors import naming
 from dpindex.base.progress import Progress
+from dpindex.data.dataset import Dataset
 from dpindex.race.sketch import MAX_BYTES, RaceSketch, SketchSpec
 from dpindex.storage.leak_check import LeakCheck
 from dpindex.storage.release import Drawn, NewFile, Receipt, Shard, Target, Terms, release
@@ -23,7 +24,6 @@ from dpindex.storage.release.work import (
     refuse_changed,
 )
 from dpindex.storage.release.workspace import FolderWorkspace
-from dpindex.vectors.dataset import Dataset
 
 __all__ = ["SketchTarget", "build_sketch"]
 
@@ -61,8 +61,8 @@ def build_sketch(
     >>> import tempfile
     >>> import numpy as np
     >>> from dpindex.race import PStable
-    >>> from dpindex.vectors.dataset import as_dataset
-    >>> from dpindex.vectors import as_source
+    >>> from dpindex.data.dataset import as_dataset
+    >>> from dpindex.data import as_source
     >>> records = as_dataset(as_source(np.zeros((50, 2))))
     >>> spec = SketchSpec(dim=2, rows=20, width=10, hash=PStable(1.0), epsilon=64.0)
     >>> with tempfile.TemporaryDirectory() as folder:

@@ -9,8 +9,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from dpindex.base.errors import InputError
+from dpindex.data.stores import open_store
 from dpindex.storage.manifest import MANIFEST, MAX_MANIFEST_BYTES, Manifest
-from dpindex.vectors.stores import open_store
 
 __all__ = ["fetched"]
 

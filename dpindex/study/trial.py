@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from dpindex.base.arrays import AnyArray, Integers, Vectors, spaced
+from dpindex.data import as_source, dense_rows
 from dpindex.denoise import Denoiser, Kind, fit_if_possible
 from dpindex.index.kinds import kind_of
 from dpindex.index.private_index import PrivateIndex
@@ -28,7 +29,6 @@ from dpindex.study.reconstruction import (
     public_rows,
     reconstructor_of,
 )
-from dpindex.vectors import as_source, dense_rows
 
 # Vectors whose codes are linked, and vectors that are reconstructed.
 _KNOWN = 250

@@ -32,6 +32,8 @@ from dpindex.audit.verdict import Check, LawVerifier
 from dpindex.audit.words import Ints, Recorder, UnexplainedError
 from dpindex.base.arrays import AnyArray, Doubles
 from dpindex.base.errors import InputError, QualityWarning
+from dpindex.data import Ranges, as_source
+from dpindex.data.dataset import Dataset, as_dataset
 from dpindex.index.build import build_index
 from dpindex.index.hits import Hits
 from dpindex.index.private_index import PrivateIndex
@@ -40,8 +42,6 @@ from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec, block_rows
 from dpindex.privacy import Record
 from dpindex.storage.release import CodesFile, Terms, release
-from dpindex.vectors import Ranges, as_source
-from dpindex.vectors.dataset import Dataset, as_dataset
 from self_test.explanation import decoded, packed, unexplained
 from self_test.ledger_counts import ledger_check
 from self_test.persons import persons_check

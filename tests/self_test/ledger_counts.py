@@ -14,12 +14,12 @@ from dpindex.accounting.ledger import Ledger
 from dpindex.audit.verdict import Check
 from dpindex.audit.words import Recorder, Words
 from dpindex.base.arrays import Doubles
+from dpindex.data import as_source
+from dpindex.data.dataset import as_dataset
 from dpindex.index.build import build_index
 from dpindex.index.private_index import PrivateIndex
 from dpindex.mechanism.spec import Spec
 from dpindex.storage.release import CodesFile, Terms, release
-from dpindex.vectors import as_source
-from dpindex.vectors.dataset import as_dataset
 from self_test.recording import recorded
 
 __all__ = ["ledger_check"]

@@ -8,7 +8,7 @@ import numpy as np
 
 from dpindex.audit.verdict import Check
 from dpindex.base.arrays import AnyArray, Doubles
-from dpindex.vectors import one_per_person
+from dpindex.data import one_per_person
 
 __all__ = ["persons_check"]
 

@@ -20,6 +20,8 @@ from dpindex.audit.input_checks import probe_records, with_draws
 from dpindex.audit.verdict import Check
 from dpindex.audit.words import Dealt
 from dpindex.base.arrays import AnyArray, Doubles
+from dpindex.data import as_source
+from dpindex.data.dataset import as_dataset
 from dpindex.index.build import build_index
 from dpindex.index.private_index import PrivateIndex
 from dpindex.mechanism.privatizer import Privatizer
@@ -28,8 +30,6 @@ from dpindex.race import RaceSketch, SketchSpec
 from dpindex.race.release import build_sketch
 from dpindex.storage.release import CodesFile, release
 from dpindex.storage.release.content import ContentKey
-from dpindex.vectors import as_source
-from dpindex.vectors.dataset import as_dataset
 from self_test.messages import sent_by_client
 
 __all__ = ["files_of", "published_codes_check", "published_counts_check"]

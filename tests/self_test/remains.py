@@ -12,6 +12,8 @@ import numpy as np
 
 from dpindex.audit.verdict import Check
 from dpindex.base.arrays import Doubles
+from dpindex.data import as_source
+from dpindex.data.dataset import as_dataset
 from dpindex.index.build import build_index
 from dpindex.index.private_index import PrivateIndex
 from dpindex.mechanism.privatizer import Privatizer
@@ -20,8 +22,6 @@ from dpindex.storage.release import Segment
 from dpindex.storage.release.draws import StagedDraws
 from dpindex.storage.release.work import Labels
 from dpindex.storage.staging import StagingFolder
-from dpindex.vectors import as_source
-from dpindex.vectors.dataset import as_dataset
 from self_test.published_files import files_of
 
 __all__ = ["remains_check"]

@@ -16,11 +16,11 @@ from dpindex.audit.input_checks import probe_records, with_draws
 from dpindex.audit.verdict import Check, LawVerifier
 from dpindex.audit.words import Ints, Recorder, UnexplainedError
 from dpindex.base.arrays import AnyArray
+from dpindex.data import as_source
+from dpindex.data.dataset import as_dataset
 from dpindex.privacy import Guarantee
 from dpindex.race import RaceSketch, SketchSpec
 from dpindex.race.release import build_sketch
-from dpindex.vectors import as_source
-from dpindex.vectors.dataset import as_dataset
 from self_test.code_paths import SECOND_DECODING
 from self_test.explanation import decoded
 from self_test.published_files import published_counts_check

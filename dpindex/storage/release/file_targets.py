@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpindex.base.errors import InputError
+from dpindex.data.dataset import Dataset
 from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec
@@ -21,7 +22,6 @@ from dpindex.storage.release.workspace import (
     Workspace,
 )
 from dpindex.storage.staging import create_once, writing_beside
-from dpindex.vectors.dataset import Dataset
 
 if TYPE_CHECKING:  # devices keep no ledger
     from dpindex.accounting.ledger import Ledger

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpindex.base.errors import BusyError, DamagedError, InputError, NoDenoiserError
+from dpindex.data.dataset import Dataset
+from dpindex.data.stores import Bucket, local_path
 from dpindex.denoise import Denoiser, Kind, denoiser_from_bytes, denoiser_to_bytes, fit_denoiser
 from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.spec import Projector
@@ -33,8 +35,6 @@ from dpindex.storage.release.work import Draws, Receipt, Shard
 from dpindex.storage.release.workspace import FolderWorkspace, ReleaseMark
 from dpindex.storage.save import refuse_occupied
 from dpindex.storage.staging import Staging, StagingFolder
-from dpindex.vectors.dataset import Dataset
-from dpindex.vectors.stores import Bucket, local_path
 
 if TYPE_CHECKING:  # devices keep no ledger
     from dpindex.accounting.ledger import Ledger

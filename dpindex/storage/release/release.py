@@ -12,13 +12,13 @@ import numpy as np
 from dpindex.base.arrays import AnyArray, row_blocks
 from dpindex.base.errors import DamagedError, InputError
 from dpindex.base.progress import Progress, no_progress
+from dpindex.data.dataset import Dataset
 from dpindex.storage.leak_check import LeakCheck, LeakEvidence, refuse_leaks
 from dpindex.storage.manifest import segment_number
 from dpindex.storage.release.engine import Engine, one_by_one
 from dpindex.storage.release.target import Drawn, Published, Space, Target
 from dpindex.storage.release.work import Receipt, Segment, Shard
 from dpindex.storage.release.workspace import ReleaseMark
-from dpindex.vectors.dataset import Dataset
 
 if TYPE_CHECKING:  # devices keep no ledger
     from dpindex.accounting.ledger import Ledger

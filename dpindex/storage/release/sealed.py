@@ -12,8 +12,8 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from dpindex.base.errors import DamagedError
 from dpindex.base.files import Buffer
+from dpindex.data.stores import Bucket
 from dpindex.storage.staging import MAX_FILE_BYTES, Staging
-from dpindex.vectors.stores import Bucket
 
 __all__ = ["SealedStaging"]
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from dpindex.base.errors import InputError
+from dpindex.data.dataset import Dataset
 from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.parameters import Codebook
 from dpindex.mechanism.spec import Spec
@@ -30,7 +31,6 @@ from dpindex.storage.release.work import (
     Shard,
 )
 from dpindex.storage.release.workspace import Workspace
-from dpindex.vectors.dataset import Dataset
 
 if TYPE_CHECKING:  # devices keep no ledger
     from dpindex.accounting.ledger import Ledger, Released

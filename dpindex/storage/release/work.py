@@ -11,6 +11,8 @@ import numpy as np
 
 from dpindex.base.arrays import AnyArray
 from dpindex.base.errors import InputError, naming
+from dpindex.data.dataset import Part
+from dpindex.data.source import Chunk
 from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Projector, Spec
@@ -19,8 +21,6 @@ from dpindex.storage.leak_check import LeakCheck, LeakEvidence
 from dpindex.storage.manifest import FileMark
 from dpindex.storage.payload import Payload, Table, payload_to_bytes
 from dpindex.storage.release.content import ContentKey
-from dpindex.vectors.dataset import Part
-from dpindex.vectors.source import Chunk
 
 __all__ = [
     "Checked",

@@ -26,6 +26,7 @@ import numpy as np
 from dpindex.base.arrays import AnyArray, Doubles, Floats, spaced, unit
 from dpindex.base.errors import InputError
 from dpindex.base.threads import limited_threads
+from dpindex.data import as_source, dense_rows
 from dpindex.index.kinds import kind_of
 from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.privatizer import Privatizer
@@ -42,7 +43,6 @@ from dpindex.study.reconstruction import (
     not_codewords,
     reconstructor_of,
 )
-from dpindex.vectors import as_source, dense_rows
 
 __all__ = [
     "Attack",

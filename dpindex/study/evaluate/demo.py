@@ -13,6 +13,7 @@ from dpindex.base.arrays import AnyArray, Doubles, Singles
 from dpindex.base.errors import InputError
 from dpindex.base.extras import import_extra
 from dpindex.base.progress import Progress
+from dpindex.data import as_source
 from dpindex.denoise import fit_denoiser
 from dpindex.index.private_index import PrivateIndex
 from dpindex.mechanism.privatizer import Privatizer
@@ -25,7 +26,6 @@ from dpindex.study.evaluate.explorer.page import Additions, Picture
 from dpindex.study.evaluate.grid import spec_grid
 from dpindex.study.evaluate.report import require_libraries, write_report
 from dpindex.study.reconstruction import cosines, invert
-from dpindex.vectors import as_source
 
 _QUERIES = 197
 _WHITE = 16.0

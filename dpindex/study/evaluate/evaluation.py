@@ -16,6 +16,7 @@ from dpindex.base.arrays import AnyArray, row_norms
 from dpindex.base.errors import InputError
 from dpindex.base.progress import Progress, no_progress
 from dpindex.base.threads import limited_threads
+from dpindex.data import VectorSource, as_source
 from dpindex.denoise import Denoiser, Kind, fit_if_possible
 from dpindex.index.private_index import PrivateIndex
 from dpindex.index.queries import QueryMode
@@ -35,7 +36,6 @@ from dpindex.study.evaluate.ground_truth import GroundTruth, ground_truth
 from dpindex.study.evaluate.measured_exposure import measured_exposure
 from dpindex.study.evaluate.runs_file import RunsFile, kept_in, run_key
 from dpindex.study.measure_options import MeasureOptions
-from dpindex.vectors import VectorSource, as_source
 
 __all__ = ["MODES", "Evaluation", "fit_where_possible", "new_index", "recall_curve"]
 

@@ -12,9 +12,9 @@ import scipy.sparse
 
 from dpindex.base.arrays import AnyArray, Doubles, Singles, row_blocks
 from dpindex.base.errors import InputError
+from dpindex.data import VectorSource, as_source
 from dpindex.index.search_backend import Rows
 from dpindex.similarity.similarity import Metric
-from dpindex.vectors import VectorSource, as_source
 
 # Scores and row numbers, best first, shape (nq, count) each.
 Nearest: TypeAlias = tuple[Singles, Rows]

@@ -10,13 +10,13 @@ import numpy as np
 
 from dpindex.base.arrays import AnyArray, row_norms, spaced
 from dpindex.base.errors import InputError
+from dpindex.data import as_source, dense_rows
 from dpindex.mechanism.spec import Spec
 from dpindex.study.evaluate.curve_charts import gallery_png
 from dpindex.study.evaluate.explorer.measured import at_norm_1, hides_records
 from dpindex.study.evaluate.explorer.page import Picture
 from dpindex.study.evaluate.grid import label
 from dpindex.study.reconstruction import FITTED, cosines, public_rows, reconstructed_among
-from dpindex.vectors import as_source, dense_rows
 
 __all__ = ["image_attack"]
 

@@ -7,6 +7,7 @@ import math
 import numpy as np
 
 from dpindex.base.arrays import AnyArray, spaced
+from dpindex.data import VectorSource, dense_rows
 from dpindex.denoise import Denoiser
 from dpindex.index.kinds import kind_of
 from dpindex.index.private_index import PrivateIndex
@@ -19,7 +20,6 @@ from dpindex.study.reconstruction import (
     public_rows,
     reconstructor_of,
 )
-from dpindex.vectors import VectorSource, dense_rows
 
 __all__ = ["measured_exposure"]
 

@@ -12,9 +12,9 @@ import numpy as np
 from dpindex.base.arrays import Singles, in_units_of_largest, spaced, unit
 from dpindex.base.errors import InputError
 from dpindex.base.files import read_file
+from dpindex.data import as_source, dense_rows
 from dpindex.mechanism.spec import Spec
 from dpindex.study.reconstruction import FITTED, reconstructed_among
-from dpindex.vectors import as_source, dense_rows
 
 __all__ = ["Guess", "TextAttack", "read_texts", "text_attack"]
 

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from dpindex.base.arrays import AnyArray
 from dpindex.base.errors import InputError, NoGuaranteeError
 from dpindex.base.progress import Progress
+from dpindex.data import VectorSource
 from dpindex.mechanism.method_table import Method, find_method
 from dpindex.mechanism.method_table import methods as all_methods
 from dpindex.mechanism.spec import Spec
@@ -18,7 +19,6 @@ from dpindex.study.exposure import Exposure
 from dpindex.study.plan_options import PlanOptions
 from dpindex.study.planner.plan_result import Row
 from dpindex.study.planner.public_sample import Facts, Sample, checked_source
-from dpindex.vectors import VectorSource
 
 __all__ = ["MAX_EPSILON", "Neighbourhood", "Request", "Stage", "methods_to_try", "require_method"]
 

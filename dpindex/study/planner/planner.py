@@ -13,6 +13,7 @@ from dpindex.base.checks import whole_number
 from dpindex.base.errors import InputError, NoGuaranteeError
 from dpindex.base.progress import Progress, no_progress
 from dpindex.base.threads import limited_threads
+from dpindex.data import as_source
 from dpindex.mechanism.spec import Spec
 from dpindex.privacy import Record
 from dpindex.study.plan_options import PlanOptions
@@ -21,7 +22,6 @@ from dpindex.study.planner.neighbourhood import MAX_EPSILON, Neighbourhood, Requ
 from dpindex.study.planner.plan_result import Plan, Row
 from dpindex.study.planner.public_sample import MAX_DENSE_DIM, Facts
 from dpindex.study.planner.record_neighbourhood import RecordNeighbourhood
-from dpindex.vectors import as_source
 
 __all__ = ["plan"]
 

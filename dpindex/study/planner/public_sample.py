@@ -22,10 +22,10 @@ from dpindex.base.arrays import (
 )
 from dpindex.base.checks import finite_number
 from dpindex.base.errors import DamagedError, InputError, StorageError
+from dpindex.data import VectorSource, dense_rows
 from dpindex.mechanism.projections.dense import normal_integers
 from dpindex.mechanism.public_random import PublicStream
 from dpindex.storage.directory import IndexDirectory
-from dpindex.vectors import VectorSource, dense_rows
 
 __all__ = ["MAX_DENSE_DIM", "Facts", "Sample", "checked_source", "in_groups", "sample_rows"]
 

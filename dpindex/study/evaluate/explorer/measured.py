@@ -12,6 +12,7 @@ from scipy import sparse
 from dpindex.base.arrays import in_units_of_largest, row_norms, unit
 from dpindex.base.errors import InputError
 from dpindex.base.progress import Progress
+from dpindex.data import VectorSource, as_source
 from dpindex.index.queries import QueryMode
 from dpindex.mechanism.spec import Spec
 from dpindex.privacy import l2, record
@@ -19,7 +20,6 @@ from dpindex.study.evaluate.evaluation import MODES, Evaluation
 from dpindex.study.evaluate.explorer.samples import View, examples_of
 from dpindex.study.evaluate.runs_file import kept_in
 from dpindex.study.measure_options import MeasureOptions
-from dpindex.vectors import VectorSource, as_source
 
 __all__ = ["measured_views"]
 

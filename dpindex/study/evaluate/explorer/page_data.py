@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 
 from dpindex.base.arrays import AnyArray, row_norms, unit
+from dpindex.data import dense_rows
 from dpindex.privacy import Guarantee
 from dpindex.study.evaluate.curve import Curve, Point, linked_within, recall_within
 from dpindex.study.evaluate.explorer.samples import FOUND, Examples, Rebuilt, Sample, View
 from dpindex.study.evaluate.explorer.sheet import Sheet
 from dpindex.study.evaluate.explorer.shown import Shown
 from dpindex.study.linkage import LINKED
-from dpindex.vectors import dense_rows
 from dpindex.version import __version__
 
 __all__ = ["page_data", "promise"]

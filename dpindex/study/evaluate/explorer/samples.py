@@ -9,6 +9,7 @@ import numpy as np
 
 from dpindex.base.arrays import Singles, spaced
 from dpindex.base.progress import Progress, no_progress
+from dpindex.data import VectorSource, dense_rows
 from dpindex.index.queries import QueryMode
 from dpindex.index.search_backend import Rows
 from dpindex.mechanism.privatizer import Privatizer
@@ -23,7 +24,6 @@ from dpindex.study.reconstruction import (
     public_rows,
     reconstructor_of,
 )
-from dpindex.vectors import VectorSource, dense_rows
 
 __all__ = ["FOUND", "Examples", "Rebuilt", "Sample", "View", "examples_of"]
 

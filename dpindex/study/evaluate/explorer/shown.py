@@ -7,8 +7,8 @@ from typing import Any
 
 from dpindex.base.arrays import AnyArray
 from dpindex.base.errors import InputError
+from dpindex.data import VectorSource
 from dpindex.study.evaluate.explorer.sheet import picture_shape, strip_shape
-from dpindex.vectors import VectorSource
 
 __all__ = ["Shown"]
 
@@ -35,7 +35,7 @@ class Shown:
         If the shape does not fit, or there is not one text for each vector.
 
     >>> import numpy as np
-    >>> from dpindex.vectors import as_source
+    >>> from dpindex.data import as_source
     >>> vectors = as_source(np.eye(3))
     >>> Shown(vectors, vectors, texts=["one", "two", "three"]).names(np.array([2]))
     ['three']

@@ -7,12 +7,11 @@ itself is checked against its size first; whatever is wrong with it raises an
 
 from __future__ import annotations
 
-from dpindex.vectors.dataset import Dataset, open_dataset
-from dpindex.vectors.payload import read_payload
-from dpindex.vectors.persons import one_per_person
-from dpindex.vectors.ranges import Ranges
-from dpindex.vectors.readers import open_vectors, read_ids
-from dpindex.vectors.source import VectorSource, as_source, dense_rows
+from dpindex.data.dataset import Dataset, open_dataset
+from dpindex.data.parquet import read_payload
+from dpindex.data.ranges import Ranges, one_per_person
+from dpindex.data.readers import open_vectors, read_ids
+from dpindex.data.source import VectorSource, as_source, dense_rows
 
 __all__ = [
     "Dataset",

@@ -12,11 +12,11 @@ from typing import Any
 from dpindex.base.arrays import AnyArray, row_blocks
 from dpindex.base.checks import id_array
 from dpindex.base.errors import InputError
-from dpindex.vectors.parquet import column_type, ids_of, open_file, sole_column, vectors_of
-from dpindex.vectors.ranges import Ranges
-from dpindex.vectors.readers import checked_ids, open_vectors
-from dpindex.vectors.source import Chunk, Location, VectorSource, as_source
-from dpindex.vectors.stores import Store, is_url, open_store
+from dpindex.data.parquet import column_type, ids_of, open_file, sole_column, vectors_of
+from dpindex.data.ranges import Ranges
+from dpindex.data.readers import checked_ids, open_vectors
+from dpindex.data.source import Chunk, Location, VectorSource, as_source
+from dpindex.data.stores import Store, is_url, open_store
 
 __all__ = ["Dataset", "InMemoryPart", "Part", "as_dataset", "open_dataset"]
 
@@ -195,7 +195,7 @@ def open_dataset(
         A folder or a prefix of an object store (``s3://bucket/prefix``, ``gs://``, ``az://``) of
         .parquet files, in folders within it or not, or one such file; ``:KEY`` after it names the
         list column. Names that begin with ``_`` or ``.`` are left out. Rows are in the order of the
-        paths. Or any file of vectors that :func:`dpindex.vectors.open_vectors` reads.
+        paths. Or any file of vectors that :func:`dpindex.data.open_vectors` reads.
     id_column : str, optional
         The column of whole numbers or strings that holds the ids, of a Parquet dataset.
     payload_columns : sequence of str

@@ -1,0 +1,523 @@
+"""Files of vectors and of ids: one reader for each suffix."""
+
+from __future__ import annotations
+
+import io
+import math
+import os
+import stat
+import zipfile
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from functools import partial
+from itertools import islice
+from typing import IO, Any, TypeAlias
+
+import numpy as np
+import scipy
+from numpy.lib.format import read_array_header_1_0, read_array_header_2_0, read_magic
+
+from dpindex.base.arrays import AnyArray, Doubles
+from dpindex.base.checks import id_array
+from dpindex.data.parquet import open_parquet, parquet_ids
+from dpindex.data.source import MAX_RATIO, Location, VectorSource, by_rows, is_matrix, locate
+
+_Ids: TypeAlias = AnyArray | list[str]
+_MAX_PIPED = 1 << 30
+
+
+def open_vectors(location: str | os.PathLike[str]) -> VectorSource:
+    """Open a file of vectors, to be read in chunks; close it, or use it in a ``with``.
+
+    Parameters
+    ----------
+    location : path
+        ``PATH`` or ``PATH:KEY``; no key is needed where there is only one matrix. The suffix tells
+        the format: .npy; .npz (an array by key, or a CSR or CSC matrix saved by scipy); .fvecs,
+        .bvecs, .ivecs; .hdf5 or .h5 (a dataset by key, ``train`` if none is given); .parquet (a
+        list column by key); .csv (numbers separated by commas, perhaps below a line of names).
+
+    Raises
+    ------
+    InputError
+        One sentence that begins with ``location``, when the file is missing, empty, damaged, of an
+        unknown format, or holds anything but a real matrix with at least one row and one column.
+        Damage further in is found when the rows there are read.
+
+    >>> import os, tempfile
+    >>> import numpy as np
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> path = os.path.join(folder.name, "vectors.npy")
+    >>> np.save(path, np.arange(12, dtype=np.float32).reshape(4, 3))
+    >>> with open_vectors(path) as source:
+    ...     print(source.shape, source.dtype)
+    ...     for first, chunk in source.chunks(rows_per_chunk=3):
+    ...         print(first, chunk.sum(axis=1))
+    (4, 3) float32
+    0 [ 3. 12. 21.]
+    3 [30.]
+    >>> folder.cleanup()
+    """
+    file, opened = locate(location, _VECTORS, "vector format")
+    with file.reading():
+        try:
+            return opened(file)
+        except BaseException:
+            file.resources.close()
+            raise
+
+
+def read_ids(location: str | os.PathLike[str]) -> AnyArray:
+    """Read a file of ids, one for each vector; duplicates are not looked for.
+
+    Parameters
+    ----------
+    location : path
+        A .npy file; a UTF-8 .txt file of one id a line, without the space around it; ``-`` or a
+        pipe for such lines; or ``PATH:KEY``, an array in .npz or .hdf5/.h5 or a column of .parquet.
+
+    Returns
+    -------
+    Array of shape (n,), n ≥ 1, int64 or unicode strings of 1 to 4096 characters. Lines of text
+    become integers only if every one of them is an int64 in plain decimal: ``007`` stays a string.
+
+    Raises
+    ------
+    InputError
+        For a file that cannot be read, an empty id (by line or row), or any other type.
+
+    >>> import pathlib, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = pathlib.Path(folder, "ids.txt")
+    ...     _ = path.write_text("anna\\nbert\\n")
+    ...     print(read_ids(path))
+    ['anna' 'bert']
+    """
+    if (name := os.fsdecode(location)) == "-" or _is_pipe(name):
+        return _checked(Location(name, name, None, 0, 0), _piped_ids)
+    file, read = locate(location, _IDS, "file of ids")
+    if file.key is None and read not in (npy_ids, _txt_ids):
+        raise file.error("name the array or column that holds the ids, as PATH:KEY.")
+    return _checked(file, read)
+
+
+def _checked(file: Location, read: Callable[[Location], _Ids]) -> AnyArray:
+    with file.reading(), file.resources:
+        ids = checked_ids(read(file), file)
+        if not ids.size:
+            raise file.error("it holds no ids; write one for every vector.")
+        return ids
+
+
+def checked_ids(ids: Any, location: Location) -> AnyArray:
+    """Return ids of a file as an array; InputError for another type, and for an empty id."""
+    array = id_array(ids, location.error)
+    if array.dtype.kind == "U":
+        empty = np.flatnonzero(array == "")
+        if empty.size:
+            raise location.error(f"row {empty[0]} has an empty id; give it one.")
+    return array
+
+
+def _is_pipe(name: str) -> bool:
+    """Whether it is the standard input or a named pipe: what is in it is seen by reading alone.
+
+    Pipes hold text, so one under the suffix of another format is none of these.
+    """
+    if os.path.splitext(name)[1] in _IDS.keys() - {".txt"}:
+        return False
+    try:
+        return name == "/dev/stdin" or stat.S_ISFIFO(os.stat(name).st_mode)
+    except (OSError, ValueError):
+        return False
+
+
+def _piped_ids(location: Location) -> _Ids:
+    with open(
+        0 if location.name == "-" else location.path, "rb", closefd=location.name != "-"
+    ) as f:
+        data = f.read(_MAX_PIPED + 1)
+    if len(data) > _MAX_PIPED:
+        raise location.error(f"it has over {_MAX_PIPED} bytes; save the ids to a file.")
+    if data:
+        return _lines(location, data)
+    return []
+
+
+def _txt_ids(location: Location) -> _Ids:
+    return _lines(location, location.open_binary().read())
+
+
+def _lines(location: Location, data: bytes) -> _Ids:
+    text = data.decode("utf-8-sig")
+    lines = [line.strip() for line in text.removesuffix("\n").split("\n")]
+    if "" in lines:
+        raise location.error(f"line {lines.index('') + 1} is empty; write one id on every line.")
+    try:
+        numbers = np.array([int(line) for line in lines], dtype=np.int64)
+    except (ValueError, OverflowError):
+        return lines
+    if list(map(str, numbers.tolist())) == lines:
+        return numbers
+    return lines
+
+
+def open_csv(location: Location) -> VectorSource:
+    """The file is read once for its shape; every line is checked when its row is read."""
+    file = location.open_binary()
+    text = io.TextIOWrapper(io.BufferedReader(file), "utf-8-sig")  # type: ignore[type-var]
+
+    def lines() -> Iterator[str]:
+        text.seek(0)
+        try:
+            yield from (line for line in text if line.strip())
+        except UnicodeDecodeError:  # its message repeats what it cannot read
+            raise location.error("it is not text in UTF-8; save it again.") from None
+
+    first = next(lines(), "")
+    columns = len(first.split(","))
+    skipped = 0 if _is_numbers(first) else 1
+    rows = sum(1 for _ in lines()) - skipped
+
+    def stream(firsts: range) -> Iterator[Doubles]:
+        left = islice(lines(), skipped + firsts.start, None)
+        return (_numbers(location, list(islice(left, firsts.step)), start, columns)
+                for start in firsts)  # fmt: skip
+
+    return VectorSource(location, (rows, columns), np.dtype(np.float64), stream)
+
+
+def _numbers(location: Location, lines: list[str], first: int, columns: int) -> Doubles:
+    try:
+        numbers = _parsed(lines)
+        if numbers.shape[1] == columns:
+            return numbers
+    except ValueError:
+        pass
+    for row, line in enumerate(lines, first):
+        cells = line.strip().split(",")
+        if len(cells) != columns:
+            raise location.error(
+                f"row {row} has {len(cells)} values and the first line {columns}; all lines must "
+                f"have as many, separated by commas."
+            )
+        for column, cell in enumerate(cells):
+            if not _is_numbers(cell):
+                raise location.error(
+                    f"row {row}, column {column} is no number (its text is not shown); a .csv of "
+                    f"vectors holds numbers only: leave other columns out."
+                )
+    raise location.error("its lines are no numbers separated by commas.")
+
+
+def _parsed(lines: Iterable[str]) -> Doubles:
+    return np.loadtxt(lines, delimiter=",", ndmin=2, comments=None, quotechar='"')
+
+
+def _is_numbers(line: str) -> bool:
+    try:
+        return bool(line.strip()) and bool(_parsed([line]).size)
+    except ValueError:
+        return False
+
+
+def open_hdf5(location: Location) -> VectorSource:
+    import h5py
+
+    file = location.resources.enter_context(h5py.File(location.path, "r"))
+    location.check_names(file)
+    if location.key is None:
+        # Hard links only: looking at any other kind would open what it points to.
+        keys = [key for key in file if isinstance(file.get(key, getlink=True), h5py.HardLink)]
+        if "train" in keys:
+            location = replace(location, key="train")
+        else:
+            sets = {key: file[key] for key in keys if isinstance(file[key], h5py.Dataset)}
+            held = "no dataset 'train' and {} matrices among its datasets"
+            location = location.sole(sets, is_matrix, held)
+    dataset = _dataset(location, file)
+    stream = by_rows(lambda start, stop: dataset[start:stop])
+    return VectorSource(location, dataset.shape, dataset.dtype, stream)
+
+
+def hdf5_ids(location: Location) -> AnyArray | list[str]:
+    """The ids in a dataset of integers or strings."""
+    import h5py
+
+    file = location.resources.enter_context(h5py.File(location.path, "r"))
+    location.check_names(file)
+    dataset = _dataset(location, file)
+    text = h5py.check_string_dtype(dataset.dtype)
+    if text is not None and len(dataset.shape) == 1:
+        return list(dataset.asstr()[:])
+    if dataset.dtype.hasobject:  # such as lists and references
+        raise location.error(f"dataset {location.key!r} holds no integers or strings.")
+    return np.asarray(dataset[...])
+
+
+def _dataset(location: Location, file: Any) -> Any:
+    """The dataset that ``location`` names, in this file and no larger than its stored bytes."""
+    import h5py
+
+    key = location.key
+    dataset = file.get(key)
+    if not isinstance(dataset, h5py.Dataset) or dataset.shape is None:
+        raise location.error(f"it has no dataset {key!r}; name one of {', '.join(file)}.")
+    if dataset.file.filename != file.filename or dataset.external or dataset.is_virtual:
+        raise location.error(f"dataset {key!r} lies in another file; name that file instead.")
+    item_bytes = dataset.id.get_type().get_size()
+    declared = max(math.prod(dataset.shape), math.prod(dataset.chunks or ())) * item_bytes
+    stored = min(dataset.id.get_storage_size(), location.size)
+    ratio = 1
+    if dataset.id.get_create_plist().get_nfilters():
+        ratio = MAX_RATIO
+    if declared > ratio * stored:
+        raise location.error(
+            f"dataset {key!r} declares {declared} bytes, but {stored} are stored; the file is"
+            " damaged, or was never written to the end."
+        )
+    return dataset
+
+
+_HEADER_BYTES = 16_384
+_PIECE = 1 << 20
+_LOADED_BYTES = 1 << 28
+_LOADED_RATIO = 8
+_PARSERS = {(1, 0): read_array_header_1_0, (2, 0): read_array_header_2_0}
+
+_SPARSE_MEMBERS = {"data", "format", "shape"}
+
+
+def _items(stream: IO[bytes], offset: int, item: np.dtype[Any], start: int, stop: int) -> AnyArray:
+    """Items ``start`` to ``stop`` of those that lie one after another from ``offset``."""
+    buffer = np.empty((stop - start) * item.itemsize, np.uint8)
+    stream.seek(offset + start * item.itemsize)
+    filled = 0
+    while filled < buffer.size:  # in pieces: a compressed member copies what it hands out
+        count = stream.readinto(buffer[filled : filled + _PIECE])  # type: ignore[attr-defined]
+        if not count:
+            raise EOFError(f"it ends {buffer.size - filled} bytes too early")
+        filled += count
+    if item.base == np.bool_:
+        np.minimum(buffer, 1, out=buffer)  # numpy does not check that a bool is 0 or 1
+    return np.frombuffer(buffer, item)
+
+
+class _Npy:
+    """One .npy array that fills a stream of ``size`` bytes; its header must agree with the size.
+
+    Pickled objects are never loaded.
+    """
+
+    def __init__(self, location: Location, stream: IO[bytes], size: int) -> None:
+        # A bounded prefix, so that a false header length cannot make the parser read the file.
+        head = io.BytesIO(stream.read(_HEADER_BYTES))
+        version = read_magic(head)
+        if version not in _PARSERS:
+            raise location.error(f".npy format {version} is not supported; save it again.")
+        self.shape, self._is_fortran, self.dtype = _PARSERS[version](head)
+        self._location = location
+        self._stream = stream
+        self._offset = head.tell()
+        if self.dtype.hasobject:
+            raise location.error("it holds Python objects; save an array of numbers.")
+        declared = math.prod(self.shape) * self.dtype.itemsize
+        left = size - self._offset
+        if min(self.shape, default=0) < 0 or declared != left:
+            raise location.error(
+                f"its header declares shape {self.shape} of {self.dtype}, but {left} bytes follow"
+                " it; the file is damaged."
+            )
+
+    def items(self, start: int, stop: int, shape: tuple[int, ...] = ()) -> AnyArray:
+        """Items ``start`` to ``stop`` in the order of storage; they have this ``shape``."""
+        return _items(self._stream, self._offset, np.dtype((self.dtype, shape)), start, stop)
+
+    def read(self) -> AnyArray:
+        """The whole array.
+
+        Raises
+        ------
+        InputError
+            If it takes over 256 MiB and over 8 times its file, as compressed zeros do.
+        """
+        declared = math.prod(self.shape) * self.dtype.itemsize
+        if declared > max(_LOADED_BYTES, _LOADED_RATIO * self._location.size):
+            raise self._location.error(
+                f"it takes {declared} bytes of memory, since it is not stored row after row, and"
+                f" the file has {self._location.size}; save it as .npy."
+            )
+        flat = self.items(0, math.prod(self.shape))
+        return flat.reshape(self.shape, order="F" if self._is_fortran else "C")
+
+    def source(self, location: Location, *, seekable: bool) -> VectorSource:
+        """A source of its rows; in column order, without seeking, the array is loaded whole.
+
+        An array of one dimension is one vector, as it is in memory.
+        """
+        if len(self.shape) == 1:
+            return VectorSource.in_memory(location, self.read()[np.newaxis])
+        if self._is_fortran and not seekable:
+            return VectorSource.in_memory(location, self.read())
+        return VectorSource(location, self.shape, self.dtype, by_rows(self._rows))
+
+    def _rows(self, start: int, stop: int) -> AnyArray:
+        if not self._is_fortran:
+            return self.items(start, stop, self.shape[1:])
+        firsts = range(0, math.prod(self.shape), self.shape[0])
+        return np.stack([self.items(first + start, first + stop) for first in firsts], axis=1)
+
+
+def open_npy(location: Location) -> VectorSource:
+    npy = _Npy(location, location.open_binary(), location.size)
+    return npy.source(location, seekable=True)
+
+
+def npy_ids(location: Location) -> AnyArray:
+    return _Npy(location, location.open_binary(), location.size).read()
+
+
+def open_vecs(location: Location, value: str) -> VectorSource:
+    """Rows of an int32 number of columns and then as many values, all little-endian."""
+    stream = location.open_binary()
+    columns = int.from_bytes(stream.read(4), "little", signed=True)
+    if not 0 < columns * np.dtype(value).itemsize < location.size:
+        raise location.error(f"row 0 declares {columns} columns; the file is damaged.")
+    row = np.dtype([("columns", "<i4"), ("values", value, (columns,))])
+    rows, surplus = divmod(location.size, row.itemsize)
+
+    def read_rows(start: int, stop: int) -> AnyArray:
+        block = _items(stream, 0, row, start, stop)
+        wrong = np.flatnonzero(block["columns"] != columns)
+        if wrong.size:
+            raise location.error(
+                f"row {start + wrong[0]} declares {block['columns'][wrong[0]]} columns and row 0"
+                f" {columns}; all rows must be of one length."
+            )
+        return block["values"]
+
+    if surplus:
+        read_rows(0, min(rows, _PIECE // row.itemsize))  # a row that differs says more
+        raise location.error(
+            f"row {rows} has {surplus} of its {row.itemsize} bytes; the file is cut short, or a row"
+            f" before it does not have {columns} columns."
+        )
+    return VectorSource(location, (rows, columns), np.dtype(value), by_rows(read_rows))
+
+
+class _Archive:
+    """A zip of .npy members, streamed; members are named by key, without the suffix."""
+
+    def __init__(self, location: Location) -> None:
+        self._location = location
+        self._zip = location.resources.enter_context(zipfile.ZipFile(location.path))
+        names = [name for name in self._zip.namelist() if name.endswith(".npy")]
+        self.keys = [name.removesuffix(".npy") for name in names]
+        location.check_names(self.keys)
+
+    def member(self, key: str | None) -> _Npy:
+        """The array ``key``."""
+        if key not in self.keys:
+            names = ", ".join(self.keys) or "(none)"
+            raise self._location.error(f"it has no array {key!r}; name one of {names}.")
+        location = replace(self._location, name=f"{self._location.name}: array {key!r}")
+        info = self._zip.getinfo(f"{key}.npy")
+        stream = location.resources.enter_context(self._zip.open(info))
+        return _Npy(location, stream, info.file_size)
+
+
+def npz_ids(location: Location) -> AnyArray:
+    return _Archive(location).member(location.key).read()
+
+
+def open_npz(location: Location) -> VectorSource:
+    archive = _Archive(location)
+    if location.key is None and set(archive.keys) >= _SPARSE_MEMBERS:
+        return _open_sparse(location, archive)
+    if location.key is None:
+        arrays = {key: archive.member(key) for key in archive.keys}
+        location = location.sole(arrays, is_matrix, "{} matrices among its arrays")
+    return archive.member(location.key).source(location, seekable=False)
+
+
+def _open_sparse(location: Location, archive: _Archive) -> VectorSource:
+    """A matrix saved by ``scipy.sparse.save_npz``."""
+    layout = archive.member("format").read().astype(str)
+    lengths = archive.member("shape").read()
+    if lengths.shape != (2,) or lengths.dtype.kind not in "iu":
+        raise location.error("its member 'shape' is not two integers; save the matrix again.")
+    rows, columns = lengths.tolist()
+    if layout == "csr":
+        return _open_csr(location, archive, (rows, columns))
+    if layout != "csc":
+        raise location.error(f"its sparse format is {str(layout)!r}; save it as CSR.")
+    # Unlike in CSR, where indptr has an entry for each, no member confirms the number of rows.
+    if rows > MAX_RATIO * location.size:
+        raise location.error(f"it declares {rows} rows, far more than it can hold.")
+    transposed = _open_csr(location, archive, (columns, rows), line="column")
+    return VectorSource.in_memory(location, transposed.read().T.tocsr())
+
+
+def _open_csr(
+    location: Location, archive: _Archive, shape: tuple[int, int], line: str = "row"
+) -> VectorSource:
+    """A CSR matrix of which only ``indptr`` is held in memory; the rest is streamed."""
+    values, indices, indptr = map(archive.member, ("data", "indices", "indptr"))
+    location.check_matrix(shape, values.dtype)
+    for key, npy in ("indices", indices), ("indptr", indptr):
+        if len(npy.shape) != 1 or npy.dtype.kind not in "iu":
+            raise location.error(f"its member {key!r} is not a list of integers; save it again.")
+    if indptr.shape != (shape[0] + 1,) or not indices.shape == values.shape:
+        raise location.error(
+            f"its members do not fit together (indptr {indptr.shape}, indices {indices.shape},"
+            f" data {values.shape}, {shape[0]} {line}s); save the matrix again."
+        )
+    ends = indptr.read().astype(np.int64)
+    entries = indices.shape[0]
+    falls = np.flatnonzero(ends[1:] < ends[:-1])
+    if falls.size or ends[0] != 0 or ends[-1] != entries:
+        place = f"it falls at {line} {falls[0]}" if falls.size else f"{ends[0]} to {ends[-1]}"
+        raise location.error(
+            f"indptr must rise from 0 to the {entries} entries ({place}); save the matrix again."
+        )
+
+    def read_rows(start: int, stop: int) -> Any:
+        first = ends[start]
+        last = ends[stop]
+        columns = indices.items(first, last)
+        wrong = np.flatnonzero((columns < 0) | (columns >= shape[1]))
+        if wrong.size:
+            place = np.searchsorted(ends, first + wrong[0], side="right") - 1
+            raise location.error(
+                f"{line} {place} has an index {columns[wrong[0]]}, outside 0 to"
+                f" {shape[1] - 1}; save the matrix again."
+            )
+        data = values.items(first, last).astype(values.dtype.newbyteorder("="), copy=False)
+        parts = (data, columns.astype(np.int64, copy=False), ends[start : stop + 1] - first)
+        chunk = scipy.sparse.csr_matrix(parts, shape=(stop - start, shape[1]))
+        chunk.sum_duplicates()
+        return chunk
+
+    return VectorSource(location, shape, values.dtype, by_rows(read_rows), is_sparse=True)
+
+
+_VECTORS: dict[str, Callable[[Location], VectorSource]] = {
+    ".npy": open_npy,
+    ".npz": open_npz,
+    ".fvecs": partial(open_vecs, value="<f4"),
+    ".bvecs": partial(open_vecs, value="u1"),
+    ".ivecs": partial(open_vecs, value="<i4"),
+    ".hdf5": open_hdf5,
+    ".h5": open_hdf5,
+    ".parquet": open_parquet,
+    ".csv": open_csv,
+}
+VECTOR_SUFFIXES = frozenset(_VECTORS)
+_IDS: dict[str, Callable[[Location], _Ids]] = {
+    ".npy": npy_ids,
+    ".txt": _txt_ids,
+    ".npz": npz_ids,
+    ".hdf5": hdf5_ids,
+    ".h5": hdf5_ids,
+    ".parquet": parquet_ids,
+}
