@@ -1,4 +1,4 @@
-"""Parquet datasets, and a watcher of what anyone could have seen of an index while it was built."""
+"""Made vectors and Parquet datasets, and a watcher of what anyone could see during a build."""
 
 from __future__ import annotations
 
@@ -18,6 +18,22 @@ DIM = 12
 
 def vectors(rows: int, dim: int = DIM) -> np.ndarray[Any, np.dtype[np.float32]]:
     return np.random.default_rng(rows).uniform(-1, 1, (rows, dim)).astype(np.float32)
+
+
+def low_rank(rows: int, seed: int = 0, dim: int = 24) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """Vectors in [0, 1] that lie near a plane of three directions."""
+    rng = np.random.default_rng(seed)
+    shape = np.random.default_rng(99).normal(size=(3, dim))
+    x = 0.5 + 0.09 * rng.normal(size=(rows, 3)) @ shape
+    return np.clip(x + 0.01 * rng.normal(size=x.shape), 0, 1)
+
+
+def photographs(rows: int, seed: int) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """Vectors in [0, 1] of one kind and of very different contrast."""
+    rng = np.random.default_rng(seed)
+    shape = np.linalg.qr(np.random.default_rng(98).normal(size=(96, 96)))[0]
+    contrast = 0.6 * np.exp(0.5 * rng.normal(size=(rows, 1)))
+    return np.clip(0.5 + contrast * (rng.normal(size=(rows, 96)) / np.arange(1, 97)) @ shape, 0, 1)
 
 
 def tables(rows: int, files: int, dim: int = DIM) -> Iterator[tuple[str, Any]]:

@@ -8,25 +8,21 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse
-from made_datasets import write_dataset
+from commands import STAIRCASE, Run, fails
+from made_datasets import low_rank, write_dataset
 from specs import needed
-from test_denoise import low_rank
 from test_docs import COMMANDS
 
 import dpindex as dpi
 from dpindex.mechanism.method_table import Method
 from dpindex.storage.staging import StagingFolder
 
-Run = Callable[..., tuple[int, str, str]]
-
-STAIRCASE = ("--method", "dp-oporp-staircase", "--beta", "1", "--epsilon", "20")
 QUICK = ("raw-staircase", "dp-rp-g-opt", "dp-sjlt-laplace", "dp-signoporp-geometric", "none-oporp")
 
 
@@ -44,17 +40,6 @@ def files(tmp_path: Path) -> Path:
         bad[299, 3] = value
         np.save(tmp_path / f"{name}.npy", bad)
     return tmp_path
-
-
-def fails(result: tuple[int, str, str], *parts: str) -> None:
-    """Exit code 2 and one sentence, without a traceback, that holds every part."""
-    code, _, error = result
-    assert code == 2
-    assert "Traceback" not in error
-    assert error.startswith("dpindex: ")
-    assert error.count("\n") == 1
-    for part in parts:
-        assert part in error
 
 
 def test_build_query_info(run: Run, files: Path) -> None:

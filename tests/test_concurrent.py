@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from commands import Run, fails
+from made_datasets import low_rank
 from releases import write_codes
-from test_cli import Run, fails
-from test_denoise import low_rank
 
 from dpindex import Ledger, PrivateIndex, Privatizer, Spec, attribute
 from dpindex.index import private_index

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse
-from test_denoise import low_rank
+from made_datasets import low_rank
 
 from dpindex import Codebook, Spec, attribute, record
 from dpindex.base.errors import InputError

@@ -10,6 +10,7 @@ from unittest import mock
 import numpy as np
 import numpy.typing as npt
 import pytest
+from made_datasets import low_rank, photographs
 from scipy.stats import norm
 from streams import Seeded
 
@@ -28,7 +29,7 @@ from dpindex.mechanism.spec import Projector
 
 Doubles = npt.NDArray[np.float64]
 
-DIM, RANK = 24, 3
+DIM = 24
 
 
 def made(spec: Spec, x: Any, seed: int) -> Any:
@@ -36,14 +37,6 @@ def made(spec: Spec, x: Any, seed: int) -> Any:
     stream = Seeded(seed)
     with mock.patch("dpindex.mechanism.privatizer.secret_stream", return_value=stream):
         return Privatizer(spec, allow_unprotected=True).privatize(x, threads=1)
-
-
-def low_rank(rows: int, seed: int = 0, dim: int = DIM) -> Doubles:
-    """Vectors in [0, 1] that lie near a plane of three directions."""
-    rng = np.random.default_rng(seed)
-    shape = np.random.default_rng(99).normal(size=(RANK, dim))
-    x = 0.5 + 0.09 * rng.normal(size=(rows, RANK)) @ shape
-    return np.clip(x + 0.01 * rng.normal(size=x.shape), 0, 1)
 
 
 def spec_of(method: str, epsilon: float = 3.0, dim: int = DIM, **more: Any) -> Spec:
@@ -373,14 +366,6 @@ class TestFit:
         _, codes, score = learned("raw-staircase", 3.0, "score")
         again = fit_denoiser(codes, score.spec, "score")
         assert np.abs(again(codes) - score(codes)).max() < 1e-3
-
-
-def photographs(rows: int, seed: int) -> Doubles:
-    """Vectors in [0, 1] of one kind and of very different contrast."""
-    rng = np.random.default_rng(seed)
-    shape = np.linalg.qr(np.random.default_rng(98).normal(size=(96, 96)))[0]
-    contrast = 0.6 * np.exp(0.5 * rng.normal(size=(rows, 1)))
-    return np.clip(0.5 + contrast * (rng.normal(size=(rows, 96)) / np.arange(1, 97)) @ shape, 0, 1)
 
 
 @pytest.fixture(scope="module")

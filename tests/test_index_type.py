@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_denoise import low_rank
+from made_datasets import low_rank
 
 from dpindex import InputError, PrivateIndex, Spec, attribute
 from dpindex.accounting.ledger import Ledger

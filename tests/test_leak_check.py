@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from commands import Run as Command
+from commands import fails
 from releases import write_codes
 from scipy import sparse
-from test_cli import Run as Command
-from test_cli import fails
 
 from dpindex import Codebook, InputError, PrivateIndex, Spec, record
 from dpindex.accounting.ledger import Ledger

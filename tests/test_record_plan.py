@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_cli import Run as Command
-from test_cli import fails
+from commands import Run as Command
+from commands import fails
 
 import dpindex as dpi
 from dpindex.study.evaluate import ground_truth

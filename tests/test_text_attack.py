@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_cli import Run as Command
-from test_cli import fails
+from commands import Run as Command
+from commands import fails
 
 from dpindex import Codebook, InputError, Spec, l2, record
 from dpindex.study.evaluate import recall_curve, spec_grid, text_attack

@@ -6,8 +6,8 @@ import json
 import math
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
-from io import BytesIO, StringIO
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -44,29 +44,20 @@ def print_json(facts: Any, indent: int | None = 1) -> None:
     typer.echo(json.dumps(facts, indent=indent))
 
 
-def plain(value: object) -> Any:
-    """Foreign text for a terminal: no markup, and control characters are shown, not obeyed."""
-    from rich.text import Text
+def table(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Return rows as aligned text; what cannot be printed of a cell is escaped, None is empty.
 
-    text = ""
-    if value is not None:
-        text = str(value)
-    return Text(escaped(text))
-
-
-def new_table(*headings: str, box: str = "HEAVY_HEAD") -> Any:
-    """An empty table of rich, which commands without one need not import."""
-    from rich import box as boxes
-    from rich.table import Table
-
-    return Table(*headings, box=getattr(boxes, box, None))
-
-
-def print_table(table: Any) -> None:
-    """Print a table as wide as the terminal."""
-    from rich.console import Console
-
-    Console().print(table)
+    >>> print(table(["id", "score"], [[7, "0.5"], ["doc-1", None]]))
+    id     score
+    7      0.5
+    doc-1
+    """
+    lines = [
+        ["" if cell is None else escaped(str(cell)) for cell in row] for row in [headings, *rows]
+    ]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    padded = [map(str.ljust, line, widths) for line in lines]
+    return "\n".join("  ".join(line).rstrip() for line in padded)
 
 
 def say(text: object = "", *, error: bool = False) -> None:
@@ -174,16 +165,13 @@ def write_answers(
     form: str,
     output: Path | None,
     columns: Mapping[str, AnyArray],
-    table: Callable[[], Any],
+    shown: Callable[[], str],
     facts: Mapping[str, Any] | None = None,
 ) -> None:
-    """Write named arrays; ``table`` shows them to people, JSON has ``facts`` as well.
+    """Write named arrays; ``shown`` makes a table for people, JSON has ``facts`` as well.
 
     JSON has no NaN: a number that cannot be estimated is null there.
     """
-    if form == "table" and output is None:
-        print_table(table())
-        return
     if form == "npz":
         archive = BytesIO()
         arrays = {name: _without_objects(column) for name, column in columns.items()}
@@ -193,11 +181,7 @@ def write_answers(
         lists = {name: _plain(column) for name, column in columns.items()}
         data = json.dumps({**(facts or {}), **lists}, default=str).encode() + b"\n"
     else:
-        from rich.console import Console
-
-        text = StringIO()
-        Console(file=text, width=100).print(table())
-        data = text.getvalue().encode()
+        data = shown().encode() + b"\n"
     if output is None:
         typer.echo(data, nl=False)
     else:

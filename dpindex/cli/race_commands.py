@@ -195,8 +195,9 @@ def _chunks(source: VectorSource, report: Callable[..., None]) -> Iterator[Any]:
         report(first + chunk.shape[0], source.shape[0])
 
 
-def _table(answers: dict[str, AnyArray]) -> Any:
-    table = out.new_table("query", *answers, box="NONE")
-    for row, values in enumerate(zip(*answers.values(), strict=True)):
-        table.add_row(str(row), *(f"{value:.6g}" for value in values))
-    return table
+def _table(answers: dict[str, AnyArray]) -> str:
+    rows = [
+        (row, *(f"{value:.6g}" for value in values))
+        for row, values in enumerate(zip(*answers.values(), strict=True))
+    ]
+    return out.table(["query", *answers], rows)

@@ -134,12 +134,12 @@ def _print_index_types(spec: Spec, rows: int, metric: Any, denoised: bool) -> No
         f"{rows} codes of {spec.format.contents}, at most {out.size_in_words(row_bytes)} each: "
         f"{out.size_in_words(rows * row_bytes)} on disk, mapped. A search structure in memory:"
     )
-    table = out.new_table("index type", "bytes a vector", "in all", "neighbours")
+    rows_shown = []
     for name, vector_bytes, exact in structures(spec, rows, metric, denoised=denoised):
         neighbours = "exact" if exact else "approximate"
         size = out.size_in_words(rows * vector_bytes)
-        table.add_row(name, f"{vector_bytes:g}", size, neighbours)
-    out.print_table(table)
+        rows_shown.append((name, f"{vector_bytes:g}", size, neighbours))
+    typer.echo(out.table(["index type", "bytes a vector", "in all", "neighbours"], rows_shown))
     typer.echo("dpindex info INDEX --index-recall measures what an approximate one finds.")
 
 

@@ -147,24 +147,18 @@ def _payload_names(show: str | None, index: str, columns: Mapping[str, str]) -> 
 
 def _hits_table(
     columns: Mapping[str, AnyArray], payload: Mapping[str, AnyArray], metric: str, rows: int
-) -> Any:
-    estimate_of = f"{metric} (estimate ± error)"
-    table = out.new_table("query", "rank", "id", estimate_of, box="SIMPLE")
-    for heading in payload:
-        table.add_column(out.plain(heading))
+) -> str:
+    lines = []
     for row, rank in np.ndindex(rows, columns["ids"].shape[1]):
-        name = columns["ids"][row, rank]
         value = columns["similarity"][row, rank]
-        error = columns["stderr"][row, rank]
         estimate = "needs declared norm"
-        is_exact = "exact" in columns and columns["exact"][row, rank]
-        if is_exact:
+        if "exact" in columns and columns["exact"][row, rank]:
             estimate = f"{value:.3f} exact"
         elif np.isfinite(value):
-            estimate = f"{value:.3f} ± {error:.3f}"
-        extra = [out.plain(column[row, rank]) for column in payload.values()]
-        table.add_row(str(row), str(rank + 1), out.plain(name), estimate, *extra)
-    return table
+            estimate = f"{value:.3f} ± {columns['stderr'][row, rank]:.3f}"
+        extra = [column[row, rank] for column in payload.values()]
+        lines.append((row, rank + 1, columns["ids"][row, rank], estimate, *extra))
+    return out.table(["query", "rank", "id", f"{metric} (estimate ± error)", *payload], lines)
 
 
 def publish(
