@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import math
 import re
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from typer.testing import CliRunner
 import dpindex as dpi
 from dpindex.base.errors import InputError
 from dpindex.cli import app
-from dpindex.mechanism.method_table import Method, find_method
+from dpindex.mechanism.method_table import TABLE, Method, find_method
 from dpindex.mechanism.noise.additive import AdditiveNoise
 from dpindex.mechanism.noise.gaussian import optimal_sigma, rounded_gaussian
 from dpindex.mechanism.noise.signs import share
@@ -216,3 +217,19 @@ def test_finding_7_the_table_says_whose_delta_is_over_the_projection() -> None:
     assert [row.to_dict()["delta_over"] for row in dpi.methods() if row.name == "raw-laplace"] == [
         ""
     ]
+
+
+@pytest.mark.parametrize("name", ["record-cap", "record-codebook"])
+def test_no_row_calibrates_noise_to_a_record_encoder(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such maps state no sensitivity, so a false row is an error and not a smaller noise."""
+    row = find_method(name)
+    for true in ("raw-laplace", "dp-signoporp-rr", "dp-oporp"):
+        wrong = replace(find_method(true), name="wrong", family=row.family)
+        monkeypatch.setitem(TABLE, "wrong", wrong)
+        changes = {"adjacency": dpi.attribute(1.0), "k": None if name == "record-codebook" else 64}
+        spec = example(wrong, **changes)
+        assert not hasattr(row.family.make(spec), "sensitivity")
+        with pytest.raises(TypeError, match="not calibrated to"):
+            _ = spec.law

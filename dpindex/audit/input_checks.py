@@ -72,7 +72,7 @@ def code_checks(spec: Spec) -> tuple[list[Check], Difference]:
         moves = Sensitivity.of_signs(1)
         return [_any_input(spec)], Difference(epsilon, delta, moves, 0, np.ones(1, np.int64))
     realised_map = read_map(spec)
-    realised = spec.projection
+    realised = spec.linear_projection
     checks, steps = grid_checks(spec, realised_map)
     checks.append(_projection_check(spec, realised_map))
     moves = realised_map.moves
@@ -216,7 +216,7 @@ def _exactness_check(spec: Spec, largest_sum: int) -> Check:
 
 def _projection_check(spec: Spec, realised_map: RealisedMap) -> Check:
     """The sensitivities that the law was calibrated for are those of the map that is applied."""
-    map_ = spec.projection
+    map_ = spec.linear_projection
     moves = astuple(realised_map.moves)
     claimed = astuple(map_.sensitivity)
     within = all(a <= b for a, b in zip(moves, claimed, strict=True))

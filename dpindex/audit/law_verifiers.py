@@ -461,7 +461,7 @@ class FlipsVerifier(_Signs):
         """The public bounds limit the level, so no sign flips with less chance than there."""
         grid = self.spec.grid
         width = 1 << self.spec.grid.bits
-        largest = (grid.reach / grid.step + 1) * self.spec.projection.max_column_l1
+        largest = (grid.reach / grid.step + 1) * self.spec.linear_projection.max_column_l1
         level = math.ceil(largest / (width * float(self.law.weights.min())))
         flip = self.law.thresholds[min(level, len(self.law.thresholds)) - 1] / ONE
         return 1 - flip, 1 - 2 * flip * (1 - flip)

@@ -20,6 +20,7 @@ from dpindex.audit.law_verifiers import law_verifier
 from dpindex.audit.verdict import Check, Difference, LawVerifier
 from dpindex.base.arrays import AnyArray
 from dpindex.mechanism.codes import Codes
+from dpindex.mechanism.projections import Projection, Sensitivity
 from dpindex.mechanism.spec import Spec
 
 _ALPHA = 1e-7
@@ -93,7 +94,9 @@ def examine(codes: Codes, spec: Spec) -> CodesReport:
 
 def _nothing_apart(spec: Spec) -> Difference:
     """No neighbours are compared here: only the law's own integers are asked for."""
-    moves = spec.projection.sensitivity
+    moves = Sensitivity.of_signs(1)
+    if isinstance(spec.projection, Projection):
+        moves = spec.projection.sensitivity
     none = Fraction(0)
     return Difference(none, none, moves, spec.grid.bits, np.ones(1, dtype=np.int64))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
 from functools import partial
 from typing import Any
@@ -15,8 +15,8 @@ from dpindex.base.checks import checked_delta, whole_number
 from dpindex.base.errors import InputError, NoGuaranteeError
 from dpindex.mechanism.noise import Calibration, additive, gaussian, signs, symbols
 from dpindex.mechanism.noise.signs import min_norm_on_grid
-from dpindex.mechanism.parameters import Parameters
-from dpindex.mechanism.projections import Identity, Projection
+from dpindex.mechanism.parameters import Parameters, is_stated
+from dpindex.mechanism.projections import Encoder, Identity
 from dpindex.mechanism.projections.dense import (
     FINE_ENTRY_BITS,
     Gaussian,
@@ -65,7 +65,7 @@ class Family:
         Takes ``codebook`` and ``subset``.
     """
 
-    make: Callable[[Parameters], Projection]
+    make: Callable[[Parameters], Encoder]
     default_length: _Length
     entries: tuple[str, ...] = ()
     keeps_all: bool = False
@@ -169,11 +169,11 @@ class Family:
         return sparsity
 
 
-_in_use: WeakValueDictionary[tuple[Any, ...], Projection] = WeakValueDictionary()
+_in_use: WeakValueDictionary[tuple[Any, ...], Encoder] = WeakValueDictionary()
 
 
-def _made(kind: Callable[..., Projection], parameters: Parameters, *more: int) -> Projection:
-    """A projection of that kind, made from dim, length and seed, and a sparsity if it needs one.
+def _made(kind: Callable[..., Encoder], parameters: Parameters, *more: int) -> Encoder:
+    """A map of that kind, made from dim, length and seed, and a sparsity if it needs one.
 
     Specs that have it in common share it: for millions of attributes it takes seconds.
     """
@@ -193,7 +193,7 @@ _BY_ENTRIES = {
 }
 
 
-def _dense(default: str, length: _Length, **changed: Callable[[Parameters], Projection]) -> Family:
+def _dense(default: str, length: _Length, **changed: Callable[[Parameters], Encoder]) -> Family:
     """A random projection whose entries may be chosen (Li & Li 2023, Sec. 3.4), with a default."""
     makers = _BY_ENTRIES | changed
     return Family(
@@ -203,7 +203,7 @@ def _dense(default: str, length: _Length, **changed: Callable[[Parameters], Proj
     )
 
 
-def _oporp(parameters: Parameters) -> Projection:
+def _oporp(parameters: Parameters) -> Encoder:
     return _made(Oporp, parameters, parameters.repetitions)
 
 
@@ -260,7 +260,7 @@ def _always(length: int) -> _Length:
     return lambda parameters: length
 
 
-def _codewords(parameters: Parameters) -> Projection:
+def _codewords(parameters: Parameters) -> Encoder:
     if parameters.codebook is None:
         raise InputError(f"{parameters.method} needs a codebook.")
     return CodewordMap(parameters.codebook)
@@ -431,8 +431,8 @@ class Method:
             checked_delta(parameters.delta, self.name, self.calibration.max_delta)
         elif parameters.delta != 0:
             raise InputError(f"{self.name} is pure: delta must be 0, not {parameters.delta:g}.")
-        public = (parameters.scale, parameters.bounds, parameters.clip, parameters.norm)
-        if not self.calibration.rounded and public != (1.0, (-1.0, 1.0), False, None):
+        stated = {field.name for field in fields(parameters) if is_stated(parameters, field)}
+        if not self.calibration.rounded and stated & {"scale", "bounds", "clip", "norm"}:
             raise InputError(
                 f"{self.name} takes any vectors, of which the direction counts: leave scale, "
                 f"bounds, clip and norm out."

@@ -8,9 +8,9 @@ import math
 import os
 import re
 from contextlib import nullcontext
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import Field, dataclass, field, fields, replace
 from functools import cached_property, lru_cache
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -254,15 +254,14 @@ class Parameters:
         self._set(values)
 
     def __repr__(self) -> str:
-        values = ((f.name, getattr(self, f.name), f.default) for f in fields(self))
-        changed = (f"{name}={value!r}" for name, value, default in values if value != default)
-        return f"{type(self).__name__}({', '.join(changed)})"
+        stated = [f.name for f in fields(self) if is_stated(self, f)]
+        values = ", ".join(f"{name}={getattr(self, name)!r}" for name in stated)
+        return f"{type(self).__name__}({values})"
 
     def _repr_html_(self) -> str:
         """For notebooks: the fields that are not the default."""
-        values = {f.name: getattr(self, f.name) for f in fields(self)}
-        shown = {f.name: values[f.name] for f in fields(self) if values[f.name] != f.default}
-        return facts_html(type(self).__name__, shown)
+        stated = {f.name: getattr(self, f.name) for f in fields(self) if is_stated(self, f)}
+        return facts_html(type(self).__name__, stated)
 
     def _set(self, values: dict[str, Any]) -> None:
         """Replace fields while the object is being made."""
@@ -276,7 +275,7 @@ class Parameters:
             return math.inf
         return self.epsilon
 
-    @property
+    @cached_property
     def fingerprint(self) -> bytes:
         """Sixteen bytes that codes carry, so that codes of another spec are noticed."""
         return hashlib.sha256(self.to_json().encode()).digest()[:16]
@@ -337,6 +336,11 @@ class Parameters:
     def read(cls: type[_Stated], path: str | os.PathLike[str]) -> _Stated:
         """The spec in a file; raises InputError, which begins with the path, if there is none."""
         return parse_file(path, checks.MAX_TEXT, cls.from_json)
+
+
+def is_stated(parameters: Parameters, field: Field[Any]) -> bool:
+    """Whether a field has another value than its default."""
+    return bool(getattr(parameters, field.name) != field.default)
 
 
 def _interval(value: Any) -> tuple[float, float]:
@@ -523,11 +527,33 @@ def _accepted(low: float, high: float, dtype: np.dtype[Any]) -> tuple[float, flo
     return min(low, float(nearest[0])), max(high, float(nearest[1]))
 
 
-class AnyNumbers:
-    """In place of a grid, for methods whose guarantee holds for any input: finite numbers."""
+class Rounding(Protocol):
+    """How attributes become the numbers that are projected: a :class:`Grid`, or :class:`NoGrid`."""
 
-    step = 1.0
-    bits = 0
+    @property
+    def step(self) -> float:
+        """Width of a step in units of the scaled attribute."""
+
+    @property
+    def bits(self) -> int:
+        """Bits of a beta."""
+
+    def check_capacity(self, most: int) -> None:
+        """Refuse parameters whose projected sums could reach ``most``."""
+
+    def first_fault(self, x: AnyArray) -> Fault | None:
+        """Index of the first value that may not be privatized, and what is wrong with it."""
+
+    def round(self, x: AnyArray) -> AnyArray:
+        """The numbers that are projected."""
+
+
+@dataclass(frozen=True)
+class NoGrid:
+    """For methods whose guarantee holds for any vectors: any finite numbers, as they are."""
+
+    step: float = 1.0
+    bits: int = 0
 
     def check_capacity(self, most: int) -> None:
         """Any input fits."""

@@ -3,28 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
 from dpindex.base.arrays import Integers, Vectors, cores, issparse
 from dpindex.base.checks import finite_number
 from dpindex.base.errors import InputError
+from dpindex.base.threads import keep_freed_memory, map_from_both_ends
 from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.public_random import BitSource
 from dpindex.mechanism.secret_random import secret_stream
 from dpindex.mechanism.spec import Projector, Spec, block_rows, rows_of
 
-__all__ = ["Privatizer"]
-
 _MAX_DELTA = 1e-4
 """A device accepts no more: with that chance nothing at all is promised."""
-
-
-# Freeing one large block tells glibc's malloc to keep blocks of that size instead of handing every
-# freed array back to the kernel and faulting it in again, page by page: a third of the ingest time.
-# Untouched memory costs nothing, and elsewhere this does nothing.
-np.empty(31 << 20, dtype=np.uint8)
 
 
 class Privatizer(Projector):
@@ -66,14 +58,7 @@ class Privatizer(Projector):
         # The seam through which tests, and tests alone, put a stream of their own.
         self._stream: Callable[[], BitSource] = secret_stream
 
-    def privatize(
-        self,
-        x: Vectors,
-        *,
-        first_row: int = 0,
-        threads: int | None = None,
-        checked: bool = False,
-    ) -> Codes:
+    def privatize(self, x: Vectors, *, first_row: int = 0, threads: int | None = None) -> Codes:
         """Private codes of vectors.
 
         Parameters
@@ -84,8 +69,6 @@ class Privatizer(Projector):
             Number of the first row, used in messages only.
         threads : int, optional
             Worker threads; default all cores.
-        checked : bool
-            Whether ``check`` passed these very rows, so that they are not looked at again.
 
         Returns
         -------
@@ -95,6 +78,15 @@ class Privatizer(Projector):
         ------
         InputError
             For a wrong shape or dtype, no rows, NaN, infinities, and values outside the bounds.
+        """
+        return self._privatized(x, first_row, threads, checked=False)
+
+    def _privatized(
+        self, x: Vectors, first_row: int, threads: int | None, *, checked: bool
+    ) -> Codes:
+        """:meth:`privatize` for a release, whose ``check`` may have passed these very rows.
+
+        No values are looked at again if ``checked``: codes of others would have no guarantee.
         """
         if threads is not None and threads < 1:
             raise InputError(f"threads must be at least 1, not {threads}.")
@@ -110,22 +102,14 @@ class Privatizer(Projector):
             exact = self._project_block(block, first_row + start, checked)
             return format_.pack(law.perturb(exact, stream))
 
-        workers = min(threads or cores(), len(starts))
-        if workers == 1:
-            return format_.codes(np.concatenate([task(start) for start in starts]))
-        with ThreadPoolExecutor(workers - 1) as pool:
-            # This thread works too, from the other end: one that waits for each block in turn is
-            # woken by every one, and takes the interpreter's lock from those that work.
-            others = [pool.submit(task, start) for start in starts]
-            try:
-                mine = [task(starts[i]) for i in reversed(range(len(starts))) if others[i].cancel()]
-                done = [other.result() for other in others[: len(starts) - len(mine)]]
-            except InputError:
-                self.check(rows, first_row=first_row)  # of several faults, the first is reported
-                raise
-            finally:
-                pool.shutdown(cancel_futures=True)
-            return format_.codes(np.concatenate([*done, *reversed(mine)]))
+        if len(starts) > 1:
+            keep_freed_memory()
+        try:
+            blocks = map_from_both_ends(task, starts, min(threads or cores(), len(starts)))
+        except InputError:
+            self.check(rows, first_row=first_row)  # of several faults, the first is reported
+            raise
+        return format_.codes(np.concatenate(blocks))
 
 
 def _refuse_above(limit: float, spec: Spec) -> None:

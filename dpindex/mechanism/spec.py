@@ -16,8 +16,8 @@ from dpindex.mechanism.codes import CodeFormat
 from dpindex.mechanism.method_table import Method, find_method
 from dpindex.mechanism.noise import Law, NumberLaw, SignLaw, SymbolLaw
 from dpindex.mechanism.noise.signs import norm_slack
-from dpindex.mechanism.parameters import AnyNumbers, Codebook, Grid, Parameters
-from dpindex.mechanism.projections import Projection
+from dpindex.mechanism.parameters import Codebook, Grid, NoGrid, Parameters, Rounding
+from dpindex.mechanism.projections import Encoder, Projection, RecordEncoder
 from dpindex.privacy import Attribute, Guarantee
 
 
@@ -128,9 +128,24 @@ class Spec(Parameters):
             )
 
     @cached_property
-    def projection(self) -> Projection:
-        """The public projection: a function of this spec alone."""
-        return self.method_row.family.make(self)
+    def projection(self) -> Encoder:
+        """The public map from vectors to coordinates: a function of this spec alone.
+
+        TypeError for a method whose law is not calibrated to such maps, as a false row of the table
+        would be.
+        """
+        made = self.method_row.family.make(self)
+        kind = Projection if self.method_row.calibration.rounded else RecordEncoder
+        if not isinstance(made, kind):
+            raise TypeError(f"the law of {self.method} is not calibrated to {type(made).__name__}")
+        return made
+
+    @property
+    def linear_projection(self) -> Projection:
+        """:attr:`projection` of a method that has one with a sensitivity; TypeError for others."""
+        if not isinstance(self.projection, Projection):
+            raise TypeError(f"{self.method} has no linear projection")
+        return self.projection
 
     @cached_property
     def law(self) -> Law:
@@ -159,17 +174,17 @@ class Spec(Parameters):
         return self.law
 
     @cached_property
-    def grid(self) -> Grid | AnyNumbers:
-        """The grid that attributes are rounded to, or what takes its place."""
+    def grid(self) -> Rounding:
+        """How attributes are rounded."""
         if not self.method_row.calibration.rounded:
-            return AnyNumbers()
+            return NoGrid()
         return Grid(
             beta=self.adjacency.size,
             bits=self.law.grid_bits,
             scale=self.scale,
             bounds=self.bounds,
             clip=self.clip,
-            max_column_l1=self.projection.max_column_l1,
+            max_column_l1=self.linear_projection.max_column_l1,
         )
 
     @property

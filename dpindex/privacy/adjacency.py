@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import asdict, astuple, dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from typing import Any, ClassVar, Literal, TypeAlias, TypeVar, get_args
 
@@ -80,11 +80,11 @@ class VectorAdjacency(Adjacency):
     )
 
     @property
+    @abstractmethod
     def size(self) -> float:
-        """The largest change between neighbours: its field. A spec's is one of scaled attributes, a
-        guarantee's one of the data.
+        """The largest change between neighbours: of scaled attributes in a spec's adjacency, of the
+        data in a guarantee's.
         """
-        return float(*astuple(self))
 
     def in_data_units(self: _Vectors, scale: float) -> _Vectors:
         """Return this adjacency before attributes were divided by ``scale``.
@@ -138,6 +138,10 @@ class Attribute(VectorAdjacency):
     def __post_init__(self) -> None:
         object.__setattr__(self, "beta", finite_number(self.beta, "beta", above=0.0))
 
+    @property
+    def size(self) -> float:
+        return self.beta
+
     def describe(self) -> str:
         return (
             f"one attribute (coordinate) of one vector, changed by at most {self.beta:g} in the "
@@ -170,6 +174,10 @@ class L2(VectorAdjacency):
     def __post_init__(self) -> None:
         radius = finite_number(self.radius, "the l2 radius", above=0.0)
         object.__setattr__(self, "radius", radius)
+
+    @property
+    def size(self) -> float:
+        return self.radius
 
     def describe(self) -> str:
         return (

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import mpmath
 import numpy as np
@@ -18,7 +18,6 @@ from dpindex.base.errors import NoGuaranteeError
 from dpindex.base.normal import quantiles
 from dpindex.mechanism.codes import CodeFormat, NumberFormat, SignFormat, SymbolFormat
 from dpindex.mechanism.parameters import Codebook, Parameters
-from dpindex.mechanism.projections import Projection
 from dpindex.mechanism.public_random import BitSource
 
 GRID_BITS = 12
@@ -379,7 +378,7 @@ class Calibration:
     Attributes
     ----------
     law : callable
-        From checked parameters and the projection in use.
+        From checked parameters and the projection or record encoder in use.
     format : type of CodeFormat
         The format of its codes.
     definition : "DP", "iDP" or "none"
@@ -397,13 +396,15 @@ class Calibration:
     norm_bound : bool
         Needs ``min_norm`` with a delta.
     rounded : bool
-        False where the proof needs no integer grid under the projection, nor bounds.
+        What the law is calibrated to: a linear projection, with its sensitivity, of attributes that
+        are rounded to a grid within public bounds; False for a record encoder, which takes vectors
+        as they are.
     deviation : callable, optional
         Gaussian laws whose delta is about the noise alone: the deviation, in L2 sensitivities, that
         epsilon and delta ask for. Tight composition needs it.
     """
 
-    law: Callable[[Parameters, Projection], Law]
+    law: Callable[[Parameters, Any], Law]
     format: type[CodeFormat]
     definition: Literal["DP", "iDP", "none"] = "DP"
     delta: Literal["zero", "optional", "required"] = "zero"

@@ -47,7 +47,7 @@ from dpindex.mechanism.noise import (
 )
 from dpindex.mechanism.noise.signs import draw_flips
 from dpindex.mechanism.parameters import Codebook, Parameters, grid_point
-from dpindex.mechanism.projections import Projection
+from dpindex.mechanism.projections import RecordEncoder
 from dpindex.mechanism.public_random import BitSource
 
 _LEVELS = 31
@@ -392,7 +392,7 @@ def codebook_response(codebook: Codebook, subset: int, epsilon: float) -> Codebo
     return CodebookResponse(codebook, subset, inside)
 
 
-def _calibrated(parameters: Parameters, projection: Projection) -> CodebookResponse:
+def _calibrated(parameters: Parameters, encoder: RecordEncoder) -> CodebookResponse:
     if parameters.codebook is None or parameters.subset is None:
         raise InputError(f"{parameters.method} needs a codebook.")
     return codebook_response(parameters.codebook, parameters.subset, parameters.budget)

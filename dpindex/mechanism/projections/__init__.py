@@ -1,4 +1,4 @@
-"""Base class of projections, and the identity: exact integers in, exact integers out."""
+"""What maps vectors to coordinates: linear projections, exact in integers, and record encoders."""
 
 from __future__ import annotations
 
@@ -94,28 +94,22 @@ class RealisedSizes:
         return Sensitivity(*self._rows.max(axis=1, initial=1).tolist())
 
 
-class Projection(ABC):
-    """A public linear map W with integer entries, applied to grid integers held in floats.
-
-    Entries that are real in the papers are integers times ``scale``; so sums are exact in any order
-    and on any machine, and the sensitivity is known exactly. The maps of laws that hide whole
-    records take vectors as they are, and need none of that.
+class Encoder(ABC):
+    """A public map from vectors to the numbers that a law turns into codes.
 
     Attributes
     ----------
     dim, k : int
         Attributes and coordinates.
     scale : float
-        Factor that makes inner products of projected vectors unbiased for the originals'.
+        Factor that makes inner products of mapped vectors unbiased for the originals'.
     rms : float
-        Root mean square of a projected coordinate (before ``scale``) of a unit vector.
+        Root mean square of a coordinate (before ``scale``) of a unit vector.
     inner_product_factor : float
-        c such that ``Var⟨x,y⟩ ≈ c·(‖u‖²‖v‖² + ⟨u,v⟩²)`` over the choice of the projection.
-    max_column_l1 : int
-        The largest ``Σ_i |w_ij|``: bounds a coordinate, and every sum on the way to it.
+        c such that ``Var⟨x,y⟩ ≈ c·(‖u‖²‖v‖² + ⟨u,v⟩²)`` over the choice of the map.
     block_numbers : int
-        Numbers of vectors that it is fastest to project at a time: few for the cache, many for
-        threads, which wait for each other between steps.
+        Numbers of vectors that it is fastest to map at a time: few for the cache, many for threads,
+        which wait for each other between steps.
     """
 
     dim: int
@@ -123,8 +117,38 @@ class Projection(ABC):
     scale: float
     rms: float
     inner_product_factor: float
-    max_column_l1: int
     block_numbers = 1 << 20
+
+    @abstractmethod
+    def apply(self, x: Floats) -> Floats:
+        """Map rows, shape (n, dim) to (n, k), exactly."""
+
+    @abstractmethod
+    def apply_sparse(self, x: scipy.sparse.csr_matrix) -> Floats:
+        """Map CSR rows, never making them dense in ``dim`` all at once."""
+
+
+class RecordEncoder(Encoder):
+    """A map for laws that hide whole records: it takes vectors as they are.
+
+    It states no sensitivity, so no noise can be calibrated to it: the guarantee of such a law does
+    not rest on what a vector maps to.
+    """
+
+
+class Projection(Encoder):
+    """A public linear map W with integer entries, applied to grid integers held in floats.
+
+    Entries that are real in the papers are integers times ``scale``; so sums are exact in any order
+    and on any machine, and the sensitivity is known exactly.
+
+    Attributes
+    ----------
+    max_column_l1 : int
+        The largest ``Σ_i |w_ij|``: bounds a coordinate, and every sum on the way to it.
+    """
+
+    max_column_l1: int
 
     @cached_property
     def sensitivity(self) -> Sensitivity:
@@ -140,14 +164,6 @@ class Projection(ABC):
     def largest(self) -> npt.NDArray[np.int64]:
         """The most that one attribute, changed by one, moves each coordinate, shape (k,), ≥ 1."""
         return np.ones(self.k, dtype=np.int64)
-
-    @abstractmethod
-    def apply(self, x: Floats) -> Floats:
-        """Project rows, shape (n, dim) to (n, k), same dtype, exactly."""
-
-    @abstractmethod
-    def apply_sparse(self, x: scipy.sparse.csr_matrix) -> Floats:
-        """Project CSR rows of grid integers, never making them dense in ``dim``."""
 
 
 class Identity(Projection):

@@ -1,4 +1,4 @@
-"""Public rotations by signs and Walsh–Hadamard transforms: fast, and the same on every machine."""
+"""Record encoders: a public rotation, for cap codes, and inner products with codewords."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import scipy
 
 from dpindex.base.arrays import Floats, issparse, row_blocks
 from dpindex.mechanism.parameters import RADIUS, Codebook, on_sphere_grid
-from dpindex.mechanism.projections import Projection, Sensitivity, check_size
+from dpindex.mechanism.projections import RecordEncoder, check_size
 from dpindex.mechanism.projections.sparse import walsh_hadamard
 from dpindex.mechanism.public_random import PublicStream
 
@@ -38,7 +38,7 @@ def on_grid(x: Floats) -> npt.NDArray[np.float32]:
     return single
 
 
-class Rotation(Projection):
+class Rotation(RecordEncoder):
     """k coordinates of ``H·D₂·H·D₁·u``: two rounds of random signs and a Walsh–Hadamard transform.
 
     The vector is padded with zeros to the next power of two that holds both dim and k. Two rounds
@@ -53,9 +53,6 @@ class Rotation(Projection):
     seed : int
         Public seed.
     """
-
-    max_column_l1 = 1
-    sensitivity = Sensitivity.of_signs(1)
 
     def __init__(self, dim: int, k: int, seed: int) -> None:
         self.dim = dim
@@ -105,15 +102,13 @@ class Rotation(Projection):
 _SPARSE_ROWS = 1024
 
 
-class CodewordMap(Projection):
+class CodewordMap(RecordEncoder):
     """Inner products of a vector's direction with all codewords: shape (n, dim) to (n, K).
 
     Directions and codewords are whole numbers, so the inner products are exact in any order and on
     any machine; times ``scale`` they are cosines.
     """
 
-    max_column_l1 = 1
-    sensitivity = Sensitivity.of_signs(1)
     scale = 1.0 / RADIUS**2
     rms = 1.0
     inner_product_factor = 0.0

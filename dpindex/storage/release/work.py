@@ -267,9 +267,7 @@ class CodeDraw:
         # Without a key nothing shows that these are the vectors that were checked.
         checked = self.content is not None
         with naming(shard.part.name):
-            return privatizer.privatize(
-                chunk, first_row=first_row, threads=self.threads, checked=checked
-            )
+            return privatizer._privatized(chunk, first_row, self.threads, checked=checked)
 
 
 def chunks_of(shard: Shard, start: int = 0) -> Iterator[tuple[Segment, Chunk]]:
