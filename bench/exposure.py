@@ -1,11 +1,11 @@
-"""What is said of exposure, and what attacks find: own code found, and rebuilt vectors.
+"""What is said of exposure, and what attacks find: own code found, and reconstructed vectors.
 
     python bench/exposure.py [--only mnist,cifar10,clinc150,clinc150-records,occupancy,naval]
                              [--output bench/inversion/exposure.csv]
 
 2000 vectors (a quarter of a table), drawn at random, are public; 10 000 others, or all there are,
-are the collection. ``plan`` says what attacks on the public ones find, ``info`` what follows from
-public parameters, and an evaluation attacks the collection. The data are in DPINDEX_DATA.
+are the collection. ``plan`` says what attacks on the public ones find, and an evaluation attacks
+the collection. The data are in DPINDEX_DATA.
 """
 
 from __future__ import annotations
@@ -22,13 +22,12 @@ from promises import PIXELS, gray_pictures, of_unit_norm
 from recipes import DATA, embeddings, pictures
 
 import dpindex as dpi
-from dpindex.study.evaluate.curve import LINKED
-from dpindex.study.exposure import predicted_exposure
+from dpindex.study.curve import LINKED
 
 COLLECTION, PUBLIC, PUBLIC_RECORDS = 10_000, 2000, 4000
 COLUMNS = (
-    "data", "method", "k", "epsilon", "plan: found", "info: found", "attack: found",
-    "plan: cosine", "info: cosine", "attack: cosine", "plan: guess", "attack: guess",
+    "data", "method", "k", "epsilon", "plan: found", "attack: found",
+    "plan: cosine", "attack: cosine", "plan: guess", "attack: guess",
 )  # fmt: skip
 
 
@@ -96,14 +95,13 @@ def lines(name: str, case: Case) -> list[tuple[Any, ...]]:
             )
             spec = planned.best.spec
             said = planned.exposure
-            info = predicted_exposure(spec, len(base))
-            curve = dpi.evaluate.recall_curve(
+            (curve,) = dpi.evaluate(
                 base, base[:20], [spec], runs=1, denoise="auto", query_modes=["exact"]
             )
             measured = curve.points[0].mean
             figures = (
-                said.linked, info.linked, measured[LINKED],
-                said.rebuilt_cosine, info.rebuilt_cosine, measured["rebuilt_cosine"],
+                said.linked, measured[LINKED],
+                said.rebuilt_cosine, measured["rebuilt_cosine"],
                 said.guess_cosine, measured["guess_cosine"],
             )  # fmt: skip
             row = (name, method, spec.code_length, epsilon, *(f"{x:.3f}" for x in figures))

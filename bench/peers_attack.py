@@ -1,6 +1,6 @@
 """The panel of attacks, on codes of any scheme: what is picked, rebuilt and recognised.
 
-The measures are those of ``dpindex.study.attacks.panel``. The attacker knows the scheme, the codes
+The measures are those of ``dpindex.study.attacks``. The attacker knows the scheme, the codes
 of the whole collection and a public sample of the same kind of vectors, on which it imitates the
 scheme. It never holds a key, but it may know some records with their codes.
 """
@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 from peers_schemes import Array, Scheme
 
-from dpindex.study.attacks.learned_map import learned_map
-from dpindex.study.attacks.ranking import Ranking, rank_candidates
+from dpindex.study.attacks import Ranking, learned_map, rank_candidates
 from dpindex.study.linkage import best_scores, true_positive_rate
 from dpindex.study.reconstruction import cosines
 

@@ -20,8 +20,7 @@ from scipy.special import betainc, betaincinv, betaln
 
 import dpindex as dpi
 from dpindex.mechanism.secret_random import SecretStream
-from dpindex.study.attacks.law_ranking import rank_by_law
-from dpindex.study.attacks.ranking import Ranking
+from dpindex.study.attacks import Ranking, rank_by_law
 from dpindex.study.reconstruction import Reconstructor, attackers_denoiser
 
 Array = npt.NDArray[Any]

@@ -23,7 +23,7 @@ import matplotlib
 import numpy as np
 
 import dpindex as dpi
-from dpindex.study.evaluate import ground_truth
+from dpindex.study import ground_truth
 
 matplotlib.use("Agg")
 from matplotlib import pyplot as plt

@@ -25,7 +25,7 @@ from recipes import DATA, embeddings, pictures, table, trigrams
 import dpindex as dpi
 from dpindex.index.queries import QueryMode
 from dpindex.similarity.codebook_coverage import crowding
-from dpindex.study.evaluate import ground_truth
+from dpindex.study import ground_truth
 
 QUERIES = 500
 PUBLIC = 2000

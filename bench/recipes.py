@@ -30,7 +30,7 @@ import numpy as np
 from scipy import sparse
 
 from dpindex.storage.summary import summarize
-from dpindex.study.evaluate import ground_truth
+from dpindex.study import ground_truth
 
 DATA = Path(os.environ.get("DPINDEX_DATA", Path(__file__).parents[2] / "shared" / "data"))
 QUERIES, SAMPLE, NEIGHBOURS, FOUND = 500, 2000, 50, 10

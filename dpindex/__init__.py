@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from dpindex.mechanism.privatizer import Privatizer
     from dpindex.mechanism.spec import Spec
     from dpindex.privacy import Guarantee, attribute, compose, l2, record
-    from dpindex.study import evaluate
+    from dpindex.study.evaluation import evaluate
     from dpindex.study.planner import fit_codebook, plan
 
 __all__ = [
@@ -75,6 +75,7 @@ _HOME = {
     "integrations.published": ["PublishedIndex", "publish"],
     "accounting.ledger": ["Ledger"],
     "mechanism.method_table": ["methods"],
+    "study.evaluation": ["evaluate"],
     "study.planner": ["fit_codebook", "plan"],
     "privacy": ["Guarantee", "attribute", "compose", "l2", "record"],
     "mechanism.privatizer": ["Privatizer"],
@@ -84,8 +85,6 @@ _MODULES = {name: f"dpindex.{home}" for home, names in _HOME.items() for name in
 
 
 def __getattr__(name: str) -> Any:
-    if name == "evaluate":
-        return import_module("dpindex.study.evaluate")
     if name not in _MODULES:
         raise AttributeError(f"module 'dpindex' has no attribute {name!r}")
     value = globals()[name] = getattr(import_module(_MODULES[name]), name)

@@ -13,7 +13,7 @@ import pytest
 
 from dpindex import PrivateIndex, Spec, attribute
 from dpindex.base.errors import InputError
-from dpindex.study.evaluate import run_demo
+from dpindex.study import run_demo
 
 pytestmark = pytest.mark.usefixtures("known_noise")
 
@@ -24,7 +24,7 @@ pytest.importorskip("sklearn")
 def test_the_demo_leaves_an_index_and_a_report(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    demo = import_module("dpindex.study.evaluate.demo")
+    demo = import_module("dpindex.study.demo")
     monkeypatch.setattr(demo, "_EPSILONS", (3.0, 10.0))
     monkeypatch.setattr(demo, "_RECORD_EPSILONS", (6.0, 16.0))
     result = run_demo(tmp_path / "demo", runs=1)
@@ -34,13 +34,11 @@ def test_the_demo_leaves_an_index_and_a_report(
         "curve.csv",
         "runs.csv",
         "curve.png",
-        "inversion.png",
-        "candidates.png",
         "report.html",
     }
     assert 50_000 < result.report.stat().st_size < 5_000_000
-    # Four charts for each of two adjacencies, the digits, and one sheet of examples.
-    assert result.report.read_text(encoding="utf-8").count("data:image/png") == 10
+    # One sheet of examples: the page draws its charts itself.
+    assert result.report.read_text(encoding="utf-8").count("data:image/png") == 1
     index = PrivateIndex.open(result.index)
     assert len(index) == 1600
     assert index.spec == result.spec
@@ -82,10 +80,10 @@ def test_ctrl_c_leaves_the_index_and_no_report(tmp_path: Path) -> None:
     """Interrupted when the first spec is measured."""
     code = (
         "import signal, sys\n"
-        "from dpindex import cli, evaluate\n"
-        "demo = evaluate.run_demo\n"
+        "from dpindex import cli, study\n"
+        "demo = study.run_demo\n"
         "def report(*_): signal.raise_signal(signal.SIGINT)\n"
-        "evaluate.run_demo = lambda folder, progress: demo(folder, progress=report)\n"
+        "study.run_demo = lambda folder, progress: demo(folder, progress=report)\n"
         "sys.argv = ['dpindex', 'demo', sys.argv[1]]\n"
         "cli.main()\n"
     )

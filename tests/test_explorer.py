@@ -21,12 +21,10 @@ from commands import Run, fails
 
 from dpindex import InputError, Spec, attribute, record
 from dpindex.data import as_source
-from dpindex.study.evaluate import Shown, View, measured_views, spec_grid
-from dpindex.study.evaluate.explorer import page as page_module
-from dpindex.study.evaluate.explorer.measured import at_norm_1
-from dpindex.study.evaluate.explorer.page import Additions, Section, page_html
-from dpindex.study.evaluate.explorer.page_data import page_data, promise
-from dpindex.study.evaluate.explorer.sheet import Sheet
+from dpindex.study import Additions, Curve, Shown, evaluate, require_libraries, spec_grid
+from dpindex.study.evaluation import at_norm_1
+from dpindex.study.examples import Sheet
+from dpindex.study.report import Section, page_data, page_html, promise
 
 pytest.importorskip("jinja2")
 Image = pytest.importorskip("PIL.Image")
@@ -48,13 +46,13 @@ def specs() -> list[Spec]:
 
 
 @pytest.fixture(scope="module")
-def views() -> list[View]:
+def curves() -> list[Curve]:
     source, asked = as_source(BASE, "base"), as_source(QUERIES, "queries")
-    return measured_views(source, asked, specs(), examples=4, runs=2, neighbours=10)
+    return evaluate(source, asked, specs(), examples=4, runs=2, neighbours=10)
 
 
-def data_of(views: list[View], **how: Any) -> dict[str, Any]:
-    return page_data(views, Shown(as_source(BASE), as_source(QUERIES), **how))
+def data_of(curves: list[Curve], **how: Any) -> dict[str, Any]:
+    return page_data(curves, Shown(as_source(BASE), as_source(QUERIES), **how))
 
 
 def tiles(data: dict[str, Any]) -> Any:
@@ -97,8 +95,8 @@ class Page(HTMLParser):
 
 
 @pytest.mark.slow
-def test_each_adjacency_is_a_view(views: list[View]) -> None:
-    one, whole = data_of(views)["views"]
+def test_each_adjacency_is_a_view(curves: list[Curve]) -> None:
+    one, whole = data_of(curves)["views"]
     assert one["adjacency"]["kind"] == "attribute"
     assert one["adjacency"]["words"].startswith("one attribute (coordinate) of one vector")
     assert whole["adjacency"]["kind"] == "record"
@@ -107,30 +105,28 @@ def test_each_adjacency_is_a_view(views: list[View]) -> None:
     )
     assert (one["epsilons"], whole["epsilons"]) == ([1.0, 30.0], [4.0, 16.0])
     assert [m["method"] for m in whole["methods"]] == ["record-cap", "raw-gaussian", "none-oporp"]
-    limits = Section(views[0].curve, {}).limits
+    limits = Section(curves[0]).limits
     assert any("a change of m attributes costs m × 30" in line for line in limits)
 
 
 @pytest.mark.slow
-def test_the_page_opens_on_whole_records_unless_of_pictures(views: list[View]) -> None:
+def test_the_page_opens_on_whole_records_unless_of_pictures(curves: list[Curve]) -> None:
     """One coordinate of an embedding is nobody's secret."""
-    assert data_of(views)["opens"] == 1
-    assert data_of(views[:1])["opens"] == 0
-    assert data_of(views, image_shape=(3, 4))["opens"] == 0
+    assert data_of(curves)["opens"] == 1
+    assert data_of(curves[:1])["opens"] == 0
+    assert data_of(curves, image_shape=(3, 4))["opens"] == 0
 
 
 @pytest.mark.slow
-def test_figures_are_those_of_the_curve(views: list[View]) -> None:
-    for view, shown in zip(views, data_of(views)["views"], strict=True):
+def test_figures_are_those_of_the_curve(curves: list[Curve]) -> None:
+    for curve, shown in zip(curves, data_of(curves)["views"], strict=True):
         for mode in ("private", "exact"):
-            for name, line in view.curve.series(mode).items():
+            for name, line in curve.series(mode).items():
                 (method,) = [m for m in shown["methods"] if m["label"] == name]
                 assert method["epsilons"] == [point.spec.epsilon for point in line]
                 recall = [point.mean["recall@10"] for point in line]
                 assert method["recall"][mode] == pytest.approx(recall, abs=1e-4)
-                for level, within in zip(
-                    view.curve.candidates, method["within"][mode], strict=True
-                ):
+                for level, within in zip(curve.candidates, method["within"][mode], strict=True):
                     recall = [point.mean[f"recall@10 within {level}"] for point in line]
                     assert within == pytest.approx(recall, abs=1e-4)
                 spread = [point.std["recall@10"] for point in line]
@@ -142,19 +138,19 @@ def test_figures_are_those_of_the_curve(views: list[View]) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("share", "shown"), [(math.nan, None), (0.25, 0.25)])
 def test_recognition_is_shown_where_it_was_measured(
-    views: list[View], share: float, shown: float | None
+    curves: list[Curve], share: float, shown: float | None
 ) -> None:
-    curve = replace(views[0].curve)
+    curve = replace(curves[0])
     vars(curve)["points"] = tuple(
         replace(point, mean={**point.mean, "linked": share}) for point in curve.points
     )
-    (view,) = data_of([replace(views[0], curve=curve)])["views"]
+    (view,) = data_of([curve])["views"]
     assert {value for method in view["methods"] for value in method["linked"]} == {shown}
 
 
-def test_without_noise_everything_is_found_and_rebuilt(views: list[View]) -> None:
+def test_without_noise_everything_is_found_and_rebuilt(curves: list[Curve]) -> None:
     """A code with a bin for each attribute loses nothing."""
-    data = data_of(views, image_shape=(3, 4))
+    data = data_of(curves, image_shape=(3, 4))
     assert data["kind"] == "picture"
     one = data["views"][0]
     clear = one["methods"][-1]
@@ -178,10 +174,10 @@ def test_without_noise_everything_is_found_and_rebuilt(views: list[View]) -> Non
     assert np.array_equal(cut[data["queries"]["tile"] + 1], wanted)
 
 
-def test_an_answer_that_is_no_neighbour_is_negative(views: list[View]) -> None:
-    data = data_of(views)
-    for view, shown in zip(views, data["views"], strict=True):
-        for sample in view.examples.samples:
+def test_an_answer_that_is_no_neighbour_is_negative(curves: list[Curve]) -> None:
+    data = data_of(curves)
+    for curve, shown in zip(curves, data["views"], strict=True):
+        for sample in curve.examples.samples:
             found = [f"row {row}" for row in sample.found["private"].ravel()]
             for method in shown["methods"]:
                 for epsilon, hits in zip(
@@ -195,13 +191,13 @@ def test_an_answer_that_is_no_neighbour_is_negative(views: list[View]) -> None:
                         assert not ((coded >= 0) & ~true).any()
 
 
-def test_vectors_that_are_no_pictures_are_stripes(views: list[View]) -> None:
-    data = data_of(views, ids=[f"id-{i}" for i in range(80)])
+def test_vectors_that_are_no_pictures_are_stripes(curves: list[Curve]) -> None:
+    data = data_of(curves, ids=[f"id-{i}" for i in range(80)])
     assert data["kind"] == "id"
     assert (data["sheet"]["height"], data["sheet"]["width"]) == (1, DIM)
     assert data["items"]["names"][data["records"][1]] == "id-26"
     assert sum(tile is not None for tile in data["items"]["tiles"]) == len(data["records"])
-    assert data_of(views, texts=["text"] * 80)["kind"] == "text"
+    assert data_of(curves, texts=["text"] * 80)["kind"] == "text"
 
 
 def test_how_far_a_promise_reaches() -> None:
@@ -212,9 +208,9 @@ def test_how_far_a_promise_reaches() -> None:
     assert "no promise" in said["none-oporp", None]
 
 
-def test_the_page_is_one_file_that_may_run_nothing_else(views: list[View]) -> None:
+def test_the_page_is_one_file_that_may_run_nothing_else(curves: list[Curve]) -> None:
     shown = Shown(as_source(BASE), as_source(QUERIES), image_shape=(3, 4))
-    text = page_html(views, shown, title="Mine & <yours>")
+    text = page_html(curves, shown, title="Mine & <yours>")
     page = Page(text)
     assert page.texts["title"] == ["Mine & <yours>"]
     assert len(text) < 200_000
@@ -247,10 +243,10 @@ def test_the_page_is_one_file_that_may_run_nothing_else(views: list[View]) -> No
     assert set(re.findall(r'(?:at|say)\("([a-z-]+)"', scripts[1])) <= set(identities)
 
 
-def test_foreign_texts_stay_texts(views: list[View]) -> None:
+def test_foreign_texts_stay_texts(curves: list[Curve]) -> None:
     texts = [f"{EVIL} {i}" for i in range(80)]
     shown = Shown(as_source(BASE), as_source(QUERIES), texts=texts, query_texts=[EVIL] * 9)
-    page = Page(page_html(views, shown, Additions(notes=[EVIL]), title=EVIL))
+    page = Page(page_html(curves, shown, Additions(notes=[EVIL]), title=EVIL))
     assert [tag for tag, _ in page.elements].count("script") == 3
     assert "img" not in [tag for tag, _ in page.elements]
     data = json.loads(page.texts["script"][0])
@@ -273,7 +269,7 @@ def test_sheets(monkeypatch: pytest.MonkeyPatch) -> None:
     assert tiles({"sheet": colours.to_dict()})[0].tolist() == [[[1, 2, 3], [4, 5, 6]]]
     large = Sheet((64, 128), (0.0, 1.0))
     large.add(np.ones((1, 64 * 128)))
-    monkeypatch.setattr("dpindex.study.evaluate.explorer.sheet._MAX_PNG_BYTES", 0)
+    monkeypatch.setattr("dpindex.study.examples._MAX_PNG_BYTES", 0)
     facts = large.to_dict()
     assert (facts["height"], facts["width"]) == (16, 32)
     assert facts["src"].startswith("data:image/webp;base64,")
@@ -282,7 +278,7 @@ def test_sheets(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_bad_input_is_refused_before_anything_is_measured(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("dpindex.study.evaluate.evaluation.Evaluation.measure", None)
+    monkeypatch.setattr("dpindex.study.evaluation.Trial", None)
     source = as_source(BASE, "base")
     asked = as_source(QUERIES, "queries")
 
@@ -303,23 +299,23 @@ def test_bad_input_is_refused_before_anything_is_measured(
         (sparse, "array: row 7 is the zero"),
     ):
         with pytest.raises(InputError, match=sentence):
-            measured_views(base, QUERIES, specs())
+            evaluate(base, QUERIES, specs())
     with pytest.raises(InputError, match="nothing to evaluate"):
-        measured_views(BASE, QUERIES, [])
+        evaluate(BASE, QUERIES, [])
     monkeypatch.setitem(sys.modules, "PIL.Image", None)
     with pytest.raises(InputError, match="jinja2 and pillow; run pip install jinja2"):
-        page_module.require_libraries()
+        require_libraries()
 
 
 @pytest.mark.slow
-def test_a_page_shows_what_there_is(views: list[View]) -> None:
+def test_a_page_shows_what_there_is(curves: list[Curve]) -> None:
     """Sliders with two epsilons or more; charts with one; tables alone with baselines alone."""
     shown = Shown(as_source(BASE), as_source(QUERIES))
     for epsilons, sliders, scripts in (([1, 9], 3, 3), ([9], 0, 3), ([], 0, 0)):
         grid = spec_grid(
             DIM, ["dp-oporp-staircase", "none-oporp"], epsilons, [DIM], adjacency=attribute(1.0)
         )
-        some = measured_views(BASE, QUERIES, grid.specs, runs=1, neighbours=10, examples=0)
+        some = evaluate(BASE, QUERIES, grid.specs, runs=1, neighbours=10)
         page = Page(page_html(some, shown))
         kinds = [attributes.get("type") for tag, attributes in page.elements if tag == "input"]
         assert kinds == ["range"] * sliders
@@ -344,9 +340,9 @@ def test_sparse_vectors_and_a_projection_too_large_to_invert(
 ) -> None:
     monkeypatch.setattr("dpindex.study.reconstruction._MAX_MEASURED_ENTRIES", 1)
     sparse = scipy.sparse.csr_matrix(BASE)
-    views = measured_views(sparse, sparse[:3], specs()[-5:], runs=1, neighbours=10)
+    curves = evaluate(sparse, sparse[:3], specs()[-5:], runs=1, neighbours=10, examples=6)
     shown = Shown(as_source(sparse), as_source(sparse[:3]))
-    data = json.loads(Page(page_html(views, shown)).texts["script"][0])
+    data = json.loads(Page(page_html(curves, shown)).texts["script"][0])
     assert data["views"][0]["methods"][0]["rebuilt"] == [None, None]
     assert data["views"][0]["methods"][0]["exposed"] == [None, None]
 

@@ -22,7 +22,7 @@ from streams import Seeded
 from test_explorer import BASE, EVIL, QUERIES, specs
 
 from dpindex.data import as_source
-from dpindex.study.evaluate import Shown, measured_views, write_report
+from dpindex.study import Shown, evaluate, write_report
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="needs pip install playwright")
 
@@ -61,9 +61,9 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     seeds = count()
     with pytest.MonkeyPatch.context() as patch:  # known noise: this passes always or never
         patch.setattr("dpindex.mechanism.privatizer.secret_stream", lambda: Seeded(next(seeds)))
-        views = measured_views(base, queries, specs(), **terms)
+        curves = evaluate(base, queries, specs(), **terms)
         return {
-            kind: write_report(folder / kind, views, Shown(base, queries, **how))
+            kind: write_report(folder / kind, curves, Shown(base, queries, **how))
             for kind, how in kinds.items()
         }
 

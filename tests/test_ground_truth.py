@@ -9,9 +9,9 @@ import pytest
 import scipy.sparse
 
 from dpindex.base.errors import InputError
-from dpindex.study.evaluate.ground_truth import GroundTruth, ground_truth
+from dpindex.study.truth import GroundTruth, ground_truth
 
-MODULE = import_module("dpindex.study.evaluate.ground_truth")
+MODULE = import_module("dpindex.study.truth")
 
 
 def vectors(rows: int, columns: int, seed: int) -> np.ndarray:

@@ -27,7 +27,7 @@ import dpindex as dpi
 from dpindex.cli import main
 from dpindex.data import open_vectors
 from dpindex.similarity.similarity import Metric
-from dpindex.study.evaluate import ground_truth, recall_curve
+from dpindex.study import evaluate, ground_truth
 from dpindex.study.linkage import Linkage
 from dpindex.study.plan_options import NEIGHBOURS, PlanOptions
 from dpindex.study.planner import Facts, collection_model
@@ -313,7 +313,7 @@ def test_the_stated_exposure_is_what_attacks_on_the_codes_find(
     assert stated is not None
     assert stated.simulated
     spec = planned.best.spec
-    curve = recall_curve(base, base[:20], [spec], runs=1, denoise="auto", query_modes=["exact"])
+    (curve,) = evaluate(base, base[:20], [spec], runs=1, denoise="auto", query_modes=["exact"])
     measured = curve.points[0].mean
     assert stated.linked == pytest.approx(measured["linked"], abs=0.1)
     assert stated.rebuilt_error == pytest.approx(measured["rebuilt_error"], abs=0.05)

@@ -12,7 +12,7 @@ from scipy import sparse
 
 import dpindex as dpi
 from dpindex.base.errors import InputError
-from dpindex.study.evaluate import ground_truth
+from dpindex.study import ground_truth
 from dpindex.study.planner import Facts
 
 pytestmark = pytest.mark.usefixtures("known_noise")

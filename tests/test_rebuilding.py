@@ -9,7 +9,7 @@ import pytest
 
 from dpindex import Codebook, Privatizer, Spec, attribute, l2, record
 from dpindex.base.errors import InputError
-from dpindex.study.evaluate import invert
+from dpindex.study import invert
 from dpindex.study.reconstruction import Reconstructor, cosines
 
 pytestmark = pytest.mark.usefixtures("known_noise")

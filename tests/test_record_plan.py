@@ -14,7 +14,7 @@ from commands import Run as Command
 from commands import fails
 
 import dpindex as dpi
-from dpindex.study.evaluate import ground_truth
+from dpindex.study import ground_truth
 from dpindex.study.plan_options import PlanOptions
 from dpindex.study.planner import Facts
 from dpindex.study.planner.public_sample import Sample

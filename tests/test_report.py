@@ -11,15 +11,13 @@ from html.parser import HTMLParser
 from importlib import import_module
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from dpindex import Spec, attribute
 from dpindex.base.errors import InputError
-from dpindex.study.evaluate import Additions, Curve, Picture, Run, View, curve_charts, write_report
-from dpindex.study.evaluate.curve_charts import curve_png, gallery_png
-from dpindex.study.evaluate.report import require_libraries, write_all
+from dpindex.study import Additions, Curve, Run, require_libraries, write_report
 from dpindex.study.reconstruction import EXPOSURE
+from dpindex.study.report import curve_png, write_all
 
 pytest.importorskip("matplotlib")
 pytest.importorskip("jinja2")
@@ -93,17 +91,15 @@ class Page(HTMLParser):
 @pytest.mark.slow
 def test_the_report_is_one_file_with_everything_in_it(tmp_path):
     curve = made_up(some_specs())
-    extra = Picture(gallery_png([("row", np.eye(4))], (2, 2), (0, 1)), "A <b>picture</b>.", "Extra")
     path = write_report(
         tmp_path,
-        [View(curve)],
-        additions=Additions(notes=["raw-x: no guarantee <here>"], pictures=[extra]),
+        [curve],
+        additions=Additions(notes=["raw-x: no guarantee <here>"]),
         title="Mine & <yours>",
     )
     text = path.read_text(encoding="utf-8")
     page = Page(text)
-    assert len(page.addresses) == 5
-    assert all(address.startswith("data:image/png;base64,") for address in page.addresses)
+    assert page.addresses == []
     assert "://" not in page.words
     assert text.count('class="best"') == 2 * 2  # one DP method for each epsilon and query mode
     for words in (
@@ -114,12 +110,10 @@ def test_the_report_is_one_file_with_everything_in_it(tmp_path):
         "precision@10 of the true 50, exact query",
         "share of the ten nearest that are among the first ten answers",
         "raw-x: no guarantee <here>",
-        "A <b>picture</b>.",
         "ε under attribute(beta=1)",
         "0.079 ± 0.010",
         "(not private)",
         "without a denoiser",
-        "What attacks learn from the 1,234 published codes",
         *(point.label for point in curve.points),
     ):
         assert words in page.words
@@ -128,7 +122,6 @@ def test_the_report_is_one_file_with_everything_in_it(tmp_path):
             assert spec.guarantee.protects() in page.words
             assert all(line in page.words for line in spec.guarantee.does_not_protect(16))
     assert sorted(p.name for p in tmp_path.iterdir()) == [
-        "candidates.png",
         "curve.csv",
         "curve.png",
         "report.html",
@@ -148,7 +141,7 @@ def test_the_report_says_what_was_denoised(tmp_path):
         "idp-signrp-rr, k = 32 (iDP)",
         "none-oporp, k = 8",
     }
-    words = Page(write_report(tmp_path, [View(curve)]).read_text("utf-8")).words
+    words = Page(write_report(tmp_path, [curve]).read_text("utf-8")).words
     assert "denoised first (auto)" in words
     assert "without a denoiser" not in words
 
@@ -158,20 +151,8 @@ def test_an_exposure_that_nobody_measured_is_left_out(tmp_path):
     curve = made_up(some_specs())
     unknown = dict.fromkeys(EXPOSURE, math.nan)
     runs = tuple(replace(run, values={**run.values, **unknown}) for run in curve.runs)
-    page = Page(write_report(tmp_path, [View(replace(curve, runs=runs))]).read_text("utf-8"))
-    assert len(page.addresses) == 4  # linkage is known
+    page = Page(write_report(tmp_path, [replace(curve, runs=runs)]).read_text("utf-8"))
     assert "nan" not in page.words
-
-
-def test_no_panel_clips_its_curves():
-    """An error above 1 and a cosine below 0 lie inside their panels."""
-    curve = made_up(some_specs())
-    wide = {"rebuilt_error": 1.7, "rebuilt_cosine": -0.2}
-    runs = tuple(replace(run, values={**run.values, **wide}) for run in curve.runs)
-    for panel in curve_charts._drawn(replace(curve, runs=runs), "exposure").axes:
-        (low, high), drawn = panel.get_ylim(), panel.dataLim
-        assert low <= min(drawn.y0, 0.0)
-        assert high >= max(drawn.y1, 1.0)
 
 
 @pytest.mark.slow
@@ -188,16 +169,12 @@ def test_every_shape_of_curve_can_be_drawn(modes, runs_each, tmp_path):
         for e in (0.1, 0.2, 0.5, 1, 2, 3, 4, 5, 7, 10, 20)
     ]
     for specs in (some_specs(), some_specs()[-1:], many):
-        png = curve_png(made_up(specs, runs_each, modes), "recall@10")
+        png = curve_png(made_up(specs, runs_each, modes))
         width, height = struct.unpack(">II", png[16:24])
         assert png.startswith(b"\x89PNG")
         assert width > 1000
         assert height > 600
-    Page(
-        write_report(tmp_path, [View(made_up(some_specs()[-1:], runs_each, modes))]).read_text(
-            "utf-8"
-        )
-    )
+    Page(write_report(tmp_path, [made_up(some_specs()[-1:], runs_each, modes)]).read_text("utf-8"))
 
 
 @pytest.mark.slow
@@ -206,7 +183,7 @@ def test_without_a_library_the_numbers_are_kept(missing, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, missing, None)
     for attempt in (
         require_libraries,
-        lambda: write_report(tmp_path, [View(made_up(some_specs()))]),
+        lambda: write_report(tmp_path, [made_up(some_specs())]),
     ):
         with pytest.raises(
             InputError, match=rf"needs {missing.split('.')[0]}( and pillow)?; run pip"
@@ -226,32 +203,32 @@ def test_an_interrupted_write_leaves_the_old_file(tmp_path, monkeypatch):
 
 
 def test_an_interrupted_drawing_leaves_no_report(tmp_path, monkeypatch):
-    monkeypatch.setattr(import_module("dpindex.study.evaluate.report"), "curve_png", _interrupt)
+    monkeypatch.setattr(import_module("dpindex.study.report"), "curve_png", _interrupt)
     with pytest.raises(KeyboardInterrupt):
-        write_report(tmp_path, [View(made_up(some_specs()))])
+        write_report(tmp_path, [made_up(some_specs())])
     assert sorted(p.name for p in tmp_path.iterdir()) == ["curve.csv", "runs.csv"]
 
 
 def test_a_place_that_cannot_be_written_is_named(tmp_path):
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(InputError, match="choose another directory"):
-        write_report(tmp_path / "file", [View(made_up(some_specs()))])
+        write_report(tmp_path / "file", [made_up(some_specs())])
 
 
 @pytest.mark.slow
 def test_a_report_of_other_runs_is_not_replaced_in_silence(tmp_path):
     curve = made_up(some_specs())
-    write_report(tmp_path, [View(curve)])
+    write_report(tmp_path, [curve])
     before = (tmp_path / "report.html").read_bytes()
     for other in (made_up(some_specs()[:-1]), made_up(some_specs(), 2)):
         with pytest.raises(InputError, match=r"runs of another evaluation.*replace"):
-            write_report(tmp_path, [View(other)])
+            write_report(tmp_path, [other])
         assert (tmp_path / "report.html").read_bytes() == before
-    write_report(tmp_path, [View(made_up(some_specs(), 4))])  # it has all the runs, and more
-    write_report(tmp_path, [View(curve)], replace=True)
+    write_report(tmp_path, [made_up(some_specs(), 4)])  # it has all the runs, and more
+    write_report(tmp_path, [curve], replace=True)
     (tmp_path / "runs.csv").unlink()
     with pytest.raises(InputError, match="another report"):
-        write_report(tmp_path, [View(curve)])
+        write_report(tmp_path, [curve])
 
 
 def _interrupt(*_: object) -> Path:

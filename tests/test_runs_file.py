@@ -11,8 +11,9 @@ import pytest
 
 from dpindex import Spec, attribute
 from dpindex.base.errors import InputError
-from dpindex.study.evaluate import Curve, View, recall_curve, spec_grid, write_report
-from dpindex.study.evaluate.runs_file import NAME, csv_bytes, kept_in, read_runs
+from dpindex.study import Curve, evaluate, spec_grid, write_report
+from dpindex.study.evaluation import RUNS_FILE as NAME
+from dpindex.study.evaluation import csv_bytes, kept_in, read_runs
 
 DIM = 8
 BASE = np.random.default_rng(1).random((80, DIM))
@@ -23,7 +24,8 @@ SPECS = spec_grid(
 
 def measure(folder: Path | None, specs: Any = SPECS, base: Any = BASE, **terms: Any) -> Curve:
     stated = {"runs": 2, "neighbours": 10, "report": folder, **terms}
-    return recall_curve(base, BASE[:4], specs, **stated)
+    (curve,) = evaluate(base, BASE[:4], specs, **stated)
+    return curve
 
 
 class Interrupted:
@@ -43,21 +45,21 @@ def test_an_interrupted_evaluation_goes_on(tmp_path: Path, monkeypatch: pytest.M
         measure(tmp_path, progress=Interrupted(3))
     before = (tmp_path / NAME).read_bytes()
     assert len(read_runs(tmp_path)) == 3 * 2  # two query modes each
-    module = import_module("dpindex.study.evaluate.evaluation")
+    module = import_module("dpindex.study.evaluation")
     built: list[int] = []
-    build = module._build
-    monkeypatch.setattr(module, "_build", lambda *a: (built.append(1), build(*a))[1])
+    trial = module.Trial
+    monkeypatch.setattr(module, "Trial", lambda *a, **t: (built.append(1), trial(*a, **t))[1])
     curve = measure(tmp_path)
     assert len(built) == 3
     assert (tmp_path / NAME).read_bytes().startswith(before)
     assert len(curve.runs) == 3 * 2 * 2
-    write_report(tmp_path, [View(curve)])
+    write_report(tmp_path, [curve])
     assert measure(tmp_path).runs == curve.runs
     assert len(built) == 3
     more = measure(tmp_path, runs=3)
     assert len(built) == 6
     assert all(run in more.runs for run in curve.runs)
-    write_report(tmp_path, [View(more)])
+    write_report(tmp_path, [more])
 
 
 def test_a_line_that_was_cut_off_is_measured_again(tmp_path: Path) -> None:

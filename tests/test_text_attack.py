@@ -12,8 +12,8 @@ from commands import Run as Command
 from commands import fails
 
 from dpindex import Codebook, InputError, Spec, l2, record
-from dpindex.study.evaluate import recall_curve, spec_grid, text_attack
-from dpindex.study.evaluate.text_attack import read_texts
+from dpindex.study import evaluate, spec_grid, text_attack
+from dpindex.study.texts import read_texts
 
 pytestmark = pytest.mark.usefixtures("known_noise")
 
@@ -42,18 +42,18 @@ def test_the_gaussian_hides_any_two_vectors_of_norm_1_for_contrast() -> None:
     found = {spec.method: spec for spec in specs(8.0)}
     assert found["raw-gaussian"].adjacency == l2(2)
     assert found["record-cap"].adjacency == record()
-    curve = recall_curve(BASE, rows(10, 3), found.values(), runs=1)
+    (curve,) = evaluate(2 * BASE, rows(10, 3), found.values(), runs=1)  # brought to norm 1
     assert curve.adjacency == "ε under record (any two vectors)"
     labels = {point.label for point in curve.points}
     assert "record-codebook, K = 100" in labels
     assert "raw-gaussian, k = 24, any two vectors of norm 1, δ = 1e-06" in labels
-    with pytest.raises(InputError, match="row 0 is not of norm 1"):
-        recall_curve(2 * BASE, rows(10, 3), found.values(), runs=1)
     with pytest.raises(InputError, match="codewords are private vectors too"):
-        recall_curve(PUBLIC, rows(10, 3), [found["record-codebook"]], runs=1)
+        evaluate(PUBLIC, rows(10, 3), [found["record-codebook"]], runs=1)
     other = Spec("raw-gaussian", DIM, epsilon=8.0, delta=1e-6, adjacency=l2(1.0))
-    with pytest.raises(InputError, match="must agree in adjacency"):
-        recall_curve(BASE, rows(10, 3), [found["record-cap"], other], runs=1)
+    curves = evaluate(BASE, rows(10, 3), [found["record-cap"], other], runs=1)
+    assert [curve.adjacency for curve in curves] == [
+        "ε under record (any two vectors)", "ε under l2(radius=1)",
+    ]  # fmt: skip
 
 
 @pytest.mark.slow
@@ -102,7 +102,7 @@ def test_command_line(run: Command, tmp_path: Path) -> None:
     assert "any two vectors" in output
     page = (tmp_path / "r" / "report.html").read_text()
     assert "&lt;b&gt;private&lt;/b&gt;" in page
-    assert "rebuilt at ε = 8" in page
+    assert "reconstructed at ε = 8" in page
     with open(tmp_path / "r" / "texts.csv", newline="") as file:
         lines = list(csv.DictReader(file))
     assert len(lines) == 3 * 3 * 5

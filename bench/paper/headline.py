@@ -29,7 +29,7 @@ from common import (
 )
 
 import dpindex as dpi
-from dpindex.study.evaluate import ground_truth
+from dpindex.study import ground_truth
 
 EPSILONS = (1.0, 2.0, 5.0, 10.0, 20.0)
 LINES: dict[str, tuple[dict[str, Any], bool]] = {

@@ -16,8 +16,8 @@ from typing import Any
 from common import DELTA, arguments, draw, epsilon_axis, load, means, read_csv, style, write_csv
 
 import dpindex as dpi
+from dpindex import evaluate
 from dpindex.mechanism.method_table import find_method
-from dpindex.study.evaluate import recall_curve
 
 DATASETS = ("mnist", "cifar10_gray")
 NAMES = {"mnist": "MNIST", "cifar10_gray": "gray CIFAR-10"}
@@ -76,7 +76,7 @@ def measure(data: str, k: int, lines: list[str], seed: int, queries: int) -> lis
         for line in lines
         for spec in specs_of(line, images["X_train"].shape[1], k)
     }
-    curve = recall_curve(
+    (curve,) = evaluate(
         images["X_train"],
         images["X_test"][:queries],
         named,

@@ -26,7 +26,7 @@ def progress_bar(what: str) -> Iterator[Callable[..., None]]:
     """A bar named ``what`` on a terminal and in a notebook with ipywidgets, silence in a pipe.
 
     Yields ``report(done, total, task="")``, which the ``progress`` argument of
-    :func:`dpindex.plan`, :func:`dpindex.study.evaluate.recall_curve` and
+    :func:`dpindex.plan`, :func:`dpindex.evaluate` and
     :func:`dpindex.index.build.build_index` takes.
 
     >>> with progress_bar("planning") as report:

@@ -6,7 +6,7 @@ import math
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -16,10 +16,9 @@ from dpindex.cli import options as o
 from dpindex.cli import output as out
 from dpindex.data import open_vectors, read_ids
 from dpindex.privacy import record
-from dpindex.study.measure_options import MeasureOptions
 
 if TYPE_CHECKING:  # help loads no noise laws
-    from dpindex.study.evaluate import Attack, Shown, SpecGrid, TextAttack
+    from dpindex.study import Attack, Shown, SpecGrid, TextAttack
 
 _CONTRAST = "raw-gaussian"
 _EPSILONS = "1,2,3,5,10"
@@ -56,7 +55,7 @@ class GridOptions:
 
     def grids(self, dim: int, options: o.CurveOptions) -> list[SpecGrid]:
         """Return the grids of specs: of the adjacency of the options, and of whole records."""
-        from dpindex.study.evaluate import spec_grid
+        from dpindex.study import spec_grid
 
         methods = self.methods or _METHODS
         epsilons = self.epsilons or _EPSILONS
@@ -88,6 +87,27 @@ class GridOptions:
                 )
             )
         return grids
+
+
+@dataclass(frozen=True)
+class MeasureOptions:
+    """What is measured, and how often."""
+
+    runs: Annotated[int, "Builds of each spec, with a new seed and new noise."] = 10
+    neighbours: Annotated[int, "True neighbours of a query."] = 50
+    metric: Annotated[Literal["cosine", "ip", "l2"], "Similarity to rank by."] = "cosine"
+    index_type: Annotated[str, "Search structure, as of `dpindex build`."] = "f32"
+    query_epsilon: Annotated[float | None, "Budget of private queries.  [default: the index's]"] = (
+        None
+    )
+    denoise: Annotated[
+        Literal["auto", "linear", "score"] | None,
+        "Fit a denoiser to the private codes; costs no budget.  [default: none]",
+    ] = None
+    max_queries: Annotated[int | None, "Use the first queries only, so many.  [default: all]"] = (
+        None
+    )
+    skip_leak_check: Annotated[bool, "Accept a codebook made of BASE."] = False
 
 
 @dataclass(frozen=True)
@@ -130,8 +150,8 @@ class PageOptions:
 
     def shown(self, base: Any, queries: Any) -> Shown:
         """Return how vectors are shown."""
-        from dpindex.study.evaluate import Shown
-        from dpindex.study.evaluate.text_attack import read_texts
+        from dpindex.study import Shown
+        from dpindex.study.texts import read_texts
 
         return Shown(
             base,
@@ -144,8 +164,7 @@ class PageOptions:
 
     def text_attack(self, base: Any, specs: Any, codebook: Path | None) -> TextAttack | None:
         """Return what an attacker takes records for, None without public texts."""
-        from dpindex.study.evaluate import text_attack
-        from dpindex.study.evaluate.text_attack import read_texts
+        from dpindex.study.texts import read_texts, text_attack
 
         if self.public_texts is None:
             return None
@@ -159,7 +178,7 @@ class PageOptions:
 
     def attacks(self, base: Any, specs: Any) -> list[Attack]:
         """Return the figures of a panel of attacks, none without a public sample."""
-        from dpindex.study.evaluate import Labels, attack_panel
+        from dpindex.study import Labels, attack_panel
 
         if self.public_sample is None:
             return []
@@ -202,13 +221,8 @@ def evaluate(
     shows the vectors themselves: send around reports of public vectors only. Finished runs are
     kept: run again to resume.
     """
-    from dpindex.study.evaluate import (
-        Additions,
-        image_attack,
-        measured_views,
-        require_libraries,
-        write_report,
-    )
+    from dpindex.study import evaluate as measure
+    from dpindex.study.report import TITLE, Additions, require_libraries, write_report
 
     require_libraries()
     page.check(options.codebook)
@@ -225,7 +239,7 @@ def evaluate(
         specs = [spec for each in grids for spec in each.specs]
         shown = page.shown(base_source, query_source)
         with out.progress_bar("measuring") as progress:
-            views = measured_views(
+            curves = measure(
                 base_source,
                 query_source,
                 specs,
@@ -236,25 +250,20 @@ def evaluate(
                 progress=progress,
                 **vars(measured),
             )
-        shape = page.shape(dim)
-        pictures = []
-        if shape is not None:
-            pictures = image_attack(base_source, specs, shape)
         path = write_report(
             report,
-            views,
+            curves,
             shown,
             Additions(
                 notes=refused,
-                pictures=pictures,
                 texts=page.text_attack(base_source, specs, options.codebook),
                 attacks=page.attacks(base_source, specs),
             ),
             replace=replace,
-            **({} if page.title is None else {"title": page.title}),
+            title=page.title or TITLE,
         )
-    for view in views:
-        _print_curve(view.curve)
+    for curve in curves:
+        _print_curve(curve)
     out.say(f"Report: {path} ({path.stat().st_size / 1e6:.1f} MB); open it in a browser.")
 
 
@@ -294,7 +303,7 @@ def demo(
     ] = Path("dpindex-demo"),
 ) -> None:
     """Run an example on bundled digits, in under a minute."""
-    from dpindex.study.evaluate import run_demo
+    from dpindex.study import run_demo
 
     with out.progress_bar("measuring") as progress:
         result = run_demo(directory, progress=progress)
@@ -303,6 +312,5 @@ def demo(
         f"\nTen nearest answers to private queries at {result.spec.guarantee}: "
         f"{result.same_digit:.0%} show the digit asked for.\n"
         f"Index:   {result.index}   (try: dpindex info {result.index})\n"
-        f"Report:  {result.report}   drag epsilon in a browser, and see what happens\n"
-        f"Attack:  {result.report.with_name('inversion.png')}   what inverting the codes gives back"
+        f"Report:  {result.report}   drag epsilon in a browser: what is found, what comes back"
     )

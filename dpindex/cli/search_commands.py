@@ -219,7 +219,7 @@ def info(
     """
     from dpindex.storage.statement import statement_markdown, statement_of
     from dpindex.storage.summary import coverage_warning, summarize
-    from dpindex.study.exposure import information_lines, predicted_exposure
+    from dpindex.study.bounds import exposure_line, information_lines, max_linkage_rate
 
     if is_url(index):
         from dpindex.storage.fetch import fetched
@@ -240,8 +240,7 @@ def info(
             typer.echo(statement_markdown(statement))
         return
     facts = about.to_dict()
-    exposure = predicted_exposure(spec, about.count)
-    facts["exposure"] = exposure.to_dict()
+    facts["max_linkage_rate"] = max_linkage_rate(spec, about.count)
     if index_recall:
         from dpindex.index.private_index import PrivateIndex
 
@@ -254,7 +253,7 @@ def info(
         out.say(f"Warning: {uncovered}")
     title = f"{index}: {about.count} vectors of {spec.dim} attributes, {about.bytes} bytes"
     lines = _code_lines(about, facts.get("index_recall")) | _promise_lines(about)
-    protection = (*exposure.lines(about.count), *information_lines(spec, about.count))
+    protection = (exposure_line(spec, about.count), *information_lines(spec, about.count))
     out.print_facts(title, lines, about.guarantee, spec.dim, protection)
 
 

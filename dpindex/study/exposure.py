@@ -16,17 +16,16 @@ from typing import Any
 import numpy as np
 import scipy
 
-from dpindex.base.arrays import Doubles, Singles, Vectors, issparse, spaced
+from dpindex.base.arrays import Singles, Vectors, issparse, spaced
 from dpindex.base.normal import cosine_tails, quantiles
-from dpindex.mechanism.noise import LinearChannel, SignLaw, SymbolLaw, TwoLevels
+from dpindex.mechanism.noise import SignLaw, SymbolLaw, TwoLevels
 from dpindex.mechanism.spec import Spec
-from dpindex.privacy import Record
+from dpindex.study.reconstruction import directions_only, linear_channel, nearness
 
 SCORES = 4096
 """Equally likely values that a normal law is averaged over."""
 
 _NODES = 32
-_PLAYED = 256
 _UNIFORM = math.sqrt(12) * ((np.arange(SCORES) + 0.5) / SCORES - 0.5)
 
 
@@ -189,41 +188,12 @@ def _rebuilt_share(spec: Spec, explained: float) -> float:
     return 1.0 - low
 
 
-def linear_channel(spec: Spec, mean: Doubles, variance: Doubles) -> LinearChannel:
-    """Return codes as linear in their coordinates, under a prior of these, in scaled units.
-
-    Parameters
-    ----------
-    spec : Spec
-        Of numbers or signs.
-    mean, variance : float64 arrays, shape (k,)
-        Of the projected coordinates, before the law is applied.
-    """
-    if isinstance(spec.law, SignLaw):
-        return spec.law.linear_channel(mean, variance, _beta(spec))
-    return spec.number_law.linear_channel(mean, variance, spec.step)
-
-
 def _beta(spec: Spec) -> float:
     """Return the unit of a sign law: beta before the projection's scale is applied."""
     return spec.projection.scale * spec.adjacency.size
 
 
-def nearness(spec: Spec) -> float:
-    """Return the mean cosine of a codeword to the w nearest others: as near as vectors come."""
-    law = spec.symbol_law
-    words = law.codebook.vectors
-    played = words[spaced(len(words), _PLAYED)] @ words.T
-    falling = -np.sort(-played, axis=1)  # the first is the codeword itself
-    return float(falling[:, 1 : 1 + law.subset].mean())
-
-
 _COMPARED = 100
-
-
-def directions_only(spec: Spec) -> bool:
-    """True if codes depend on the direction of a vector alone: those of record-level methods."""
-    return spec.method_row.private and not spec.method_row.calibration.rounded
 
 
 @dataclass(frozen=True)
@@ -355,51 +325,3 @@ def _tied(n: int, chance: float) -> float:
     """
     ties = max(n - 1, 0) + 1
     return -math.expm1(ties * math.log1p(-chance)) / (ties * chance)
-
-
-_ANSWERS = 10
-_SHARES = np.exp(-np.linspace(0.01, 70.0, 20_000))
-
-
-def most_bits(epsilon: float) -> float:
-    """Return the most that a code says about its record, in bits, if any two may be confused.
-
-    >>> [round(most_bits(epsilon), 2) for epsilon in (6.0, 8.0, 10.0, 12.0)]
-    [4.65, 7.1, 9.66, 12.28]
-    """
-    growth = math.expm1(epsilon) * _SHARES + 1.0
-    inside = math.exp(epsilon) * _SHARES / growth
-    return float((inside * epsilon - np.log(growth)).max()) / math.log(2)
-
-
-def _symbol_bits(law: SymbolLaw) -> float:
-    """Return the information in a symbol, in bits."""
-    share = law.subset / law.size
-    inside = law.chance_inside
-    bits = inside * math.log2(inside / share)
-    if inside < 1.0:
-        bits += (1.0 - inside) * math.log2((1.0 - inside) / (1.0 - share))
-    return bits
-
-
-def information_lines(spec: Spec, n: int) -> tuple[str, ...]:
-    """Return a sentence on what codes of whole records can say; none for other neighbours.
-
-    Parameters
-    ----------
-    spec : Spec
-        Public parameters of the codes.
-    n : int
-        Vectors in the collection.
-    """
-    if not isinstance(spec.adjacency, Record) or n <= _ANSWERS:
-        return ()
-    carried = ""
-    if isinstance(spec.law, SymbolLaw):
-        carried = f"; a code of this codebook carries {_symbol_bits(spec.law):.2f}"
-    return (
-        f"At epsilon = {spec.budget:g} no code of any method says more than "
-        f"{most_bits(spec.budget):.2f} bits about its record{carried}. Pointing at {_ANSWERS} of "
-        f"{n} takes {math.log2(n / _ANSWERS):.2f} bits, at 1 % of them {math.log2(100):.2f}: let "
-        f"the owner of the vectors rerank candidates.",
-    )

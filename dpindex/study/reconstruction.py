@@ -1,4 +1,4 @@
-"""Vectors rebuilt from their codes, by one who also has public vectors of the kind.
+"""Vectors reconstructed from their codes, by one who also has public vectors of the kind.
 
 The attacker knows everything public: the projection, the law of the noise and the bounds. It has
 the codes of the whole collection too, and can fit the denoiser that improves search. From public
@@ -29,26 +29,10 @@ from dpindex.base.arrays import (
 from dpindex.base.errors import InputError
 from dpindex.denoise import Denoiser, fit_denoiser, fit_if_possible
 from dpindex.mechanism.codes import Codes
-from dpindex.mechanism.noise import SignLaw
+from dpindex.mechanism.noise import LinearChannel, SignLaw
 from dpindex.mechanism.noise.symbols import nearest
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec
-from dpindex.study.exposure import Prior, directions_only, linear_channel, nearness
-
-__all__ = [
-    "EXPOSURE",
-    "FITTED",
-    "Reconstructor",
-    "attackers_denoiser",
-    "can_be_reconstructed",
-    "cosines",
-    "dense_units",
-    "invert",
-    "not_codewords",
-    "public_rows",
-    "reconstructed_among",
-    "reconstructor_of",
-]  # fmt: skip
 
 EXPOSURE = ("rebuilt_error", "rebuilt_cosine", "guess_cosine")
 """The measures that :meth:`Reconstructor.exposure` returns."""
@@ -67,6 +51,8 @@ _PUBLIC = 2000
 _MAX_PUBLIC_NUMBERS = 1 << 25
 # Weight of independent attributes beside the covariance of public vectors.
 _SHRINKAGE = 0.1
+# Codewords whose neighbours are looked at.
+_CODEWORDS = 256
 # Cosines above this are those of a codeword to itself.
 _SAME = 1.0 - 1e-5
 
@@ -92,9 +78,18 @@ class _Moments:
 
     @classmethod
     def of_spec(cls, spec: Spec) -> _Moments:
-        """Return the moments of independent attributes: :meth:`Prior.of`."""
-        prior = Prior.of(spec)
-        return cls(np.full(spec.dim, prior.mean), prior.variance, np.empty((0, spec.dim)))
+        """Return the moments of independent attributes, uniform over the bounds, or of a norm.
+
+        Codes that depend on directions alone, and a norm with symmetric bounds, have mean 0 and
+        variance ``norm²/dim``.
+        """
+        low, high = spec.bounds
+        middle = (low + high) / 2
+        variance = (high - low) ** 2 / 12
+        if directions_only(spec) or (spec.norm is not None and middle == 0.0):
+            middle = 0.0
+            variance = (spec.norm or 1.0) ** 2 / spec.dim
+        return cls(np.full(spec.dim, middle), variance, np.empty((0, spec.dim)))
 
     @classmethod
     def of_public(cls, vectors: Doubles) -> _Moments:
@@ -251,6 +246,37 @@ class Reconstructor:
         return [partial(_of_symbols, means) for means in estimates]
 
 
+def linear_channel(spec: Spec, mean: Doubles, variance: Doubles) -> LinearChannel:
+    """Return codes as linear in their coordinates, under a prior of these, in scaled units.
+
+    Parameters
+    ----------
+    spec : Spec
+        Of numbers or signs.
+    mean, variance : float64 arrays, shape (k,)
+        Of the projected coordinates, before the law is applied.
+    """
+    if isinstance(spec.law, SignLaw):
+        # The unit of a sign law: beta before the projection's scale is applied.
+        beta = spec.projection.scale * spec.adjacency.size
+        return spec.law.linear_channel(mean, variance, beta)
+    return spec.number_law.linear_channel(mean, variance, spec.step)
+
+
+def nearness(spec: Spec) -> float:
+    """Return the mean cosine of a codeword to the w nearest others: as near as vectors come."""
+    law = spec.symbol_law
+    words = law.codebook.vectors
+    played = words[spaced(len(words), _CODEWORDS)] @ words.T
+    falling = -np.sort(-played, axis=1)  # the first is the codeword itself
+    return float(falling[:, 1 : 1 + law.subset].mean())
+
+
+def directions_only(spec: Spec) -> bool:
+    """True if codes depend on the direction of a vector alone: those of record-level methods."""
+    return spec.method_row.private and not spec.method_row.calibration.rounded
+
+
 def not_codewords(spec: Spec, vectors: Doubles) -> Doubles:
     """Return the vectors that are no codewords: those would be encoded by themselves."""
     if not spec.format.symbolic:
@@ -351,7 +377,7 @@ def attackers_denoiser(
 def reconstructor_of(
     spec: Spec, public: Vectors, codes: Codes, denoiser: Denoiser | None = None
 ) -> Reconstructor:
-    """Return the rebuilder of an attacker with codes of the collection and public vectors.
+    """Return the reconstructor of an attacker with codes of the collection and public vectors.
 
     Its denoiser is the strongest: :func:`attackers_denoiser`.
     """
@@ -360,7 +386,7 @@ def reconstructor_of(
 
 
 def reconstructed_among(spec: Spec, vectors: Vectors, others: Vectors, public: Vectors) -> Singles:
-    """Return what an attacker rebuilds of vectors, whose codes are published with those of others.
+    """Return what an attacker reconstructs of vectors that are published with others.
 
     Parameters
     ----------
@@ -371,8 +397,8 @@ def reconstructed_among(spec: Spec, vectors: Vectors, others: Vectors, public: V
         Public vectors of the kind.
     """
     privatizer = Privatizer(spec)
-    rebuild = reconstructor_of(spec, public, privatizer.privatize(others))
-    return rebuild(privatizer.privatize(vectors))
+    reconstruct = reconstructor_of(spec, public, privatizer.privatize(others))
+    return reconstruct(privatizer.privatize(vectors))
 
 
 def cosines(estimates: Floats, originals: Floats) -> Doubles:

@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from dpindex.base.arrays import AnyArray, Integers, Vectors, spaced
-from dpindex.data import as_source, dense_rows
+from dpindex.base.arrays import AnyArray, Vectors, spaced
 from dpindex.denoise import Denoiser, Kind, fit_if_possible
 from dpindex.index.kinds import kind_of
 from dpindex.index.private_index import PrivateIndex
 from dpindex.index.queries import QueryMode
+from dpindex.index.search_backend import Rows
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec
 from dpindex.similarity.similarity import Metric
@@ -106,12 +106,12 @@ class Trial:
         return self.index.nearest(queries, k, mode, allow_unprotected=True)
 
     @cached_property
-    def known(self) -> Integers:
+    def known(self) -> Rows:
         """Rows of the vectors that an attacker looks for, evenly spaced, fewer of long ones."""
         most = max(1, _MAX_NUMBERS // self.index.spec.dim)
         return spaced(len(self.index), min(_KNOWN, most))
 
-    def linkage(self, known: Integers | None = None, crowd: Integers | None = None) -> Linkage:
+    def linkage(self, known: Rows | None = None, crowd: Rows | None = None) -> Linkage:
         """Return how many codes fit known vectors better than their own, by the law of the noise.
 
         Parameters
@@ -149,7 +149,7 @@ class Trial:
         return reconstructor_of(self.index.spec, public, self.index.codes, self.denoiser)
 
     def reconstruction(
-        self, attacked: Integers | None = None, public: Vectors | None = None
+        self, attacked: Rows | None = None, public: Vectors | None = None
     ) -> dict[str, float]:
         """Return how much of vectors comes back from their codes: :meth:`Reconstructor.exposure`.
 

@@ -19,7 +19,6 @@ from dpindex.mechanism.noise.additive import AdditiveNoise
 from dpindex.mechanism.noise.signs import FlipsByLevel
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec
-from dpindex.study.evaluate.grid import SpecGrid
 from dpindex.study.exposure import Exposure, Prior, predicted_exposure
 from dpindex.study.planner.attribute_specs import attribute_specs
 from dpindex.study.planner.collection_model import CollectionModel
@@ -28,6 +27,7 @@ from dpindex.study.planner.plan_result import Ranking, Row, best_by_method, near
 from dpindex.study.planner.public_sample import Facts, Sample
 from dpindex.study.planner.simulated_attack import simulated_exposure
 from dpindex.study.planner.simulation import Simulation
+from dpindex.study.specs import SpecGrid
 
 __all__ = ["AttributeNeighbourhood"]
 

@@ -7,10 +7,10 @@ from typing import Any
 
 from dpindex.mechanism.codes import CodeFormat, SignFormat, for_format
 from dpindex.mechanism.spec import Spec
-from dpindex.study.evaluate.grid import SpecGrid, spec_grid
 from dpindex.study.plan_options import PlanOptions
 from dpindex.study.planner.neighbourhood import methods_to_try, require_method
 from dpindex.study.planner.public_sample import MAX_DENSE_DIM
+from dpindex.study.specs import SpecGrid, spec_grid
 
 __all__ = ["attribute_specs"]
 

@@ -36,7 +36,6 @@ from dpindex.base.arrays import (
 from dpindex.base.errors import InputError
 from dpindex.mechanism.public_random import PublicStream
 from dpindex.similarity.similarity import Metric
-from dpindex.study.evaluate.ground_truth import TIE
 from dpindex.study.plan_options import NEIGHBOURS
 from dpindex.study.planner.near_vectors import (
     Placement,
@@ -48,6 +47,7 @@ from dpindex.study.planner.near_vectors import (
 )
 from dpindex.study.planner.public_sample import Sample
 from dpindex.study.planner.retrieval import tie_breaks
+from dpindex.study.truth import TIE
 
 __all__ = ["CollectionModel"]
 

@@ -17,7 +17,8 @@ from dpindex.mechanism.codes import SignFormat
 from dpindex.mechanism.spec import Spec, doubts
 from dpindex.privacy import Attribute, Guarantee
 from dpindex.similarity.similarity import Metric
-from dpindex.study.exposure import Exposure, information_lines
+from dpindex.study.bounds import information_lines
+from dpindex.study.exposure import Exposure
 from dpindex.study.plan_options import FOUND, NEIGHBOURS
 
 # How codes are ranked: as they are, or after ``fit_denoiser`` of that kind.

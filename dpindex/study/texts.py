@@ -41,7 +41,7 @@ class TextAttack:
     best : tuple of Guess
         For each record the public text nearest to its true vector.
     guesses : tuple of (Spec, tuple of Guess)
-        For each spec and record the public text nearest to the rebuilt vector.
+        For each spec and record the public text nearest to the reconstructed vector.
     public : int
         Number of public texts.
 
@@ -65,8 +65,8 @@ class TextAttack:
                     "record": record,
                     "nearest_public": best.text,
                     "nearest_public_cosine": best.cosine,
-                    "rebuilt": guess.text,
-                    "rebuilt_cosine": guess.cosine,
+                    "reconstructed": guess.text,
+                    "reconstruction_cosine": guess.cosine,
                 }
 
     def tables(self) -> Iterator[tuple[str, list[float], list[tuple[str, list[Guess]]]]]:
@@ -142,8 +142,8 @@ def text_attack(
     known = unit(in_units_of_largest(public_vectors))
     truth = unit(in_units_of_largest(vectors))
 
-    def guesses(rebuilt: Singles) -> tuple[Guess, ...]:
-        nearest = (unit(in_units_of_largest(rebuilt)) @ known.T).argmax(axis=1)
+    def guesses(vectors: Singles) -> tuple[Guess, ...]:
+        nearest = (unit(in_units_of_largest(vectors)) @ known.T).argmax(axis=1)
         cosines = np.einsum("ij,ij->i", known[nearest], truth)
         return tuple(
             Guess(public_texts[i], float(c)) for i, c in zip(nearest, cosines, strict=True)

@@ -1,4 +1,4 @@
-"""Recall curves: the measured quality of private indexes by epsilon."""
+"""Curves: the measured quality and exposure of private indexes by epsilon, with examples."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from typing import Any
 
 import numpy as np
 
-from dpindex.base.errors import InputError
+from dpindex.base.arrays import Singles
 from dpindex.denoise import Kind
 from dpindex.index.queries import QueryMode
+from dpindex.index.search_backend import Rows
 from dpindex.mechanism.spec import Spec
-from dpindex.privacy import Adjacency, record
 from dpindex.similarity.similarity import Metric
-from dpindex.study.evaluate.grid import ANY_OF_NORM_1, label
 from dpindex.study.linkage import LINKED
 from dpindex.study.reconstruction import EXPOSURE
+from dpindex.study.specs import common_adjacency, label
 
 MEASURES = (
     "recall@10",
@@ -124,9 +124,74 @@ class Point:
         return label(self.spec) + (", denoised" if self.denoised else "")
 
 
+@dataclass(frozen=True, eq=False)
+class Reconstructed:
+    """What an attacker makes of the codes of some records.
+
+    Attributes
+    ----------
+    vectors : float32 array, shape (records, dim)
+        The reconstructions, in the units of the base.
+    cosines : float64 array, shape (records,)
+        Their cosines to the originals.
+    nearest : int64 array, shape (records,)
+        Row of the base nearest to each: what an attacker takes it for who has a list of all
+        originals. −1 for a reconstruction that is zero.
+    """
+
+    vectors: Singles
+    cosines: np.ndarray[tuple[int, ...], np.dtype[np.float64]]
+    nearest: Rows
+
+
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """One build of one spec.
+
+    Attributes
+    ----------
+    spec : Spec
+    found : mapping from query mode to int64 array, shape (queries, 10)
+        Rows of the base, best first.
+    true : mapping from query mode to bool array, shape (queries, 10)
+        Whether each of them is among the ten true neighbours, ties included.
+    reconstructed : Reconstructed or None
+        None if the projection is too large to invert.
+    """
+
+    spec: Spec
+    found: Mapping[QueryMode, Rows]
+    true: Mapping[QueryMode, np.ndarray[tuple[int, ...], np.dtype[np.bool_]]]
+    reconstructed: Reconstructed | None
+
+
+@dataclass(frozen=True, eq=False)
+class Examples:
+    """Single queries and records, and what each spec of a curve makes of them.
+
+    Attributes
+    ----------
+    queries, records : int64 arrays
+        Rows of the queries that are asked, and of the base that are attacked.
+    truth : int64 array, shape (queries, 10)
+        The true neighbours of each query, best first.
+    samples : tuple of Sample
+        One for each spec of the curve.
+
+    >>> rows = np.zeros(0, dtype=np.int64)
+    >>> Examples(rows, rows, rows[:, None], ()).samples
+    ()
+    """
+
+    queries: Rows
+    records: Rows
+    truth: Rows
+    samples: tuple[Sample, ...]
+
+
 @dataclass(frozen=True)
 class Curve:
-    """The result of :func:`dpindex.study.evaluate.recall_curve`.
+    """What :func:`dpindex.evaluate` measured of specs whose epsilons can be compared.
 
     Attributes
     ----------
@@ -142,13 +207,13 @@ class Curve:
         Budget of a private query; None means that of the index.
     denoise : str or None
         The kind of denoiser that was fitted to every private index.
+    examples : Examples, optional
+        What some queries find, and what some records give back.
 
-    >>> from dpindex import attribute
-    >>> import numpy as np
-    >>> from dpindex.study.evaluate import recall_curve
+    >>> from dpindex import attribute, evaluate
     >>> base = np.random.default_rng(0).random((200, 12))
-    >>> curve = recall_curve(base, base[:5], [Spec("none-oporp", dim=12, k=12,
-    ...     adjacency=attribute(1.0))], runs=1)
+    >>> spec = Spec("none-oporp", dim=12, k=12, adjacency=attribute(1.0))
+    >>> (curve,) = evaluate(base, base[:5], [spec], runs=1)
     >>> [(point.query, point.mean["recall@10"]) for point in curve.points]
     [('private', 1.0), ('exact', 1.0)]
     """
@@ -162,6 +227,13 @@ class Curve:
     index_type: str
     query_epsilon: float | None
     denoise: Kind | None = None
+    examples: Examples | None = None
+
+    @property
+    def trial(self) -> dict[str, Any]:
+        """How indexes are built and searched: keywords of :class:`dpindex.study.trial.Trial`."""
+        names = ("metric", "index_type", "query_epsilon", "denoise")
+        return {name: getattr(self, name) for name in names}
 
     @cached_property
     def points(self) -> tuple[Point, ...]:
@@ -271,19 +343,3 @@ def _std(values: Sequence[float]) -> float:
     if len(values) > 1:
         return float(np.std(values, ddof=1))
     return math.nan
-
-
-def common_adjacency(specs: Sequence[Spec]) -> Adjacency:
-    """The adjacency of all specs, so that their epsilons can be compared.
-
-    ``record()`` and ``l2(2)`` are one, for vectors of norm 1. InputError for others that differ.
-    """
-    kinds = list(dict.fromkeys(spec.guarantee.adjacency for spec in specs))
-    if set(kinds) == {record(), ANY_OF_NORM_1}:
-        return record()
-    if len(kinds) > 1:
-        raise InputError(
-            f"the specs of one curve must agree in adjacency, not have {kinds[0]} and {kinds[1]}; "
-            f"measure them separately."
-        )
-    return kinds[0]

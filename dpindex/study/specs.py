@@ -10,9 +10,7 @@ from typing import Any
 from dpindex.base.errors import InputError
 from dpindex.mechanism.method_table import Method, find_method
 from dpindex.mechanism.spec import Spec
-from dpindex.privacy import l2, record
-
-__all__ = ["ANY_OF_NORM_1", "SpecGrid", "label", "spec_grid"]
+from dpindex.privacy import Adjacency, l2, record
 
 ANY_OF_NORM_1 = l2(2.0)
 """The adjacency of any two vectors of norm 1."""
@@ -164,3 +162,25 @@ def label(spec: Spec) -> str:
     if spec.guarantee.definition == "iDP":
         name += " (iDP)"
     return name
+
+
+def common_adjacency(specs: Sequence[Spec]) -> Adjacency:
+    """The adjacency of all specs, so that their epsilons can be compared.
+
+    ``record()`` and ``l2(2)`` are one, for vectors of norm 1. InputError for others that differ.
+    """
+    kinds = list(dict.fromkeys(spec.guarantee.adjacency for spec in specs))
+    if set(kinds) == {record(), ANY_OF_NORM_1}:
+        return record()
+    if len(kinds) > 1:
+        raise InputError(
+            f"the specs of one curve must agree in adjacency, not have {kinds[0]} and {kinds[1]}; "
+            f"measure them separately."
+        )
+    return kinds[0]
+
+
+def hides_records(spec: Spec) -> bool:
+    """Return whether any two vectors are neighbours, once they are at norm 1."""
+    any_of_norm_1 = spec.adjacency == ANY_OF_NORM_1 and spec.norm == 1.0
+    return spec.adjacency == record() or any_of_norm_1

@@ -7,34 +7,32 @@ collection, every public parameter and public vectors of the kind. The figures a
   inversions of embeddings by a language model end with (the model proposes, the code decides);
 - *alignment*: the same with a map from codes to vectors that was learned from pairs alone, by one
   who knows nothing of the mechanism;
-- *attribute inference*: how often a label is told, by a classifier trained on codes of public
+- *attribute inference*: how often a label is inferred, by a classifier trained on codes of public
   vectors; beside it, from the codes of the ten nearest other records, which the record does not
-  change: what they tell is a fact about the crowd;
+  change: what they give away is a fact about the crowd;
 - *membership*: the true-positive rate of telling vectors in the index from others, by the odds or
   the cosine of the code that fits best.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy
 
-from dpindex.base.arrays import AnyArray, Doubles, Floats, spaced, unit
+from dpindex.base.arrays import AnyArray, Doubles, Floats, Integers, row_blocks, spaced, unit
 from dpindex.base.errors import InputError
 from dpindex.base.threads import limited_threads
 from dpindex.data import as_source, dense_rows
 from dpindex.index.kinds import kind_of
 from dpindex.mechanism.codes import Codes
+from dpindex.mechanism.noise import Likelihood, NumberLaw, SymbolLaw
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec
-from dpindex.privacy import Record
-from dpindex.study.attacks.law_ranking import rank_by_law
-from dpindex.study.attacks.learned_map import learned_map
-from dpindex.study.attacks.ranking import Ranking, rank_candidates
+from dpindex.study.bounds import max_inference_rate, max_top_k_rate, max_tpr
 from dpindex.study.linkage import best_odds, best_scores, true_positive_rate
 from dpindex.study.reconstruction import (
     can_be_reconstructed,
@@ -43,16 +41,6 @@ from dpindex.study.reconstruction import (
     not_codewords,
     reconstructor_of,
 )
-
-__all__ = [
-    "Attack",
-    "Labels",
-    "attack_panel",
-    "most_found",
-    "most_sure",
-    "most_told",
-    "panel_tables",
-]
 
 _COLLECTION = 20_000
 _ATTACKED = 500
@@ -82,8 +70,8 @@ class Attack:
         The most that epsilon allows; None where it bounds nothing, as of attributes.
 
     >>> from dpindex import attribute
-    >>> Attack(Spec("raw-staircase", 4, epsilon=1.0,
-    ...     adjacency=attribute(1.0)), "rebuilding", "cosine", 0.5, 0.25).bound
+    >>> spec = Spec("raw-staircase", 4, epsilon=1.0, adjacency=attribute(1.0))
+    >>> Attack(spec, "reconstruction", "cosine", 0.5, 0.25).bound
     """
 
     spec: Spec
@@ -110,7 +98,7 @@ class Attack:
 
 @dataclass(frozen=True, eq=False)
 class Labels:
-    """A label of each vector, which the attacker wants to tell.
+    """A label of each vector, which the attacker wants to infer.
 
     Attributes
     ----------
@@ -125,45 +113,6 @@ class Labels:
 
     base: AnyArray
     public: AnyArray
-
-
-def most_found(spec: Spec, candidates: int, places: int = 1) -> float | None:
-    """Return the most often that a code of a whole record points at it among candidates.
-
-    Each is the record with the same chance. The answer is one of ``places`` candidates with a
-    chance p; for any other record it is so with at least ``e^−ε·p``, and the chances of all
-    candidates add up to ``places``. So ``p ≤ places·e^ε/(e^ε + candidates − 1)``, and δ more.
-
-    Returns
-    -------
-    float in [0, 1], or None for codes that do not hide whole records.
-
-    >>> from dpindex import Spec, record
-    >>> round(most_found(Spec("record-cap", 8, epsilon=8.0, adjacency=record()), 1000), 3)
-    0.749
-    """
-    if not isinstance(spec.adjacency, Record) or spec.epsilon is None:
-        return None
-    others = (candidates - 1) * math.exp(-spec.epsilon)
-    return min(1.0, places / (1.0 + others) + spec.delta)
-
-
-def most_sure(spec: Spec, before: float) -> float | None:
-    """Return the most often that a label is told which is told so often without the code.
-
-    The posterior odds are at most e^ε times the prior odds.
-    """
-    if not isinstance(spec.adjacency, Record) or spec.epsilon is None:
-        return None
-    against = (1.0 - before) * math.exp(-spec.epsilon)
-    return min(1.0, before / (before + against) + spec.delta)
-
-
-def most_told(spec: Spec, false_positives: float) -> float | None:
-    """Return the highest true-positive rate of telling a record from any other, at that rate."""
-    if not isinstance(spec.adjacency, Record) or spec.epsilon is None:
-        return None
-    return min(1.0, math.exp(spec.epsilon) * false_positives + spec.delta)
 
 
 def attack_panel(
@@ -210,11 +159,11 @@ def attack_panel(
     """
     sources = (as_source(base, "base"), as_source(public, "the public vectors"))
     given = (None, None) if labels is None else (labels.base, labels.public)
-    for source, told in zip(sources, given, strict=True):
-        if told is not None and len(told) != source.shape[0]:
+    for source, labelled in zip(sources, given, strict=True):
+        if labelled is not None and len(labelled) != source.shape[0]:
             raise InputError(
-                f"{source.name} has {source.shape[0]} vectors, and there are {len(told)} labels; "
-                f"give one for each vector."
+                f"{source.name} has {source.shape[0]} vectors, and there are {len(labelled)} "
+                f"labels; give one for each vector."
             )
     if sources[0].shape[1] != sources[1].shape[1]:
         raise InputError(
@@ -256,13 +205,14 @@ class _Panel:
         self._learned = np.arange(len(public)) % 3 < 2
         self._privatizer = Privatizer(spec, allow_unprotected=True)  # discarded, never published
         self._codes = self._privatizer.privatize(self._base)
-        self._rebuild = reconstructor_of(spec, self._public[self._learned], self._codes)
+        self._reconstruct = reconstructor_of(spec, self._public[self._learned], self._codes)
         self._readings = self._read(self._codes)
-        self._rebuilt = self._rebuild(self._codes.take(self._attacked)) - self._rebuild.guess
+        attacked = self._codes.take(self._attacked)
+        self._estimates = self._reconstruct(attacked) - self._reconstruct.guess
 
     def figures(self) -> Iterator[Attack]:
         """Yield all figures."""
-        yield from self._rebuilding()
+        yield from self._reconstruction()
         yield from self._ranked()
         yield from self._alignment()
         yield from self._membership()
@@ -271,9 +221,9 @@ class _Panel:
 
     def _read(self, codes: Codes) -> Floats:
         """Return codes as numbers that are searched: denoised, if they can be."""
-        if self._rebuild.denoiser is None:
+        if self._reconstruct.denoiser is None:
             return codes.to_float()
-        return self._rebuild.denoiser.to_rank(codes)
+        return self._reconstruct.denoiser.to_rank(codes)
 
     def _expected(self, vectors: Doubles) -> Floats:
         """Return what is read from codes of known vectors, up to a factor for each."""
@@ -284,15 +234,15 @@ class _Panel:
     def _figure(self, *facts: Any) -> Attack:
         return Attack(self._spec, *facts)
 
-    def _rebuilding(self) -> Iterator[Attack]:
+    def _reconstruction(self) -> Iterator[Attack]:
         truth = self._base[self._attacked]
-        guess = np.broadcast_to(self._rebuild.guess, truth.shape)
-        rebuilt = cosines(self._rebuilt + self._rebuild.guess, truth).mean()
-        yield self._figure("rebuilding", "cosine", rebuilt, cosines(guess, truth).mean())
+        guess = np.broadcast_to(self._reconstruct.guess, truth.shape)
+        cosine = cosines(self._estimates + self._reconstruct.guess, truth).mean()
+        yield self._figure("reconstruction", "cosine", cosine, cosines(guess, truth).mean())
 
     def _rankings(self) -> Iterator[Ranking]:
-        """Yield rankings by rebuilt vectors, by denoised codes, and by the exact law."""
-        yield rank_candidates(self._rebuilt, self._base - self._rebuild.guess, self._attacked)
+        """Yield rankings by reconstructed vectors, by denoised codes, and by the exact law."""
+        yield rank_candidates(self._estimates, self._base - self._reconstruct.guess, self._attacked)
         expected = self._expected(self._base)
         mean = self._readings.mean(axis=0)
         yield rank_candidates(
@@ -307,7 +257,7 @@ class _Panel:
         for among in (*(n for n in _CANDIDATES if n < count), count):
             for places in (places for places in _PLACES if places < among):
                 rate = max(ranking.found(among, places) for ranking in rankings)
-                bound = most_found(self._spec, among, places)
+                bound = max_top_k_rate(self._spec, among, places)
                 setting = f"top {places} of {among}"
                 yield self._figure("candidate ranking", setting, rate, places / among, bound)
 
@@ -328,7 +278,7 @@ class _Panel:
             ranking = rank_candidates(estimates - mean, self._base - mean, self._attacked)
             among = ranking.candidates
             setting = f"{pairs} pairs, top 1 of {among}"
-            bound = most_found(self._spec, among)
+            bound = max_top_k_rate(self._spec, among)
             yield self._figure("alignment", setting, ranking.found(among), 1.0 / among, bound)
 
     def _membership(self) -> Iterator[Attack]:
@@ -348,7 +298,7 @@ class _Panel:
                     true_positive_rate(score[:members], score[members:], share) for score in scores
                 )
                 setting = f"{mode}, {share:.1%} false positives"
-                yield self._figure("membership", setting, rate, share, most_told(self._spec, share))
+                yield self._figure("membership", setting, rate, share, max_tpr(self._spec, share))
 
     def _best_cosines(self, queries: Floats) -> Doubles:
         mean = self._readings.mean(axis=0)
@@ -360,31 +310,32 @@ class _Panel:
         majority = float((truth == names[np.bincount(public_labels).argmax()]).mean())
         classifiers = self._classifiers(np.eye(len(names))[public_labels])
 
-        def told(rebuilt: Floats) -> float:
-            answers = [names[classify(rebuilt).argmax(axis=1)] for classify in classifiers]
+        def rate(vectors: Floats) -> float:
+            answers = [names[classify(vectors).argmax(axis=1)] for classify in classifiers]
             return max(float((answer == truth).mean()) for answer in answers)
 
         directions = unit(self._base)
         cosine = directions[self._attacked] @ directions.T
         cosine[np.arange(len(truth)), self._attacked] = -np.inf
         crowd = np.argsort(-cosine, axis=1)[:, :_CROWD]
-        others = self._rebuild(self._codes.take(crowd.ravel())) - self._rebuild.guess
-        own = told(self._rebuilt)
-        of_others = told(others.reshape(*crowd.shape, -1).mean(axis=1))
-        bound = most_sure(self._spec, majority)
+        others = self._reconstruct(self._codes.take(crowd.ravel())) - self._reconstruct.guess
+        own = rate(self._estimates)
+        of_others = rate(others.reshape(*crowd.shape, -1).mean(axis=1))
+        bound = max_inference_rate(self._spec, majority)
         yield self._figure("attribute inference", "own code", own, majority, bound)
         yield self._figure("attribute inference", "ten nearest others", of_others, majority)
 
     def _classifiers(self, labels: Doubles) -> list[Callable[[Floats], Doubles]]:
-        """Return two maps from rebuilt vectors, less the guess, to a score for each label.
+        """Return two maps from reconstructed vectors, less the guess, to a score for each label.
 
         One is learned from codes of public vectors, the other compares with the mean public vector
         of each label. ``labels`` are 0 and 1, shape (m, labels).
         """
         public = self._public[self._learned]
-        rebuilt = self._rebuild(self._privatizer.privatize(public)) - self._rebuild.guess
-        means = unit(labels.T @ public / labels.sum(axis=0)[:, None] - self._rebuild.guess)
-        return [learned_map(rebuilt, labels), lambda vectors: vectors @ means.T.astype(np.float64)]
+        estimates = self._reconstruct(self._privatizer.privatize(public)) - self._reconstruct.guess
+        means = unit(labels.T @ public / labels.sum(axis=0)[:, None] - self._reconstruct.guess)
+        wide = means.T.astype(np.float64)
+        return [learned_map(estimates, labels), lambda vectors: vectors @ wide]
 
 
 def _encoded(spec: Spec, vectors: Floats) -> Doubles:
@@ -421,3 +372,174 @@ class PanelRow(NamedTuple):
     def without(self) -> float:
         """The success without the code."""
         return next(figure.without for figure in self.figures if figure is not None)
+
+
+_BLOCK = 500
+
+
+@dataclass(frozen=True, eq=False)
+class Ranking:
+    """Places of true vectors in rankings of the same candidates.
+
+    Attributes
+    ----------
+    better : int64 array, shape (codes,)
+        Candidates with a higher score than the true vector; of ties the half.
+    candidates : int
+        Their number, the true vector included.
+
+    >>> Ranking(np.array([0, 0, 3, 99]), 100).found(100)
+    0.5
+    """
+
+    better: Integers
+    candidates: int
+
+    def found(self, among: int, places: int = 1) -> float:
+        """Return the share of codes whose true vector is in the first ``places``.
+
+        The candidates are then the true vector and ``among − 1`` of the others, sampled at random:
+        the expected value over all samples.
+        """
+        chances = scipy.stats.hypergeom.cdf(places - 1, self.candidates - 1, self.better, among - 1)
+        return float(chances.mean())
+
+
+def rank_candidates(estimates: Floats, candidates: Floats, own: Integers) -> Ranking:
+    """Rank candidates by their cosines to estimates of the vectors behind codes.
+
+    Parameters
+    ----------
+    estimates : array, shape (codes, p)
+        Less what is expected without a code.
+    candidates : array, shape (n, p)
+        Less the same.
+    own : int64 array, shape (codes,)
+        Rows of the true vectors among the candidates.
+    """
+    directions = unit(candidates)
+    targets = unit(estimates)
+    return rank_by_scores(lambda codes: targets[codes] @ directions.T, own, len(candidates))
+
+
+def rank_by_scores(scores: Callable[[slice], Floats], own: Integers, candidates: int) -> Ranking:
+    """Rank candidates by scores of theirs.
+
+    Parameters
+    ----------
+    scores : callable
+        From a slice of the codes to their scores, shape (codes of the slice, candidates).
+    own : int64 array, shape (codes,)
+        Rows of the true vectors among the candidates.
+    candidates : int
+    """
+    better = np.empty(len(own), dtype=np.int64)
+    for codes in row_blocks(len(own), _BLOCK):
+        score = scores(codes)
+        rows = own[codes]
+        true = score[np.arange(len(rows)), rows][:, None]
+        above = (score > true).sum(axis=1)
+        ties = (score == true).sum(axis=1) - 1
+        better[codes] = above + ties // 2
+    return Ranking(better, candidates)
+
+
+_ABOVE_ALL_COSINES = 3.0
+_LEAST_LIKELIHOOD = 1e-12  # over the largest: more noise than a law ever adds
+# Of a code of numbers, candidates of the highest cosines to it; the others come after them.
+_SHORT_LIST = 1000
+
+
+def rank_by_law(spec: Spec, codes: Codes, candidates: Floats, own: Integers) -> Ranking:
+    """Rank candidates by the likelihood of codes under their public law.
+
+    Parameters
+    ----------
+    spec : Spec
+        Of the codes.
+    codes : Codes
+    candidates : array, shape (n, dim)
+    own : int64 array, shape (codes,)
+        Rows of the true vectors among the candidates.
+    """
+    privatizer = Privatizer(spec, allow_unprotected=True)
+    if isinstance(spec.law, NumberLaw):
+        projected = privatizer.project(candidates) * spec.step
+        readings = codes.to_float().astype(np.float64)
+        likelihood = spec.number_law.likelihood.in_units(spec.step)
+        return _rank_numbers(likelihood, readings, projected, own)
+    likelihoods = kind_of(spec).likelihoods(privatizer, candidates)
+    directions = unit(candidates)
+
+    def scores(rows: slice) -> Floats:
+        chosen = codes.take(rows)
+        logs = likelihoods.logs(chosen)[:-1].T
+        if isinstance(spec.law, SymbolLaw):  # has two levels: cosines order the ties
+            cosine = unit(chosen.to_float()) @ directions.T
+            return np.asarray(cosine + _ABOVE_ALL_COSINES * (logs > logs.min()))
+        return logs
+
+    return rank_by_scores(scores, own, len(candidates))
+
+
+def _rank_numbers(
+    likelihood: Likelihood, readings: Floats, projected: Floats, own: Integers
+) -> Ranking:
+    """Rank the candidates of the highest cosines by likelihood, and the others by cosine."""
+    mean = projected.mean(axis=0)
+    directions = unit(projected - mean)
+    targets = unit(readings - mean)
+    levels = likelihood.base + np.concatenate([[0.0], np.cumsum(likelihood.jumps)])
+    logs = np.log(np.maximum(levels, _LEAST_LIKELIHOOD * levels.max()))
+
+    def scores(codes: slice) -> Floats:
+        cosine = (targets[codes] @ directions.T).astype(np.float64)
+        for row, reading in zip(cosine, readings[codes], strict=True):
+            likely = np.argsort(-row)[:_SHORT_LIST]
+            distance = likelihood.slope * reading + likelihood.shift - projected[likely]
+            fits = logs[np.searchsorted(likelihood.edges, distance)].sum(axis=1)
+            row[likely] = _ABOVE_ALL_COSINES + fits - fits.min()
+        return cosine
+
+    return rank_by_scores(scores, own, len(projected))
+
+
+_PENALTIES = 10.0 ** np.arange(-6, 5)
+
+
+def learned_map(readings: Floats, values: Floats) -> Callable[[Floats], Doubles]:
+    """Return the linear map with an intercept that predicts values it has not seen best.
+
+    Of eleven penalties the one with the least squared error counts, each pair left out in turn
+    (Golub, Heath & Wahba 1979).
+
+    Parameters
+    ----------
+    readings : array, shape (pairs, k)
+        Decoded codes.
+    values : array, shape (pairs, p)
+        What they stand for: vectors, or labels as 0 and 1.
+
+    >>> x = np.array([[0.0], [1.0], [2.0], [3.0]])
+    >>> learned_map(x, 2 * x + 1)(np.array([[5.0]])).round(2).tolist()
+    [[11.0]]
+    """
+    centre = readings.mean(axis=0, dtype=np.float64)
+    mean = values.mean(axis=0, dtype=np.float64)
+    left, sizes, right = np.linalg.svd(readings - centre, full_matrices=False)
+    projected = left.T @ (values - mean)
+    scale = float(np.square(sizes).mean()) or 1.0
+
+    def shrinkage(penalty: float) -> Doubles:
+        return np.asarray(np.square(sizes) / (np.square(sizes) + penalty * scale))
+
+    def left_out_error(penalty: float) -> float:
+        kept = shrinkage(penalty)
+        leverage = np.square(left) @ kept + 1.0 / len(left)
+        residual = values - mean - left @ (kept[:, None] * projected)
+        return float(np.square(residual / np.maximum(1.0 - leverage, 1e-9)[:, None]).sum())
+
+    best = shrinkage(min(_PENALTIES, key=left_out_error))
+    inverse = np.divide(best, sizes, out=np.zeros_like(sizes), where=sizes > 0)
+    weights = right.T @ (inverse[:, None] * projected)
+    return lambda new: np.asarray(mean + (new - centre) @ weights)

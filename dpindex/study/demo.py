@@ -3,31 +3,26 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from dpindex.base.arrays import AnyArray, Doubles, Singles
+from dpindex.base.arrays import Doubles
 from dpindex.base.errors import InputError
 from dpindex.base.extras import import_extra
 from dpindex.base.progress import Progress
 from dpindex.data import as_source
-from dpindex.denoise import fit_denoiser
 from dpindex.index.private_index import PrivateIndex
-from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec
 from dpindex.privacy import attribute, record
-from dpindex.study.evaluate.curve import Curve
-from dpindex.study.evaluate.curve_charts import gallery_png
-from dpindex.study.evaluate.explorer import Shown, measured_views
-from dpindex.study.evaluate.explorer.page import Additions, Picture
-from dpindex.study.evaluate.grid import spec_grid
-from dpindex.study.evaluate.report import require_libraries, write_report
-from dpindex.study.reconstruction import cosines, invert
+from dpindex.study.curve import Curve
+from dpindex.study.evaluation import evaluate
+from dpindex.study.examples import Shown
+from dpindex.study.report import Additions, require_libraries, write_report
+from dpindex.study.specs import spec_grid
 
 _QUERIES = 197
+_EXAMPLES = 6
 _WHITE = 16.0
 # What is public about a digit: 8 × 8 pixels in [0, 16], so attributes in [0, 1] after scaling.
 _COMMON: dict[str, Any] = {
@@ -47,8 +42,6 @@ _METHODS: dict[str, tuple[int | None, ...]] = {
 # Measured for whole records, on digits brought to norm 1.
 _RECORD_METHODS = {"record-cap": None, "raw-gaussian": None, "none-oporp": 32}
 _RECORD_EPSILONS = (4.0, 6.0, 8.0, 10.0, 16.0)
-_ATTACKED = Spec(method="raw-square-wave", dim=64, epsilon=1.0, **_COMMON)
-_ATTACKED_EPSILONS = (10.0, 3.0, 1.0)
 
 
 @dataclass(frozen=True)
@@ -66,8 +59,8 @@ class DemoResult:
     same_digit : float
         Share of the ten nearest answers to private queries that show the queried digit, [0, 1].
     report : Path
-        The report, a page on which epsilon is a slider; ``curve.csv``, ``runs.csv``, ``curve.png``,
-        ``candidates.png`` and ``inversion.png`` are beside it.
+        The report, a page on which epsilon is a slider; ``curve.csv``, ``runs.csv`` and
+        ``curve.png`` are beside it.
     """
 
     curve: Curve
@@ -92,7 +85,7 @@ def run_demo(
     runs : int
         Builds of each measured spec, [1, ∞).
     progress : callable, optional
-        As in :func:`dpindex.study.evaluate.recall_curve`.
+        As in :func:`dpindex.evaluate`.
 
     Raises
     ------
@@ -116,21 +109,19 @@ def run_demo(
         for name, k in _RECORD_METHODS.items()
     ]
     source = as_source(base, "handwritten digits of scikit-learn")
-    asked = as_source(queries, "held-out digits")
+    held_out = as_source(queries, "held-out digits")
     specs = [spec for grid in grids for spec in grid.specs]
-    views = measured_views(source, asked, specs, report=folder, runs=runs, progress=progress)
-    one_of_each = np.unique(digits[-_QUERIES:], return_index=True)[1]
+    curves = evaluate(
+        source, held_out, specs, runs=runs, examples=_EXAMPLES, report=folder, progress=progress
+    )
     report = write_report(
         folder,
-        views,
-        Shown(source, asked, image_shape=(8, 8)),
-        Additions(
-            notes=[sentence for grid in grids for sentence in grid.refused],
-            pictures=[_inversion_picture(base, queries[one_of_each])],
-        ),
+        curves,
+        Shown(source, held_out, image_shape=(8, 8)),
+        Additions(notes=[sentence for grid in grids for sentence in grid.refused]),
         title="Private search of handwritten digits",
     )
-    return DemoResult(views[0].curve, folder / "index", index.spec, same_digit, report)
+    return DemoResult(curves[0], folder / "index", index.spec, same_digit, report)
 
 
 def _saved_index(path: Path, base: Doubles) -> PrivateIndex:
@@ -143,33 +134,3 @@ def _saved_index(path: Path, base: Doubles) -> PrivateIndex:
     if index.spec != _INDEX or len(index) != len(base):
         raise InputError(f"{path} holds another index than the demo's; choose another directory.")
     return index
-
-
-def _inversion_picture(base: Doubles, originals: Doubles) -> Picture:
-    """Digits, and what an attacker reconstructs from their codes at three epsilons."""
-
-    def attack(spec: Spec) -> tuple[Singles, float]:
-        privatizer = Privatizer(spec)
-        denoiser = fit_denoiser(privatizer.privatize(base), spec)
-        estimates = invert(privatizer.privatize(originals), spec, denoiser, base)
-        return estimates, float(cosines(estimates, originals).mean())
-
-    rows: list[tuple[str, AnyArray]] = [("the digits", originals)]
-    for epsilon in _ATTACKED_EPSILONS:
-        estimates, cosine = attack(replace(_ATTACKED, epsilon=epsilon))
-        rows.append((f"ε = {epsilon:g}\ncosine {cosine:.2f}", estimates))
-    own = [f"{attack(_INDEX.with_epsilon(epsilon))[1]:.2f}" for epsilon in _ATTACKED_EPSILONS]
-    guess = np.tile(base.mean(axis=0), (len(originals), 1))
-    rows.append((f"no code\ncosine {cosines(guess, originals).mean():.2f}", guess))
-    caption = (
-        f"Ten held-out digits, and what an attacker with other digits and all published codes "
-        f"reconstructs from their {_ATTACKED.method} codes; ε under "
-        f"{_ATTACKED.guarantee.adjacency}. The last row is the best guess without a code: the mean "
-        f"of other digits. The same attack on {_INDEX.method}, k = {_INDEX.code_length}, reaches "
-        f"{', '.join(own)} at these epsilons. An epsilon that hides one pixel does not hide a "
-        f"picture, which costs up to 64 times as much."
-    )
-    png = gallery_png(rows, (8, 8), (0.0, _WHITE))
-    return Picture(
-        png, caption, title="Reconstruction from the codes", small=True, file="inversion.png"
-    )

@@ -1,1 +1,0 @@
-"""Attacks on codes: vectors rebuilt, known vectors linked, and what else a code gives away."""

@@ -1,0 +1,141 @@
+"""What an epsilon for whole records allows at most, of any attack and of any search.
+
+All bounds are proven ones from the promise alone: they hold for every method, every collection and
+every attacker. Other promises bound nothing about whole vectors.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from dpindex.mechanism.spec import Spec
+from dpindex.privacy import Record
+
+_ANSWERS = 10
+_ALMOST_ALL = 0.99
+_SHARES = np.exp(-np.linspace(0.01, 70.0, 20_000))
+
+
+def max_top_k_rate(spec: Spec, candidates: int, places: int = 1) -> float | None:
+    """Return the highest rate at which a code finds its record among the first of candidates.
+
+    Each candidate is the record with the same chance. The answer is one of ``places`` candidates
+    with a chance p; for any other record it is so with at least ``e^−ε·p``, and the chances of all
+    candidates add up to ``places``. So ``p ≤ places·e^ε/(e^ε + candidates − 1)``, and δ more.
+
+    Returns
+    -------
+    float in [0, 1], or None for codes that do not hide whole records.
+
+    >>> from dpindex import Spec, record
+    >>> round(max_top_k_rate(Spec("record-cap", 8, epsilon=8.0, adjacency=record()), 1000), 3)
+    0.749
+    """
+    if not isinstance(spec.adjacency, Record) or spec.epsilon is None:
+        return None
+    others = (candidates - 1) * math.exp(-spec.epsilon)
+    return min(1.0, places / (1.0 + others) + spec.delta)
+
+
+def max_linkage_rate(spec: Spec, n: int) -> float | None:
+    """Return the highest rate at which who knows a vector finds its code among n published ones.
+
+    Each code is its own with the same chance; the attacker may know all other vectors too. If the
+    vector and that of another code change places, two codes change, so any answer keeps at least
+    ``e^−2ε`` of its chance, but for ``(1 + e^ε)·δ``. The chances of all answers add up to 1, so
+    ``p ≤ 1/(1 + (n − 1)·e^−2ε)`` without δ.
+
+    Returns
+    -------
+    float in [0, 1], or None for codes that do not hide whole records.
+
+    >>> from dpindex import Spec, record
+    >>> round(max_linkage_rate(Spec("record-cap", 8, epsilon=2.0, adjacency=record()), 1000), 3)
+    0.052
+    """
+    if not isinstance(spec.adjacency, Record) or spec.epsilon is None:
+        return None
+    others = (n - 1) * math.exp(-2.0 * spec.epsilon)
+    slack = others * (1.0 + math.exp(spec.epsilon)) * spec.delta
+    return min(1.0, (1.0 + slack) / (1.0 + others))
+
+
+def max_inference_rate(spec: Spec, before: float) -> float | None:
+    """Return the highest rate of inferring a label that is guessed at that rate without a code.
+
+    The posterior odds are at most e^ε times the prior odds.
+    """
+    if not isinstance(spec.adjacency, Record) or spec.epsilon is None:
+        return None
+    against = (1.0 - before) * math.exp(-spec.epsilon)
+    return min(1.0, before / (before + against) + spec.delta)
+
+
+def max_tpr(spec: Spec, false_positives: float) -> float | None:
+    """Return the highest true-positive rate of telling a record from any other, at that rate."""
+    if not isinstance(spec.adjacency, Record) or spec.epsilon is None:
+        return None
+    return min(1.0, math.exp(spec.epsilon) * false_positives + spec.delta)
+
+
+def max_bits(epsilon: float) -> float:
+    """Return the most that a code says about its record, in bits, if any two may be confused.
+
+    If all codewords are equally frequent, a report that lies in the set of nearest codewords with a
+    chance p, and is uniform otherwise, carries the Kullback-Leibler divergence of p from the share
+    of codewords in the set. No mechanism carries more than the best share does (Kairouz, Oh &
+    Viswanath 2016), which is near ``(ε − 1 − ln ε)/ln 2`` bits.
+
+    >>> [round(max_bits(epsilon), 2) for epsilon in (6.0, 8.0, 10.0, 12.0)]
+    [4.65, 7.1, 9.66, 12.28]
+    """
+    growth = math.expm1(epsilon) * _SHARES + 1.0
+    inside = math.exp(epsilon) * _SHARES / growth
+    return float((inside * epsilon - np.log(growth)).max()) / math.log(2)
+
+
+def information_lines(spec: Spec, n: int) -> tuple[str, ...]:
+    """Return a sentence on what codes of whole records can say; none for other neighbours.
+
+    Parameters
+    ----------
+    spec : Spec
+        Public parameters of the codes.
+    n : int
+        Vectors in the collection.
+    """
+    if not isinstance(spec.adjacency, Record) or n <= _ANSWERS:
+        return ()
+    carried = ""
+    if spec.codebook is not None:
+        law = spec.symbol_law
+        share = law.subset / law.size
+        inside = law.chance_inside
+        bits = inside * math.log2(inside / share)
+        if inside < 1.0:
+            bits += (1.0 - inside) * math.log2((1.0 - inside) / (1.0 - share))
+        carried = f"; a code of this codebook carries {bits:.2f}"
+    return (
+        f"At epsilon = {spec.budget:g} no code of any method says more than "
+        f"{max_bits(spec.budget):.2f} bits about its record{carried}. Pointing at {_ANSWERS} of "
+        f"{n} takes {math.log2(n / _ANSWERS):.2f} bits, at 1 % of them {math.log2(100):.2f}: let "
+        f"the owner of the vectors rerank candidates.",
+    )
+
+
+def exposure_line(spec: Spec, n: int) -> str:
+    """Return a sentence on how often who knows a vector finds its code among n."""
+    bound = max_linkage_rate(spec, n)
+    by_chance = f"by chance in 1 of {n}"
+    if bound is None or bound > _ALMOST_ALL:
+        return (
+            f"This guarantee does not limit how often who knows a vector finds its code among {n} "
+            f"({by_chance}), nor how near a reconstruction comes: `dpindex evaluate` measures both "
+            f"on your vectors, and `dpindex plan` on public ones."
+        )
+    return (
+        f"Who knows a vector finds its code among {n} in at most {math.ceil(100 * bound)} % of "
+        f"cases, whatever the attack ({by_chance})."
+    )

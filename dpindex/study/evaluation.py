@@ -1,0 +1,514 @@
+"""The evaluator: private indexes are built with fresh noise, searched, and attacked.
+
+Its runs are kept in runs.csv, a line for each, appended as the run ends and read to resume. Each
+line has a key of everything that its figures depend on, so lines of other evaluations are
+recognised and never taken for, or replaced by, those of this one. The vectors are part of that, so
+the key is hashed with the secret of this machine: a reader of the file confirms no guess of them.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+import json
+import os
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+from scipy import sparse
+
+from dpindex.base.arrays import in_units_of_largest, row_norms, unit
+from dpindex.base.checks import whole_number
+from dpindex.base.errors import InputError
+from dpindex.base.files import holding_lock, make_folder, read_file
+from dpindex.base.private_files import machine_secret
+from dpindex.base.progress import Progress, no_progress
+from dpindex.base.threads import limited_threads
+from dpindex.data import VectorSource, as_source
+from dpindex.denoise import Kind
+from dpindex.index.private_index import PrivateIndex
+from dpindex.index.queries import QueryMode
+from dpindex.mechanism.spec import Spec
+from dpindex.similarity.similarity import Metric
+from dpindex.storage.leak_check import LeakCheck, refuse_leaks
+from dpindex.study.curve import Curve, Run, linked_within, recall_within
+from dpindex.study.examples import examples_of
+from dpindex.study.linkage import LINKED
+from dpindex.study.specs import common_adjacency, hides_records, label
+from dpindex.study.trial import Trial
+from dpindex.study.truth import GroundTruth, ground_truth
+
+RUNS_FILE = "runs.csv"
+_REPORT_FILES = ("curve.csv", "report.html")
+_MAX_BYTES = 1 << 30
+
+_MAX_COUNT = 2**31 - 1
+_FOUND = 100
+_RECORD = "record"
+_SAME_NORM = 1e-3
+# Fields that all specs of one curve must agree in, so that their epsilons can be compared.
+_SHARED = ("scale", "bounds", "clip", "norm", "seed")
+
+
+def evaluate(
+    base: Any,
+    queries: Any,
+    specs: Iterable[Spec],
+    *,
+    runs: int = 10,
+    neighbours: int = 50,
+    query_modes: Sequence[QueryMode] = ("private", "exact"),
+    metric: Metric = "cosine",
+    index_type: str = "f32",
+    query_epsilon: float | None = None,
+    denoise: Kind | None = None,
+    max_queries: int | None = None,
+    examples: int = 0,
+    report: str | os.PathLike[str] | None = None,
+    replace_report: bool = False,
+    skip_leak_check: bool = False,
+    progress: Progress | None = None,
+) -> list[Curve]:
+    """Measure how well private indexes answer and what they give away, with fresh noise each time.
+
+    Run number i builds an index under the public seed ``spec.seed + i`` and searches it with all
+    queries. It records recall@10 of the true 10 (ann-benchmarks), precision@10 and recall@100 of
+    the true ``neighbours`` (Li & Li 2023, Sec. 5.1: 50), recall@10 after the first R answers were
+    ordered by their vectors, queries per second that :meth:`dpindex.PrivateIndex.nearest` answers,
+    build time, the size of a published code, how often a known vector picks out its own code among
+    all (:class:`dpindex.study.linkage.Linkage`, or the index's own exact search, whichever finds
+    more), and how much of the vectors an attacker can reconstruct who also has other vectors of the
+    base (:class:`dpindex.study.reconstruction.Reconstructor`). Attacks, and more than 100
+    candidates, are measured in the first run of each spec alone.
+
+    BLAS and OpenMP use no more threads than there are idle processors when it begins:
+    :func:`dpindex.base.threads.limited_threads`.
+
+    The codes are discarded, so nothing private is published by measuring. A published curve,
+    however, is a statistic of the data without any guarantee.
+
+    Parameters
+    ----------
+    base, queries : array, scipy sparse matrix or VectorSource
+        Shapes (n, dim) and (nq, dim). The base is read in chunks; the queries are held in memory.
+    specs : iterable of Spec
+        What to measure; ``none-*`` baselines show the limit without privacy. See
+        :func:`dpindex.study.spec_grid`.
+    runs : int
+        Builds of each spec, each with a new seed and new noise, [1, ∞).
+    neighbours : int
+        Number of true neighbours of a query, [10, n].
+    query_modes : sequence of "private" and "exact"
+        Whether queries are privatized.
+    metric, index_type : str
+        As of :class:`dpindex.PrivateIndex`.
+    query_epsilon : float, optional
+        Budget of private queries; default that of the index.
+    denoise : "auto", "linear" or "score", optional
+        Fit a denoiser of this kind to every private index ("linear" for sign codes); the build time
+        includes it. If it cannot be fitted, the codes are searched without it.
+    max_queries : int, optional
+        Use the first so many queries only, [1, ∞).
+    examples : int
+        Queries and records to take examples of, evenly spaced, [0, ∞): what is found and what is
+        reconstructed, in one more build of each spec.
+    report : path, optional
+        Directory of a report. Runs are appended to ``runs.csv`` in it as they end, and runs of the
+        same evaluation that are there already are not measured again, so that an interrupted
+        evaluation goes on, and one with more specs or runs extends it.
+    replace_report : bool
+        Discard what the directory holds of another evaluation.
+    skip_leak_check : bool
+        Accept a codebook made of the base.
+    progress : callable, optional
+        Called before every build with (builds done, builds in all, label).
+
+    Returns
+    -------
+    list of Curve
+        One for each kind of adjacency, in the order of the specs. Specs that protect whole records
+        (``record()``, or ``l2(2)`` at norm 1) share one, for which all vectors are brought to norm
+        1; those that are not yet are held in memory.
+
+    Raises
+    ------
+    InputError
+        If there is nothing to measure, the widths differ, the vectors violate a spec's bounds, a
+        vector to be brought to norm 1 is zero, or the directory holds a report of another
+        evaluation.
+
+    >>> base = np.random.default_rng(0).random((200, 12))
+    >>> from dpindex import attribute
+    >>> spec = Spec(method="none-oporp", dim=12, k=12, adjacency=attribute(1.0))
+    >>> (curve,) = evaluate(base, base[:5], [spec], runs=1, query_modes=["exact"])
+    >>> curve.points[0].mean["recall@10"]
+    1.0
+    """
+    whole_number(runs, "runs", 1, _MAX_COUNT)
+    base = as_source(base, "base")
+    queries = as_source(queries, "queries")
+    if max_queries is not None:
+        whole_number(max_queries, "max_queries", 1, _MAX_COUNT)
+        _, first = next(queries.chunks(max_queries))
+        queries = as_source(first, queries.name)
+    curve = Curve(
+        runs=(),
+        base=(base.name, base.shape[0]),
+        queries=(queries.name, queries.shape[0]),
+        dim=base.shape[1],
+        neighbours=neighbours,
+        metric=metric,
+        index_type=index_type,
+        query_epsilon=query_epsilon,
+        denoise=denoise,
+    )
+    groups: dict[str, list[Spec]] = {}
+    for spec in dict.fromkeys(specs):
+        kind = _RECORD if hides_records(spec) else spec.adjacency.kind
+        groups.setdefault(kind, []).append(spec)
+    _check_request(curve, groups, query_modes)
+    # Whatever cannot be measured is refused before the first build of the first curve.
+    tasks = []
+    for kind, group in groups.items():
+        sources = (base, queries)
+        if kind == _RECORD:
+            sources = (at_norm_1(base), at_norm_1(queries))
+        _check_specs(curve, group)
+        if not skip_leak_check:
+            _check_codebooks(group, sources[0])
+        tasks.append(_Task(curve, *sources, _builds(curve, group, sources, runs, query_modes)))
+    keys = {key for task in tasks for build in task.builds for key in build.keys.values()}
+    with kept_in(report, keys, replace=replace_report) as kept, limited_threads():
+        return [_measured(task, kept, examples, progress or no_progress) for task in tasks]
+
+
+@dataclass(frozen=True)
+class _Build:
+    """One build of one spec, with the key of its run in each query mode."""
+
+    spec: Spec
+    seed: int
+    keys: dict[QueryMode, str]
+
+
+@dataclass(frozen=True)
+class _Task:
+    """A curve to be measured: its settings, its vectors, and its builds in their order."""
+
+    curve: Curve
+    base: VectorSource
+    queries: VectorSource
+    builds: list[_Build]
+
+
+def _check_request(
+    curve: Curve, groups: Mapping[str, Sequence[Spec]], modes: Sequence[QueryMode]
+) -> None:
+    if not groups:
+        raise InputError("there is nothing to evaluate: give at least one spec.")
+    if not modes or not set(modes) <= set(get_args(QueryMode)):
+        raise InputError(f"query_modes must name 'private', 'exact' or both, not {list(modes)!r}.")
+    if curve.neighbours < 10:
+        raise InputError(
+            f"neighbours must be at least 10, so that precision@10 can reach 1, not "
+            f"{curve.neighbours!r}."
+        )
+
+
+def _check_specs(curve: Curve, specs: Sequence[Spec]) -> None:
+    """Refuse specs of other vectors, that cannot be compared, or that no index can have."""
+    for name in _SHARED:
+        values = list(dict.fromkeys(getattr(spec, name) for spec in specs if _takes(spec, name)))
+        if len(values) > 1:
+            raise InputError(
+                f"the specs of one curve must agree in {name}, not have {values[0]} and "
+                f"{values[1]}; measure them separately."
+            )
+    common_adjacency(specs)
+    for spec in specs:
+        if spec.dim != curve.dim:
+            raise InputError(
+                f"{curve.base[0]} has {curve.dim} columns where a spec says dim = {spec.dim}."
+            )
+        PrivateIndex(spec, metric=curve.metric, index_type=curve.index_type)
+
+
+def _takes(spec: Spec, name: str) -> bool:
+    """Return whether a field counts for a spec.
+
+    Record-level methods take any vectors, and none of the shared fields but the seed; a norm
+    matters to noise only, and baselines have none.
+    """
+    rounded = spec.method_row.calibration.rounded
+    private = spec.method_row.private
+    return name == "seed" or (rounded and (private or name != "norm"))
+
+
+def _check_codebooks(specs: Sequence[Spec], base: VectorSource) -> None:
+    for book in {spec.codebook for spec in specs}:
+        if book is not None:
+            refuse_leaks(book, LeakCheck(book, base.shape[0]).evidence(base.chunks()))
+
+
+def at_norm_1(source: VectorSource) -> VectorSource:
+    """Return the vectors at norm 1: the source itself if they are, or else in memory.
+
+    Raises InputError for a zero vector, which has no direction.
+    """
+    unchanged = True
+    for first, chunk in source.chunks():
+        norms = row_norms(chunk)
+        if not (norms > 0).all():
+            raise InputError(
+                f"{source.name}: row {first + int(np.argmin(norms))} is the zero vector, which has "
+                f"no direction; leave it out, or leave the methods for whole records out."
+            )
+        unchanged = unchanged and bool((np.abs(norms - 1.0) < _SAME_NORM).all())
+    if unchanged:
+        return source
+    chunks: list[Any] = [chunk for _, chunk in source.chunks()]
+    if source.is_sparse:
+        directions = [sparse.diags(1.0 / row_norms(chunk)) @ chunk for chunk in chunks]
+        return as_source(sparse.vstack(directions), source.name)
+    directions = [unit(in_units_of_largest(chunk)) for chunk in chunks]
+    return as_source(np.concatenate(directions), source.name)
+
+
+def _builds(
+    curve: Curve,
+    specs: Sequence[Spec],
+    sources: Iterable[VectorSource],
+    runs: int,
+    modes: Sequence[QueryMode],
+) -> list[_Build]:
+    """Return the builds in their order: runs of the first spec, of the second, and so on."""
+    facts = [curve.measures, curve.neighbours, curve.trial, *map(_identity, sources)]
+    builds = []
+    for spec in specs:
+        for seed in range(spec.seed, spec.seed + runs):
+            text = replace(spec, seed=seed).to_json()
+            keys = {mode: run_key(spec=text, query=mode, terms=facts) for mode in modes}
+            builds.append(_Build(spec, seed, keys))
+    return builds
+
+
+def _identity(source: VectorSource) -> dict[str, Any]:
+    """Return what tells vectors apart: of files their time of change, of arrays their content."""
+    facts = source.fingerprint()
+    if facts["mtime_ns"]:
+        return dict(facts)
+    content = hashlib.blake2b(digest_size=8)
+    for _, chunk in source.chunks():
+        parts = (chunk.indptr, chunk.indices, chunk.data) if source.is_sparse else (chunk,)
+        for part in parts:
+            content.update(np.ascontiguousarray(part).data)
+    return {**facts, "content": content.hexdigest()}
+
+
+def run_key(**facts: Any) -> str:
+    """Return 16 hexadecimal digits of everything that a run depends on, on this machine.
+
+    The secret of the machine is made if it has none: see :func:`machine_secret`.
+
+    >>> run_key(seed=1) == run_key(seed=1), run_key(seed=1) == run_key(seed=2)
+    (True, False)
+    """
+    text = json.dumps(facts, sort_keys=True).encode()
+    return hashlib.blake2b(text, key=machine_secret(), digest_size=8).hexdigest()
+
+
+def _measured(task: _Task, kept: RunsFile, examples: int, progress: Progress) -> Curve:
+    """Measure the runs of one curve that are not kept yet, and return the curve of all."""
+    curve = task.curve
+    queries = task.queries.read()
+    truth = ground_truth(task.base, task.queries, curve.neighbours, curve.metric)
+    runs: list[Run] = []
+    for done, build in enumerate(task.builds):
+        name = label(build.spec)
+        if build.spec.epsilon is not None:
+            name += f", ε = {build.spec.epsilon:g}"
+        progress(done, len(task.builds), name)
+        if not set(build.keys.values()) <= kept.lines.keys():
+            measured = _runs(curve, build, task.base, queries, truth)
+            kept.append([curve.line(run) for run in measured if run.key not in kept.lines])
+        for mode, key in build.keys.items():
+            runs.append(curve.run_of(kept.lines[key], build.spec, mode))
+    progress(len(task.builds), len(task.builds), "done")
+    curve = replace(curve, runs=tuple(runs))
+    if not examples:
+        return curve
+    shown = examples_of(curve, task.base, task.queries, examples, progress)
+    return replace(curve, examples=shown)
+
+
+def _runs(
+    curve: Curve, build: _Build, base: VectorSource, queries: Any, truth: GroundTruth
+) -> Iterator[Run]:
+    """Build an index, and yield its run in each query mode."""
+    trial = Trial(replace(build.spec, seed=build.seed), base, **curve.trial)
+    # Attacks and many candidates take long, and runs differ in the projection alone.
+    is_first = build.seed == build.spec.seed
+    values: dict[str, float] = {
+        "build_seconds": trial.build_seconds,
+        "bytes_per_vector": float(trial.bytes_per_vector),
+    }
+    if is_first:
+        values |= _exposure(trial, curve.candidates)
+    for mode, key in build.keys.items():
+        found = _retrieval(trial, queries, mode, truth, curve.candidates, is_first)
+        denoised = trial.denoiser is not None
+        yield Run(build.spec, mode, build.seed, values | found, denoised, key)
+
+
+def _exposure(trial: Trial, candidates: Sequence[int]) -> dict[str, float]:
+    """Return what attacks find, by measure: of linkage by law and by search the higher share."""
+    linkage = trial.linkage()
+    places = trial.places_of_own_codes(candidates[-1])
+    values = trial.reconstruction()
+    for level in (1, *candidates):
+        name = LINKED if level == 1 else linked_within(level)
+        searched = float((places < level).mean())
+        values[name] = max(searched, linkage.share_within(level))
+    return values
+
+
+def _retrieval(
+    trial: Trial,
+    queries: Any,
+    mode: QueryMode,
+    truth: GroundTruth,
+    candidates: Sequence[int],
+    is_first: bool,
+) -> dict[str, float]:
+    """Return the quality and the speed of a search, by measure."""
+    trial.nearest(queries[:1], 1, mode)  # the first search builds the search structure
+    start = time.perf_counter()
+    found = trial.nearest(queries, min(_FOUND, len(trial.index)), mode)
+    seconds = time.perf_counter() - start
+    values = {
+        "precision@10": float(truth.precision(found, 10, truth.depth).mean()),
+        "recall@100": float(truth.recall(found, _FOUND, truth.depth).mean()),
+        "recall@10": float(truth.recall(found, 10, 10).mean()),
+        "rankings_per_second": len(found) / max(seconds, 1e-9),
+    }
+    among_ten = truth.relevant(found, 10)
+    for level in candidates:
+        if level > found.shape[1]:
+            if not is_first:
+                break
+            found = trial.nearest(queries, candidates[-1], mode)
+            among_ten = truth.relevant(found, 10)
+        # The owner orders the first R answers exactly: the true ten among them come first.
+        recall = np.minimum(among_ten[:, :level].sum(axis=1), 10) / 10
+        values[recall_within(level)] = float(recall.mean())
+    return values
+
+
+Line = Mapping[str, Any]
+"""A run as a line of runs.csv."""
+
+
+class RunsFile:
+    """The file of runs while runs are appended to it.
+
+    Attributes
+    ----------
+    lines : dict from str to dict
+        The runs that are known, by their keys, every value as text.
+    """
+
+    def __init__(self, path: Path | None, lines: Iterable[dict[str, str]] = ()) -> None:
+        self._path = path
+        self.lines = {line["run"]: line for line in lines}
+
+    def append(self, lines: Sequence[Line]) -> None:
+        """Add the lines of one build; those in a file are kept whatever happens later."""
+        for line in lines:
+            self.lines[line["run"]] = as_text(line)
+        if self._path is None:
+            return
+        with open(self._path, "ab") as file:
+            file.write(csv_bytes(lines, header=file.tell() == 0))
+
+
+@contextmanager
+def kept_in(
+    report: str | os.PathLike[str] | None, keys: Collection[str], *, replace: bool = False
+) -> Iterator[RunsFile]:
+    """The runs of a report that is made or continued; nothing is kept without a folder.
+
+    Raises
+    ------
+    InputError
+        If the folder holds another report and ``replace`` is not stated, cannot be written, or
+        another process evaluates into it.
+    """
+    if report is None:
+        yield RunsFile(None)
+        return
+    folder = Path(report)
+    if not replace:
+        refuse_other_report(folder, lambda line: line.get("run") in keys)
+    try:
+        make_folder(folder)
+    except OSError as error:
+        reason = error.strerror or error
+        raise InputError(f"{folder}: {reason}; choose another directory.") from error
+    with holding_lock(folder / RUNS_FILE, str(folder)):
+        lines = [line for line in read_runs(folder) if line.get("run") in keys]
+        with open(folder / RUNS_FILE, "r+b") as file:  # in place: the lock is that of this file
+            # Without what was cut off, and without the runs that are to be replaced.
+            file.write(csv_bytes(lines) if lines else b"")
+            file.truncate()
+        try:
+            yield RunsFile(folder / RUNS_FILE, lines)
+        finally:
+            if not (folder / RUNS_FILE).stat().st_size:
+                (folder / RUNS_FILE).unlink()
+
+
+def refuse_other_report(folder: Path, is_ours: Callable[[dict[str, str]], bool]) -> None:
+    """InputError if the folder holds a report with other runs than ours, or none that is known."""
+    lines = read_runs(folder)
+    others = [line for line in lines if not is_ours(line)]
+    unknown = not lines and any((folder / name).exists() for name in _REPORT_FILES)
+    if others or unknown:
+        what = "another report"
+        if others:
+            what = f"{len(others)} runs of another evaluation"
+        raise InputError(
+            f"{folder} holds {what}; choose another directory, repeat the command that made it "
+            f"(it may have more epsilons, methods or runs), or replace it.",
+            field="replace",
+        )
+
+
+def read_runs(folder: Path) -> list[dict[str, str]]:
+    """The whole lines of the file; a last one that was cut off is left out."""
+    if not (folder / RUNS_FILE).exists():
+        return []
+    data = read_file(folder / RUNS_FILE, _MAX_BYTES)
+    text = data[: data.rfind(b"\n") + 1].decode("utf-8", "replace")
+    return list(csv.DictReader(io.StringIO(text)))
+
+
+def as_text(line: Line) -> dict[str, str]:
+    """A line as it is read from the file."""
+    return {name: "" if value is None else str(value) for name, value in line.items()}
+
+
+def csv_bytes(lines: Iterable[Line], *, header: bool = True) -> bytes:
+    """Lines of equal columns as CSV."""
+    first, *rest = lines
+    buffer = io.StringIO()
+    writer = csv.DictWriter(buffer, first, lineterminator="\n")
+    if header:
+        writer.writeheader()
+    writer.writerows([first, *rest])
+    return buffer.getvalue().encode()

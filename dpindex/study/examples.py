@@ -1,0 +1,227 @@
+"""Examples of what the figures of a curve count: single queries and records, and how to show them.
+
+The originals that are shown are as private as they are: make a page of public data before it is
+sent around.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+from base64 import b64encode
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from dpindex.base.arrays import AnyArray, Bytes, Singles, spaced
+from dpindex.base.errors import InputError
+from dpindex.base.extras import import_extra
+from dpindex.base.progress import Progress
+from dpindex.data import VectorSource, dense_rows
+from dpindex.index.search_backend import Rows
+from dpindex.study.curve import Curve, Examples, Reconstructed, Sample
+from dpindex.study.reconstruction import can_be_reconstructed, cosines, public_rows
+from dpindex.study.specs import label
+from dpindex.study.trial import Trial
+from dpindex.study.truth import ground_truth
+
+FOUND = 10
+"""Answers shown for each query."""
+
+_MAX_TEXT = 200
+_MAX_SIDE = 32
+_MAX_STRIPES = 64
+_MAX_PNG_BYTES = 2_500_000
+
+
+def examples_of(
+    curve: Curve, base: VectorSource, queries: VectorSource, count: int, progress: Progress
+) -> Examples:
+    """Build every spec of a curve once more, ask a few queries, and attack a few records.
+
+    Parameters
+    ----------
+    curve : Curve
+        What was measured on the same base and queries.
+    base, queries : VectorSource
+        The queries are held in memory.
+    count : int
+        Queries and records to show, evenly spaced, [1, ∞).
+    progress : callable
+        As in :func:`dpindex.evaluate`.
+    """
+    query_rows = spaced(curve.queries[1], count)
+    records = spaced(base.shape[0], count)
+    shown = dense_rows(queries, query_rows)
+    originals = dense_rows(base, records)
+    public = dense_rows(base, public_rows(base.shape[0], base.shape[1], records))
+    truth = ground_truth(base, shown, FOUND, curve.metric)
+    specs = list(dict.fromkeys(point.spec for point in curve.points))
+    samples = []
+    for done, spec in enumerate(specs):
+        progress(done, len(specs), f"examples of {label(spec)}")
+        trial = Trial(spec, base, **curve.trial)
+        found = {mode: trial.nearest(shown, FOUND, mode) for mode in curve.query_modes}
+        true = {mode: truth.relevant(rows, FOUND) for mode, rows in found.items()}
+        reconstructed = None
+        if can_be_reconstructed(spec):
+            vectors = trial.reconstructor(public)(trial.index.codes.take(records))
+            nearest = _nearest(base, vectors)
+            reconstructed = Reconstructed(vectors, cosines(vectors, originals), nearest)
+        samples.append(Sample(spec, found, true, reconstructed))
+    progress(len(specs), len(specs), "done")
+    return Examples(query_rows, records, truth.ids[:, :FOUND], tuple(samples))
+
+
+def _nearest(base: VectorSource, vectors: Singles) -> Rows:
+    """Return the row of the base nearest to each vector by cosine; −1 for a zero vector."""
+    nearest = np.full(len(vectors), -1, dtype=np.int64)
+    lit = vectors.any(axis=1)
+    if lit.any():
+        nearest[lit] = ground_truth(base, vectors[lit], 1).ids[:, 0]
+    return nearest
+
+
+class Shown:
+    """How single vectors are shown: as pictures, by their texts, or by number or id.
+
+    Parameters
+    ----------
+    base, queries : VectorSource
+        The original vectors.
+    image_shape : (height, width) or (height, width, 3), optional
+        Shows vectors as pictures of that shape; otherwise as a stripe for each of the first 64
+        attributes.
+    texts, query_texts : sequence of str, optional
+        A text for each vector of the base, and for each query.
+    ids : sequence, optional
+        An id for each vector of the base, shown where there are no texts.
+
+    Raises
+    ------
+    InputError
+        If the shape does not fit, or there is not one text for each vector.
+
+    >>> from dpindex.data import as_source
+    >>> vectors = as_source(np.eye(3))
+    >>> Shown(vectors, vectors, texts=["one", "two", "three"]).names(np.array([2]))
+    ['three']
+    """
+
+    def __init__(
+        self,
+        base: VectorSource,
+        queries: VectorSource,
+        *,
+        image_shape: tuple[int, ...] | None = None,
+        texts: Sequence[str] | None = None,
+        query_texts: Sequence[str] | None = None,
+        ids: Sequence[Any] | AnyArray | None = None,
+    ) -> None:
+        for source, lines in ((base, texts), (queries, query_texts), (base, ids)):
+            if lines is not None and len(lines) != source.shape[0]:
+                raise InputError(
+                    f"{source.name} has {source.shape[0]} vectors, and there are {len(lines)} "
+                    f"texts or ids; give one line for each vector."
+                )
+        self.base = base
+        self.queries = queries
+        self.pictures = image_shape is not None
+        self.kind = "id" if texts is None else "text"
+        self.shape: tuple[int, ...] = (1, min(base.shape[1], _MAX_STRIPES))
+        if image_shape is not None:
+            _check_shape(image_shape, base.shape[1])
+            self.kind = "picture"
+            self.shape = image_shape
+        self._names = texts if texts is not None else ids
+        self._query_names = query_texts
+
+    def names(self, rows: AnyArray) -> list[str]:
+        """What the vectors of some rows are called."""
+        return _named(self._names, rows, "row")
+
+    def query_names(self, rows: AnyArray) -> list[str]:
+        """What the queries of some rows are called."""
+        return _named(self._query_names, rows, "query")
+
+
+def _check_shape(shape: tuple[int, ...], dim: int) -> None:
+    named = "x".join(map(str, shape))
+    if len(shape) not in (2, 3) or min(shape) < 1 or shape[2:] not in ((), (3,)):
+        raise InputError(f"the shape of an image is HEIGHTxWIDTH or HEIGHTxWIDTHx3, not {named}.")
+    if math.prod(shape) != dim:
+        raise InputError(
+            f"an image of {named} has {math.prod(shape)} values and a vector has {dim} attributes; "
+            f"state the shape of your images."
+        )
+
+
+def _named(lines: Sequence[Any] | AnyArray | None, rows: AnyArray, what: str) -> list[str]:
+    if lines is None:
+        return [f"{what} {row}" for row in rows]
+    texts = [str(lines[row]) for row in rows]
+    return [text if len(text) <= _MAX_TEXT else f"{text[:_MAX_TEXT]}…" for text in texts]
+
+
+class Sheet:
+    """Small pictures of one shape in a large one, which a page cuts into tiles.
+
+    Parameters
+    ----------
+    shape : (height, width) or (height, width, 3)
+        Of a tile; the first values of a vector fill it row by row. Tiles wider or higher than 32
+        are made smaller.
+    limits : (float, float)
+        Values that are black and white.
+    """
+
+    def __init__(self, shape: tuple[int, ...], limits: tuple[float, float]) -> None:
+        self._shape = shape
+        self._limits = limits
+        self._tiles: list[Bytes] = []
+        self._image = import_extra("PIL.Image", "a report needs jinja2 and pillow", "eval")
+
+    def add(self, vectors: AnyArray) -> int:
+        """Add a tile for each vector; returns the number of the first."""
+        first = len(self._tiles)
+        low, high = self._limits
+        share = (np.asarray(vectors, dtype=np.float64) - low) / ((high - low) or 1.0)
+        grey = np.rint(255 * np.clip(share, 0, 1)).astype(np.uint8)
+        height, width = self._shape[:2]
+        shrink = max(height, width) / _MAX_SIDE
+        for values in grey:
+            tile = values[: math.prod(self._shape)].reshape(self._shape)
+            if height > 1 and shrink > 1:
+                size = (max(1, round(width / shrink)), max(1, round(height / shrink)))
+                picture = self._image.fromarray(tile)
+                tile = np.asarray(picture.resize(size, self._image.Resampling.BOX))
+            self._tiles.append(tile)
+        return first
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the sheet as JSON values: columns, width and height of a tile, and a data address.
+
+        A PNG; WebP, which loses detail, if a PNG would be larger than 2.5 MB.
+        """
+        height, width = self._tiles[0].shape[:2]
+        columns = max(1, math.isqrt(len(self._tiles) * height // width))
+        lines = -(-len(self._tiles) // columns)
+        blank = np.zeros((lines * columns - len(self._tiles), *self._tiles[0].shape), np.uint8)
+        tiles = np.concatenate([np.stack(self._tiles), blank])
+        rows = tiles.reshape(lines, columns, *self._tiles[0].shape).swapaxes(1, 2)
+        pixels = rows.reshape(lines * height, columns * width, *self._tiles[0].shape[2:])
+        picture = self._image.fromarray(np.ascontiguousarray(pixels))
+        kind = "png"
+        buffer = io.BytesIO()
+        picture.save(buffer, "PNG", optimize=True)
+        if buffer.tell() > _MAX_PNG_BYTES:
+            kind = "webp"
+            buffer = io.BytesIO()
+            picture.save(buffer, "WEBP", quality=70)
+        return {
+            "columns": columns,
+            "width": width,
+            "height": height,
+            "src": f"data:image/{kind};base64,{b64encode(buffer.getvalue()).decode()}",
+        }

@@ -1,0 +1,97 @@
+"""What is stated of exposure without measuring: proven bounds, or nothing."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+import dpindex as dpi
+from dpindex.study.bounds import exposure_line, max_bits, max_linkage_rate
+from dpindex.study.linkage import Linkage
+from dpindex.study.trial import Trial
+
+pytestmark = pytest.mark.usefixtures("known_noise")
+
+DIM = 16
+WHOLE = {"adjacency": dpi.record()}
+
+
+def directions(rows: int, seed: int) -> Any:
+    x = np.random.default_rng(seed).normal(size=(rows, DIM))
+    return x / np.linalg.norm(x, axis=1, keepdims=True)
+
+
+BOOK = dpi.Codebook(directions(64, 3))
+
+
+@pytest.mark.parametrize(
+    ("method", "dim", "k", "epsilon", "n", "found"),
+    [
+        ("raw-staircase", 16, None, 3.0, 10_000, 0.63),
+        ("raw-square-wave", 16, None, 2.0, 10_000, 0.30),
+        ("raw-staircase", 32, None, 2.0, 3000, 0.75),
+        ("raw-laplace", 32, None, 2.0, 3000, 0.24),
+        ("dp-oporp-staircase", 32, 8, 1.0, 3000, 0.70),
+    ],
+)
+def test_e1_no_share_is_stated_that_our_own_attack_beats(
+    method: str, dim: int, k: int | None, epsilon: float, n: int, found: float
+) -> None:
+    """`info` said 3 to 49 % where a third hostile reader found these shares by the law."""
+    spec = dpi.Spec(method, dim, k, epsilon, bounds=(0.0, 1.0), adjacency=dpi.attribute(1.0))
+    assert max_linkage_rate(spec, n) is None
+    assert "%" not in exposure_line(spec, n)
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 1.0, 2.0, 3.0])
+@pytest.mark.parametrize("method", ["record-cap", "record-codebook"])
+def test_no_linkage_of_whole_records_beats_the_bound(method: str, epsilon: float) -> None:
+    """Random vectors, and the worst ones: a vector among copies of its opposite.
+
+    With 400 known vectors six standard deviations are 3·sqrt(1/400) at most.
+    """
+    book = BOOK if method == "record-codebook" else None
+    spec = dpi.Spec(method, DIM, epsilon=epsilon, codebook=book, **WHOLE)
+    rows = 400
+    privatizer = dpi.Privatizer(spec)
+    one = directions(1, 5)
+    for n in (2, 20, 400):
+        bound = max_linkage_rate(spec, n)
+        assert bound is not None
+        slack = 6 * math.sqrt(bound * (1 - bound) / rows)
+        vectors = directions(n, 4)
+        shares = [Trial(spec, vectors).linkage().share for _ in range(math.ceil(rows / n))]
+        assert np.mean(shares) <= bound + slack
+        world = np.concatenate([one, np.repeat(-one, n - 1, axis=0)])
+        crowd = -one
+        shares = []
+        for _ in range(rows):
+            codes = privatizer.privatize(world)
+            linkage = Linkage(privatizer, one, codes, crowd)
+            linkage.count(codes)
+            shares.append(linkage.share)
+        assert np.mean(shares) <= bound + slack
+
+
+def test_the_bound_of_linkage_is_that_of_changed_places() -> None:
+    """Of two codes any answer that is right with chance p is wrong with e^−2ε·p at least."""
+    spec = dpi.Spec("record-cap", DIM, epsilon=1.0, **WHOLE)
+    assert max_linkage_rate(spec, 1) == 1.0
+    assert max_linkage_rate(spec, 2) == pytest.approx(math.exp(2) / (math.exp(2) + 1))
+    rates = [max_linkage_rate(spec.with_epsilon(epsilon), 1000) for epsilon in (1.0, 2.0, 4.0)]
+    assert rates == sorted(rates)
+    assert "6 %" in exposure_line(spec.with_epsilon(2.0), 1000)
+    assert "does not limit" in exposure_line(spec.with_epsilon(16.0), 1000)
+
+
+def test_no_code_says_more_than_the_best_share_allows() -> None:
+    """The most bits, by a search over shares that is finer than the one that ships."""
+    for epsilon in (1.0, 6.0, 12.0):
+        shares = np.exp(-np.linspace(1e-3, 3 * epsilon + 5, 200_001))
+        inside = math.exp(epsilon) * shares / (math.expm1(epsilon) * shares + 1)
+        bits = inside * np.log2(inside / shares)
+        bits += (1 - inside) * np.log2((1 - inside) / (1 - shares))
+        assert max_bits(epsilon) == pytest.approx(float(bits.max()), rel=1e-5)
