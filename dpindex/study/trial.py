@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from dpindex.base.arrays import AnyArray, Vectors, spaced
+from dpindex.data import as_source, dense_rows
 from dpindex.denoise import Denoiser, Kind, fit_if_possible
 from dpindex.index.kinds import kind_of
 from dpindex.index.private_index import PrivateIndex
