@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -68,6 +69,45 @@ def client(server: Server) -> Client:
 def test_a_token_does_not_travel_in_the_clear(url: str) -> None:
     with pytest.raises(dpi.InputError, match="begins with https://"):
         Client(url, "secret")
+
+
+def test_f4_what_is_meant_for_this_machine_goes_to_no_proxy(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A proxy would see the token and a query in the clear."""
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")  # where nobody listens
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    server.answers["/rerank"] = (200, {"similarity": [0.5]})
+    assert client(server).similarities([1.0, 2.0], ["a"]) == [0.5]
+    ((path, headers, body),) = server.asked
+    assert path == "/rerank"
+    assert headers["authorization"] == "Bearer secret"
+    assert json.loads(body) == {"query": [1.0, 2.0], "ids": ["a"]}
+
+
+def test_f4_a_proxy_for_another_machine_is_a_tunnel(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is told the name of the collector, and is sent nothing before TLS begins."""
+    with socket.create_server(("127.0.0.1", 0)) as proxy:
+        seen: list[bytes] = []
+
+        def refuse() -> None:
+            connection, _ = proxy.accept()
+            with connection:
+                seen.append(connection.recv(1 << 16))
+                connection.sendall(b"HTTP/1.1 502 no\r\n\r\n")
+
+        thread = threading.Thread(target=refuse)
+        thread.start()
+        monkeypatch.setenv("https_proxy", f"http://127.0.0.1:{proxy.getsockname()[1]}")
+        for name in ("no_proxy", "NO_PROXY"):
+            monkeypatch.delenv(name, raising=False)
+        with pytest.raises(dpi.InputError, match="does not answer"):
+            Client("https://collector.example", "secret").similarities([1.0], ["a"])
+        thread.join()
+    assert seen[0].startswith(b"CONNECT collector.example:443 ")
+    assert b"secret" not in seen[0]
 
 
 def test_redirections_are_not_followed(server: Server) -> None:

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import dpindex as dpi
-import dpindex.integrations.collector as module
 from dpindex.integrations.collector import (
+    AcceptedBatch,
     AcceptedLog,
     Collector,
     Outcome,
@@ -41,6 +41,14 @@ def collecting(index: dpi.PrivateIndex, **limits: Any) -> Collector:
     path = index.path
     assert path is not None
     return Collector(index, path / ".accepted", lambda: index.save(path), **limits)
+
+
+def batch(parts: list[Submission]) -> AcceptedBatch:
+    """What the log keeps of several submissions."""
+    ids = np.concatenate([part.ids for part in parts])
+    stored = np.concatenate([part.codes.stored for part in parts])
+    receipts = [part.receipt for part in parts if part.receipt is not None]
+    return AcceptedBatch(SPEC.format.codes(stored), ids, receipts)
 
 
 def reopened(index: dpi.PrivateIndex) -> dpi.PrivateIndex:
@@ -110,7 +118,7 @@ def test_a_start_saves_what_the_last_process_accepted(index: dpi.PrivateIndex) -
     assert index.path is not None
     place, one = index.path / ".accepted", submission("a", "b", receipt=32 * b"1")
     log = AcceptedLog(place)
-    log.append(module._batch([one, submission("c")]))
+    log.append(batch([one, submission("c")]))
     log.close()
     left = place.read_bytes()
     with collecting(index) as collector:
@@ -128,7 +136,7 @@ def test_a_start_saves_what_the_last_process_accepted(index: dpi.PrivateIndex) -
 def test_an_id_that_somebody_else_added_meanwhile_is_reported(index: dpi.PrivateIndex) -> None:
     assert index.path is not None
     log = AcceptedLog(index.path / ".accepted")
-    log.append(module._batch([submission("a")]))
+    log.append(batch([submission("a")]))
     log.close()
     index.add_codes(submission("a", seed=5).codes, ["a"])
     with pytest.raises(dpi.InputError, match=r"under an id which .* \('a'\)"):
@@ -146,7 +154,7 @@ def test_accepted_codes_join_the_search(index: dpi.PrivateIndex) -> None:
 
 
 def test_a_full_segment_is_saved(index: dpi.PrivateIndex, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "rows_per_segment", lambda spec: 8)
+    monkeypatch.setattr("dpindex.integrations.collector.rows_per_segment", lambda spec: 8)
     with collecting(index, group_rows=4) as collector:
         for start in range(0, 20, 4):
             names = (f"n{i}" for i in range(start, start + 4))

@@ -9,6 +9,7 @@ import re
 import socket
 import subprocess
 import sys
+import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ import dpindex as dpi
 from dpindex.integrations.client import Client
 from dpindex.integrations.collector import Collector
 from dpindex.integrations.requests import MAX_CANDIDATES, Comparisons, RefusedError, Tokens
-from dpindex.integrations.server import Holder, make_app
+from dpindex.integrations.server import comparisons_of, make_app
 
 pytest.importorskip("fastapi")
 testclient = pytest.importorskip("fastapi.testclient")
@@ -122,18 +123,58 @@ def test_wrong_requests(query: Any, ids: Any, status: int, server: Any) -> None:
     assert body.status_code == 422
 
 
+def test_f5_a_megabyte_takes_no_gigabytes() -> None:
+    """One long id beside many short ones: an array is as wide as its longest for each of them."""
+    asked = []
+
+    class Nobody(dpi.Owner):
+        def similarities(self, queries: Any, candidates: Any, metric: Any) -> Any:
+            asked.append(candidates.ids.nbytes)
+            return np.full(candidates.ids.shape, np.nan)
+
+    comparisons = Comparisons(Nobody(), SPEC, "cosine", per_minute=10**6)
+    query = X[0].tolist()
+    for length in (10**6, 10**5, 1025, 1024):
+        ids = ["x" * length, *("y" for _ in range(MAX_CANDIDATES - 1))]
+        body = json.dumps({"query": query, "ids": ids}).encode()
+        tracemalloc.start()
+        if length > 1024:
+            with pytest.raises(RefusedError, match="has at most 1024 characters"):
+                comparisons.answer(body, str, "somebody")
+        else:
+            assert comparisons.answer(body, str, "somebody") == [None] * MAX_CANDIDATES
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert peak < 2e7, length
+    assert asked == [4 * 1024 * MAX_CANDIDATES]
+
+
+@pytest.mark.parametrize("size", [1e308, 2e-308, 5e-324])
+def test_low_queries_of_any_size_have_their_cosine(size: float, server: Any) -> None:
+    signs = np.where(X[0] >= 0, 1.0, -1.0)
+    answer = ask(server, (signs * size).tolist(), NAMES[:3])
+    assert answer.status_code == 200
+    expected = UNIT[:3] @ signs / np.sqrt(DIM)
+    np.testing.assert_allclose(answer.json()["similarity"], expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize("id_", ["n 1\0", "\0", "n\0 1"])
+def test_low_an_id_with_a_zero_is_no_other_id(id_: str, server: Any) -> None:
+    assert ask(server, X[0].tolist(), [id_, "n 1"]).status_code == 422
+
+
 def test_originals_must_fit_before_anything_is_served() -> None:
     index = dpi.PrivateIndex(SPEC)
     index.add(X, NAMES)
     for holder, said in (
-        (Holder(X[:, 1:]), "15 columns where the index has 16"),
-        (Holder(X[1:]), "60 ids for 59 vectors"),
-        (Holder(X, per_minute=0), "per_minute"),
+        ((X[:, 1:], None, 60), "15 columns where the index has 16"),
+        ((X[1:], None, 60), "60 ids for 59 vectors"),
+        ((X, None, 0), "per_minute"),
     ):
         with pytest.raises(dpi.InputError, match=said):
-            holder.comparisons(index)
+            comparisons_of(index, *holder)
     body = json.dumps({"query": X[0].tolist(), "ids": NAMES}).encode()
-    assert len(Holder(X).comparisons(index).answer(body, str, "a")) == N
+    assert len(comparisons_of(index, X, None, 60_000).answer(body, str, "a")) == N
 
 
 class Local(Client):

@@ -52,7 +52,7 @@ def test_ids_and_codes_come_back(database: Database, ids: Any) -> None:
     database.finish()
     assert database.count() == len(ids)
     for row, id_ in enumerate(ids):
-        found = database.select(database.dialect.is_in("id", [id_]), 10)
+        found = database.select(database.is_in("id", [id_]), 10)
         assert found.ids.tolist() == [id_]
         assert found.codes.tolist() == rows.codes[row : row + 1].tolist()
 
@@ -63,7 +63,7 @@ def test_payload_comes_back_with_its_types_and_gaps(database: Database) -> None:
     database.insert(_rows([1, 2, 3], table))
     database.insert(_rows([4]))
     database.finish()
-    found = database.select(database.dialect.is_in("id", [1, 2, 3, 4]), 10, payload=True)
+    found = database.select(database.is_in("id", [1, 2, 3, 4]), 10, payload=True)
     assert found.payload.schema == table.schema
     ordered = found.payload.take(np.argsort(found.ids)).to_pylist()
     assert ordered == [*table.to_pylist(), dict.fromkeys(COLUMNS)]

@@ -26,7 +26,7 @@ TEXT = {str(page.relative_to(ROOT)): page.read_text(encoding="utf-8") for page i
 COOKBOOK, TUTORIAL = "docs/cookbook.md", "docs/tutorial.md"
 COMMANDS = (
     *("build", "privatize", "add", "denoise", "query", "info", "methods", "spec", "codebook"),
-    *("publish", "plan", "evaluate", "demo", "audit", "ledger", "serve", "collect"),
+    *("publish", "plan", "evaluate", "demo", "audit", "ledger", "serve"),
     *("race build", "race query", "race info"),
 )
 

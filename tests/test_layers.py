@@ -143,10 +143,10 @@ def _one_circle(left: dict[str, set[str]]) -> list[str]:
     return way[way.index(way[-1]) :]
 
 
-def test_the_secret_stream_has_three_users() -> None:
-    """The encoder, the release of sketches, and the order of a shuffle; its cipher is tested."""
+def test_the_secret_stream_has_two_users() -> None:
+    """The encoder and the release of sketches; its cipher is tested."""
     users = {name for name, targets in arrows().items() if SECRET in targets}
-    drawing = {PRIVATIZER, "dpindex.race.sketch", "dpindex.storage.shuffled_file"}
+    drawing = {PRIVATIZER, "dpindex.race.sketch"}
     assert users == {*drawing, "dpindex.audit.self_test"}
 
 

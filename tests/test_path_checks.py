@@ -17,10 +17,12 @@ from typing import Any
 import numpy as np
 import pytest
 import self_test.persons
+import shuffle_collector
 from scipy import sparse
 from self_test import check_paths
 from self_test.probes import exact_integers, probe_rows
 from self_test.recording import cipher_check, entropy_check, words_check
+from shuffle_collector import Shuffle, ShuffleCollector, ShuffledFile
 from specs import codebook
 from streams import Seeded
 
@@ -29,7 +31,6 @@ import dpindex.device
 import dpindex.mechanism.privatizer
 import dpindex.storage.payload
 import dpindex.storage.release.content
-import dpindex.storage.shuffled_file
 from dpindex import PrivateIndex, Privatizer, Spec, attribute, l2, record
 from dpindex.audit import verify
 from dpindex.audit.law_verifiers import VERIFIERS, law_verifier_class
@@ -37,7 +38,6 @@ from dpindex.audit.words import Recorder, Replay, UnexplainedError, table_draws
 from dpindex.data import Ranges
 from dpindex.index.queries import QueryMaker
 from dpindex.integrations.client import Client
-from dpindex.integrations.shuffle_collector import ShuffleCollector
 from dpindex.mechanism.noise.additive import AdditiveNoise, staircase_noise
 from dpindex.mechanism.noise.signs import FlipsByLevel, draw_flips
 from dpindex.mechanism.noise.symbols import SquareWave
@@ -50,7 +50,6 @@ from dpindex.storage.manifest import Settings
 from dpindex.storage.release import release
 from dpindex.storage.release.draws import StagedDraws
 from dpindex.storage.release.work import CodeDraw
-from dpindex.storage.shuffled_file import Shuffle, ShuffledFile
 
 STAIRCASE = Spec("dp-oporp-staircase", dim=24, k=8, epsilon=1.0, adjacency=attribute(1.0))
 CAP = Spec("record-cap", dim=24, k=64, epsilon=1.0, adjacency=record())
@@ -452,7 +451,7 @@ def ids_from_vectors(patch: Patch) -> Spec:
 
 
 def shuffle_in_order(patch: Patch) -> Spec:
-    patch.setattr(dpindex.storage.shuffled_file, "_secret_order", np.arange)
+    patch.setattr(shuffle_collector, "_secret_order", np.arange)
     return CAP
 
 
@@ -460,7 +459,7 @@ def shuffle_in_a_public_order(patch: Patch) -> Spec:
     def order(count: int) -> Any:
         return np.random.default_rng(count).permutation(count)
 
-    patch.setattr(dpindex.storage.shuffled_file, "_secret_order", order)
+    patch.setattr(shuffle_collector, "_secret_order", order)
     return CAP
 
 
@@ -595,18 +594,18 @@ def slots_by_one_byte(patch: Patch) -> Spec:
     def order(count: int) -> Any:
         return np.argsort(secret_stream().words(count, np.uint64) & np.uint64(255), kind="stable")
 
-    patch.setattr(dpindex.storage.shuffled_file, "_secret_order", order)
+    patch.setattr(shuffle_collector, "_secret_order", order)
     return CAP
 
 
 def shuffle_of_too_few(patch: Patch) -> Spec:
-    original = ShuffleCollector._finish
+    original = ShuffleCollector._publish
 
     def finish(collector: ShuffleCollector) -> None:
         collector._promised = Shuffle(1, collector._promised.delta)
         original(collector)
 
-    patch.setattr(ShuffleCollector, "_finish", finish)
+    patch.setattr(ShuffleCollector, "_publish", finish)
     return CAP
 
 

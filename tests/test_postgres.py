@@ -96,11 +96,28 @@ def test_names_and_texts_are_no_commands(database: Postgres) -> None:
     table = pa.table({evil: texts, "100%": [1, 2, None]}, schema=schema)
     database.insert(Rows(np.array(texts), np.arange(3), payload=table))
     for text in texts:
-        for name in ("id", evil):
-            found = database.select(database.dialect.is_in(name, [text]), 9, payload=True)
-            assert found.ids.tolist() == [text]
-            assert found.payload[evil].to_pylist() == [text]
+        found = database.select(database.is_in("id", [text]), 9, payload=True)
+        assert found.ids.tolist() == [text]
+        assert found.payload[evil].to_pylist() == [text]
     assert database.count() == 3
+
+
+def test_f7_submitted_ids_are_no_commands_where_backslashes_escape(uri: str) -> None:
+    """A database may set standard_conforming_strings off: a backslash ends no literal there."""
+    with psycopg.connect(uri, autocommit=True) as server:
+        name = server.execute("select current_database()").fetchone()
+        assert name is not None
+        server.execute(f"alter database {name[0]} set standard_conforming_strings = off")
+    database = open_database(uri, "books")
+    database.create(Layout(True, 0, 0, "ip"))
+    ids = np.array(["plain", "\\", "\\' or true --", "\\'; drop table books; --", "a\\\\'b"])
+    database.insert(Rows(ids, np.arange(len(ids))))
+    for id_ in ids.tolist():
+        assert database.count(database.is_in("id", [id_])) == 1
+        assert database.select(database.is_in("id", [id_]), 9).ids.tolist() == [id_]
+    assert database.count(database.is_in("id", ["\\' or true --x"])) == 0
+    assert database.count(database.is_in("id", ids.tolist())) == database.count() == len(ids)
+    database.close()
 
 
 @pytest.mark.parametrize(

@@ -58,7 +58,7 @@ def _fail_at(monkeypatch: pytest.MonkeyPatch, name: str, call: int) -> None:
 
 @pytest.mark.parametrize(
     ("name", "call"),
-    [("write", 0), ("write", 1), ("create", 0), ("insert", 0), ("insert", 3), ("write", 4),
+    [("write", 0), ("write", 2), ("create", 0), ("insert", 0), ("insert", 3), ("write", 5),
      ("finish", 0)],
 )  # fmt: skip
 def test_what_was_cut_off_is_gone_on_with(
@@ -124,8 +124,9 @@ def test_wrong_documents_are_named(place: str) -> None:
     for change, said in (
         ({"format": 99}, "another version"),
         ({"fingerprint": "00" * 16}, "fingerprint"),
-        ({"rows": None, "more": 1}, "missing or wrong"),
-        ({"denoiser": True}, "no denoiser"),
+        ({"rows": None, "more": 1}, "unknown field"),
+        ({"denoised": True}, "no denoiser"),
+        ({"rows": None}, "wrong rows"),
     ):
         database.write("facts", json.dumps({**facts, **change}).encode())
         with pytest.raises(InputError, match=said):
@@ -153,12 +154,12 @@ def test_nothing_but_the_index_is_published(place: str, tmp_path: Path) -> None:
         assert isinstance(database, Lance)
         rows = database._connection.open_table("books_dpindex").to_arrow().to_pylist()
         columns = database._connection.open_table("books").schema.names
-    assert {row["id"].removesuffix("/0") for row in rows} == {"facts", "sample"}
+    assert {row["id"].removesuffix("/0") for row in rows} == {"facts", "sample", "spec"}
     assert columns == ["id", "code", "vector"]
     facts = database.read("facts") or b""
     assert str(tmp_path).encode() not in facts
     assert set(json.loads(facts)) == {
-        *("format", "settings", "denoiser", "dtype", "text_ids", "exact_queries", "ids_are_rows"),
-        *("schema", "rows", "digest", "done", "complete", "fingerprint"),
+        *("format", "metric", "query_epsilon", "shuffle_delta", "denoised", "dtype", "text_ids"),
+        *("exact_queries", "ids_are_rows", "rows", "digest", "done", "complete", "fingerprint"),
     }
     database.close()

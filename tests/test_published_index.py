@@ -54,7 +54,10 @@ CASES: dict[str, tuple[dpi.Spec, Any, bool]] = {
     "denoised_signs": (SIGNS, "cosine", True),
     "symbols": (SYMBOLS, "cosine", False),
 }
-FILTERS = (None, "year >= 2000 and not (year == 2005)", 'year is None or title == "it\'s 8"')
+SQL = ("year >= 2000 and not (year = 2005)", "year is null or title = 'it''s 8'")
+MILVUS = ("year >= 2000 and year != 2005", 'year_is_null == true or title == "it\'s 8"')
+FILTERS = ("year >= 2000 and not (year == 2005)", 'year is None or title == "it\'s 8"')
+"""The same two conditions: of SQL, of Milvus, and of an index in memory."""
 Made = tuple[dpi.PrivateIndex, dpi.PublishedIndex]
 
 
@@ -108,11 +111,14 @@ def test_hits_are_those_of_the_index(name: str, made: Callable[[str], Made]) -> 
     index, served = made(name)
     codes = dpi.Privatizer(index.query_spec).privatize(Q)
     few = index.ids[3:7].tolist()
-    for filter_ in (*FILTERS, few, set(few), [few[0]]):
+    own = MILVUS if "Milvus" in type(served._database).__name__ else SQL
+    pairs = [(None, None), *zip(FILTERS, own, strict=True), (few, few), (few, set(few))]
+    for filter_, there in pairs:
         for asked in (Q, codes):
             here = index.search(asked, 10, filter=filter_)
             # Distances of private queries are whole numbers, so many are equal.
-            _same(here, served.search(asked, 10, filter=filter_), name in ("symbols", "signs"))
+            _same(here, served.search(asked, 10, filter=there), name in ("symbols", "signs"))
+    assert served.search(Q[:2], 5, filter=[]).ids.shape == (2, 0)
     assert served.search(Q[:2], 10, "private").ids.shape == (2, 10)
     assert served.search(Q[:2], 5, filter="year > 3000").ids.shape == (2, 0)
     assert served.search(Q[:2], 2 * N).ids.shape == (2, N)
@@ -195,9 +201,8 @@ def test_it_is_a_dictionary_too(made: Callable[[str], Made]) -> None:
 
 @pytest.mark.parametrize(
     ("filter_", "said"),
-    [("year >", "cannot be read"), ("pages > 3", "the columns are"), ("1 == 1", "compares no"),
-     ([True] * N, "list of ids or a text"), (lambda row: True, "list of ids or a text"),
-     (["x"], "whole numbers"), ("year == 'x'", "refuses")],
+    [("year >", "refuses"), ("pages > 3", "refuses"), ({"year": 2000}, "list of ids"),
+     ([True] * N, "list of ids"), (lambda row: True, "list of ids"), (["x"], "whole numbers")],
 )  # fmt: skip
 def test_filters_without_meaning(filter_: Any, said: str, made: Callable[[str], Made]) -> None:
     with pytest.raises(InputError, match=said):

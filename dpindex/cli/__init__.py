@@ -36,7 +36,7 @@ class _Commands(TyperGroup):
         "plan": "plan_command",
         **dict.fromkeys(("evaluate", "demo"), "quality_commands"),
         **dict.fromkeys(("audit", "ledger"), "audit_commands"),
-        **dict.fromkeys(("serve", "collect"), "server_commands"),
+        "serve": "server_commands",
     }
 
     def __init__(self, **settings: Any) -> None:

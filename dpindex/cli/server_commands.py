@@ -1,4 +1,4 @@
-"""The commands that run a collector: serve and collect."""
+"""The command that runs a collector."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from dpindex.data import read_ids
 
 if TYPE_CHECKING:
     from dpindex.integrations.requests import Tokens
-    from dpindex.integrations.server import Holder
 
 
 @dataclass(frozen=True)
@@ -54,14 +53,6 @@ class HolderOptions:
         int, "--rerank-per-minute", "Candidates that one token may ask about in a minute."
     ] = 60_000
 
-    def holder(self) -> Holder | None:
-        """Return who answers, None without --rerank."""
-        from dpindex.integrations.server import Holder
-
-        if self.rerank is None:
-            return None
-        return Holder(self.rerank, o.read_if_named(read_ids, self.ids), self.per_minute)
-
 
 def serve(
     index: o.IndexPath,
@@ -88,8 +79,7 @@ def serve(
     from dpindex.integrations.server import serve
 
     tokens = access.read()
-    holder = originals.holder()
-    if holder is not None:
+    if originals.rerank is not None:
         _log_comparisons()
 
     serve(
@@ -98,42 +88,13 @@ def serve(
         address=(host, port),
         tokens=tokens,
         exact_queries=exact_queries,
-        holder=holder,
+        originals=originals.rerank,
+        original_ids=o.read_if_named(read_ids, originals.ids),
+        per_minute=originals.per_minute,
         allow_unprotected=allow_unprotected,
         ready=_ready(index, host),
     )
     out.say(f"{index}: saved.")
-
-
-def collect(
-    index: o.IndexPath,
-    *,
-    access: AccessOptions,
-    shuffled: Annotated[int, "Fewest codes to publish, which senders are promised."],
-    delta: Annotated[float, "Delta of what the shuffle promises."] = 1e-8,
-    host: Annotated[str, "Address to listen on; beyond this machine put TLS before it."] = (
-        "127.0.0.1"
-    ),
-    port: Annotated[int, "Port to listen on; 0 takes a free one."] = 8000,
-) -> None:
-    """Collect codes of devices over HTTP for one shuffle.
-
-    Codes are published in a secret random order. No ids, times or order of arrival are kept, and no
-    searches are answered. INDEX holds no codes until Ctrl-C or SIGTERM puts them there; if there
-    are too few, the next start continues.
-    """
-    from dpindex.integrations.server import collect
-    from dpindex.storage.shuffled_file import Shuffle
-    from dpindex.storage.summary import summarize
-
-    tokens = access.read()
-    ready = _ready(index, host)
-    collect(index, Shuffle(shuffled, delta), address=(host, port), tokens=tokens, ready=ready)
-    about = summarize(index)
-    if about.count:
-        out.say(f"{index}: {about.count} codes published, {about.guarantee}.")
-    else:
-        out.say(f"{index}: fewer than {shuffled} codes; nothing is published yet.")
 
 
 def _ready(index: str, host: str) -> Callable[[str], None]:

@@ -145,10 +145,8 @@ def _matching(expression: Any, store: CodeStore) -> Rows:
     return np.flatnonzero(mask.view(np.bool_))
 
 
-def parsed(text: str, columns: list[str], dialect: Any = None) -> Any:
+def parsed(text: str, columns: list[str]) -> Any:
     """The ``pyarrow.compute`` expression of a text over these columns.
-
-    Or the expression of an engine's ``dialect``, a :class:`dpindex.storage.databases.Dialect`.
 
     Known are ``and or not & | ~ == != < <= > >= in``, ``is None`` and ``is not None``, numbers,
     strings, True, False, and names of columns; ``field("two words")`` is a name that Python cannot
@@ -169,7 +167,7 @@ def parsed(text: str, columns: list[str], dialect: Any = None) -> Any:
         if len(text) > _MAX_TEXT:
             raise SyntaxError("it is too long")
         tree = ast.parse(text.strip(), mode="eval").body
-        return _Translator(text, columns, dialect).condition(tree)
+        return _Translator(text, columns).condition(tree)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         if isinstance(error, InputError):
             raise
@@ -182,9 +180,9 @@ def parsed(text: str, columns: list[str], dialect: Any = None) -> Any:
 class _Translator:
     """Turns the nodes of a parsed expression into expressions of ``pyarrow.compute``."""
 
-    def __init__(self, text: str, columns: list[str], dialect: Any) -> None:
+    def __init__(self, text: str, columns: list[str]) -> None:
         need = "a filter expression needs pyarrow"
-        self._compute = dialect or import_extra("pyarrow.compute", need, "io")
+        self._compute = import_extra("pyarrow.compute", need, "io")
         self._text = text
         self._columns = columns
 

@@ -13,7 +13,7 @@ from http.client import HTTPException
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.error import HTTPError
 from urllib.parse import urlsplit
-from urllib.request import HTTPRedirectHandler, Request, build_opener
+from urllib.request import HTTPRedirectHandler, ProxyHandler, Request, build_opener
 
 import numpy as np
 
@@ -46,7 +46,9 @@ class Client:
     ----------
     url : str
         As ``dpindex serve`` prints it; ``https`` unless it is this machine, since a token must not
-        travel in the clear. Redirections are not followed.
+        travel in the clear. Redirections are not followed. A proxy of the environment
+        (``https_proxy``) is a tunnel: it sees the name of the collector, and nothing that is sent.
+        What is meant for this machine goes to no proxy.
     token : str, optional
         What the holder of the collector gave you.
     timeout : float
@@ -71,7 +73,8 @@ class Client:
         self._url = url.rstrip("/")
         self._token = token
         self._timeout = timeout
-        self._opener = build_opener(_NoRedirection)
+        proxies = ProxyHandler({}) if local else ProxyHandler()
+        self._opener = build_opener(proxies, _NoRedirection)
 
     def __repr__(self) -> str:
         return f"Client({self._url!r})"

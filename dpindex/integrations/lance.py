@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -15,7 +15,7 @@ from dpindex.base.arrays import AnyArray, Bytes, Doubles, Singles
 from dpindex.base.errors import InputError
 from dpindex.base.extras import import_extra
 from dpindex.base.text import one_line
-from dpindex.integrations.database import Database, Dialect, Layout, Rows, lease_beside
+from dpindex.integrations.database import Database, Layout, Rows, lease_beside
 
 __all__ = ["Lance"]
 
@@ -27,25 +27,9 @@ _MOST_PARTS = 100
 """Small files that a table may have: each insertion makes one, and searches read them all."""
 
 
-def _literal(value: Any) -> str:
-    """A value in SQL: Lance compares numbers of unlike types only where their type is stated."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, str):
-        return "'{}'".format(value.replace("'", "''"))
-    return f"CAST('{value!r}' AS {'BIGINT' if isinstance(value, int) else 'DOUBLE'})"
-
-
 class Lance(Database):
     """A table of LanceDB; its documents are rows of a second one, ``NAME_dpindex``."""
 
-    dialect = Dialect(
-        name="`{}`".format,
-        literal=_literal,
-        missing=("{} is null", "{} is not null"),
-        equal="=",
-        brackets=("(", ")"),
-    )
     max_found = 16_384
 
     def __init__(self, address: str, name: str) -> None:
@@ -67,6 +51,13 @@ class Lance(Database):
         except (ValueError, RuntimeError, OSError) as error:
             reason = one_line(re.split(r",\s+/\S+\.rs:", str(error))[0])
             raise InputError(f"{self._place}: LanceDB refuses this ({reason}).") from None
+
+    def is_in(self, column: str, values: Sequence[Any]) -> str:
+        listed = ", ".join(
+            "'{}'".format(value.replace("'", "''")) if isinstance(value, str) else str(value)
+            for value in values
+        )
+        return f"{column} in ({listed})"
 
     def _tables(self) -> list[str]:
         return [name for name in (self._name, self._documents) if name in self._connection]
@@ -189,7 +180,7 @@ class Lance(Database):
                     f"{self._place}: the table {self._documents} is none of dpindex's; publish"
                     " under another name."
                 )
-            documents = table.search().where(self.dialect.is_in("id", [name])).to_arrow()
+            documents = table.search().where(self.is_in("id", [name])).to_arrow()
         for data in documents["data"].to_pylist():
             if data is None:
                 raise InputError(f"{self._place}: the document {name} is empty; publish anew.")

@@ -21,7 +21,7 @@ from dpindex.base.arrays import AnyArray, Bytes, Doubles, Singles, row_blocks
 from dpindex.base.errors import InputError, StorageError
 from dpindex.base.extras import import_extra
 from dpindex.base.text import one_line
-from dpindex.integrations.database import Database, Dialect, Layout, Rows, lease_beside
+from dpindex.integrations.database import Database, Layout, Rows, lease_beside
 
 __all__ = ["Milvus"]
 
@@ -60,25 +60,12 @@ def _id(value: Any) -> Any:
     return value
 
 
-def _literal(value: Any) -> str:
-    """A value in an expression of Milvus, which knows quotes and backslashes escaped."""
-    if isinstance(value, str) and re.search(r"[\x00-\x1f]", value):
-        raise InputError(f"Milvus cannot compare with {value!r}, which has control characters.")
-    return json.dumps(value, ensure_ascii=False)
-
-
 class Milvus(Database):
     """A collection of Milvus; its documents are rows of a second one, ``NAME_dpindex``.
 
     The properties of a collection hold a megabyte at most, and nothing in Milvus Lite.
     """
 
-    dialect = Dialect(
-        name=str,
-        literal=_literal,
-        missing=(f"{_NULL} == true", f"{_NULL} == false"),
-        id_literal=lambda value: _literal(_id(value)),
-    )
     max_found = 16_384
 
     def __init__(self, address: str, name: str) -> None:
@@ -114,6 +101,9 @@ class Milvus(Database):
                 ) from None
             reason = cause or one_line(error.message)
             raise InputError(f"{self._place}: Milvus refuses this ({reason}).") from None
+
+    def is_in(self, column: str, values: Sequence[Any]) -> str:
+        return f"{column} in {json.dumps([_id(value) for value in values])}"
 
     def exists(self) -> bool:
         with self._asking():
@@ -270,7 +260,7 @@ class Milvus(Database):
         with self._asking():
             rows = self._client.query(
                 self._documents,
-                filter=self.dialect.is_in("id", names),
+                filter=f"id in {json.dumps(names)}",
                 output_fields=["id", "data"],
                 **_RETRIES,
             )

@@ -14,7 +14,7 @@ from dpindex.base.arrays import AnyArray, Bytes, Doubles, Singles
 from dpindex.base.errors import BusyError, InputError, StorageError
 from dpindex.base.extras import import_extra
 from dpindex.base.text import one_line
-from dpindex.integrations.database import Database, Dialect, Layout, Rows
+from dpindex.integrations.database import Database, Layout, Rows
 
 __all__ = ["Postgres"]
 
@@ -40,27 +40,6 @@ def _name(text: str) -> str:
     return '"{}"'.format(text.replace('"', '""'))
 
 
-def _text(value: str) -> str:
-    return "'{}'".format(value.replace("'", "''"))
-
-
-def _literal(value: Any) -> str:
-    """A value in SQL: numbers have a type, so that they are compared as numbers."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, str):
-        return _text(value)
-    if isinstance(value, int):
-        return f"({value})::numeric"
-    return f"'{value!r}'::float8"
-
-
-def _id_literal(value: Any) -> str:
-    if isinstance(value, str):
-        return _text(value)
-    return str(value)
-
-
 class Postgres(Database):
     """A table of PostgreSQL 14 or later; its documents are rows of a second, ``NAME_dpindex``.
 
@@ -68,14 +47,6 @@ class Postgres(Database):
     ``bit_count(code # query)`` is their Hamming distance. Everything is committed where it returns.
     """
 
-    dialect = Dialect(
-        name=_name,
-        literal=_literal,
-        missing=("{} is null", "{} is not null"),
-        equal="=",
-        brackets=("(", ")"),
-        id_literal=_id_literal,
-    )
     max_found = 65_536
 
     def __init__(self, address: str, name: str) -> None:
@@ -146,6 +117,11 @@ class Postgres(Database):
 
         self._connection.adapters.register_dumper(np.ndarray, Dumper)
         return True
+
+    def is_in(self, column: str, values: Sequence[Any]) -> str:
+        # Quoted by the server's own rules: backslashes may be escapes there.
+        quote = self._psycopg.sql.quote
+        return f"{column} in ({', '.join(quote(value, self._connection) for value in values)})"
 
     def _run(self, command: str, *values: Any) -> Any:
         """Run a command; conditions in it hold literals, so % stands for itself without values."""

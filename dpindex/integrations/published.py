@@ -1,49 +1,391 @@
-"""An index that was published to a vector database, searched where it is."""
+"""An index in a vector database: how it is published there, and searched where it is.
+
+Codes, ids, payload, spec, codebook and denoiser are published: what an index directory holds, and
+nothing of a ledger or a journal. Vectors to rank by are functions of codes and public parameters.
+"""
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import json
 import math
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from collections.abc import Callable, Mapping, Set
 from contextlib import AbstractContextManager, ExitStack, closing
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final, get_type_hints
 
 import numpy as np
 
 from dpindex.base.arrays import AnyArray, Doubles, Singles, row_blocks, spaced, unit
-from dpindex.base.checks import id_array, other_kind_of_ids
+from dpindex.base.checks import checked_fields, id_array, json_value, other_kind_of_ids
 from dpindex.base.errors import InputError, naming
 from dpindex.base.progress import no_progress
 from dpindex.base.text import refuse_unprintable
 from dpindex.denoise import Denoiser, denoiser_from_bytes, denoiser_to_bytes
-from dpindex.index.filters import Filter, parsed
+from dpindex.index.filters import Filter
 from dpindex.index.hits import Hits, joined, no_hits
 from dpindex.index.kinds import kind_of
 from dpindex.index.private_index import PrivateIndex
-from dpindex.index.ranking import DenoisedVectors, Ranking
+from dpindex.index.ranking import DenoisedVectors, PackedSigns, Ranking, Symbols
 from dpindex.index.search_backend import EXACT
 from dpindex.index.searchable import Batch, Found, FoundCodes, Searchable
-from dpindex.integrations.database import Condition, Database, Layout, Rows
+from dpindex.integrations.database import Database, Layout, Rows
 from dpindex.integrations.lance import Lance
 from dpindex.integrations.milvus import Milvus
 from dpindex.integrations.postgres import Postgres
 from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.parameters import Codebook
+from dpindex.mechanism.spec import Spec
 from dpindex.similarity.learned import SAMPLE_ROWS, learned_similarity
 from dpindex.similarity.similarity import Estimator, PrivateQueries, Queries
-from dpindex.storage.code_store import CodeStore
 from dpindex.storage.ids import ids_from_bytes, ids_to_bytes
 from dpindex.storage.manifest import Settings
-from dpindex.storage.payload import ID, Payload, Table
+from dpindex.storage.payload import Payload, Table
 
+_FORMAT = 2
+_WIDER = {"|i1": "<i2", "<i2": "<i4"}
+"""What integers are kept as: noise of codes that are added later may go beyond what is there."""
+_DTYPES = ("|u1", "<u2", "<i2", "<i4", "<i8")
+_CHUNK_BYTES = 1 << 20
+"""Of a request: Milvus Lite takes 50 times as long for a row in one of eight megabytes."""
+_ROW_BYTES = 256
 _FETCHED_BYTES = 1 << 24
+_MAX_GROUP = 1024
+_MILVUS = {"milvus": "http", "milvus+tls": "https"}
+_POSTGRES = ("postgresql", "postgres")
+_LOCAL: dict[str, type[Milvus | Lance]] = {".db": Milvus, ".lance": Lance}
+_NAME = re.compile(r"[A-Za-z_]\w{0,199}", re.ASCII)
+
+
+@dataclass(frozen=True)
+class Facts:
+    """The document ``facts`` of a publication, as JSON.
+
+    Attributes
+    ----------
+    format : int
+    fingerprint : str
+        Of the spec, with its codebook.
+    metric, query_epsilon, shuffle_delta
+        Settings of the index.
+    denoised : bool
+        Whether there is a document ``denoiser``.
+    dtype : str
+        Type of the integers of a code.
+    text_ids, exact_queries : bool
+        Whether ids are strings, and whether there are vectors for exact queries.
+    ids_are_rows : bool
+        Whether the ids are 0, 1, 2, … in the order of the rows.
+    rows : int
+        How many were to be published.
+    digest : str
+        SHA-256 of all that was to be published.
+    done : int
+        Rows that are published for certain.
+    complete : bool
+        Whether it may be searched.
+    """
+
+    format: int
+    fingerprint: str
+    metric: str
+    query_epsilon: float | None
+    shuffle_delta: float | None
+    denoised: bool
+    dtype: str
+    text_ids: bool
+    exact_queries: bool
+    ids_are_rows: bool
+    rows: int
+    digest: str = ""
+    done: int = 0
+    complete: bool = False
+
+    @classmethod
+    def from_bytes(cls, text: bytes) -> Facts:
+        """Parse and check them; InputError for anything but what :meth:`to_bytes` writes."""
+        data = json_value(text, "the description")
+        if isinstance(data, dict) and data.get("format") != _FORMAT:
+            raise InputError("it was published by another version of dpindex.")
+        facts = cls(**checked_fields(data, cls, "the description"))
+        for name, kind in get_type_hints(cls).items():
+            if not isinstance(getattr(facts, name), kind):
+                raise InputError(f"the description has a wrong {name}.")
+        if facts.dtype not in _DTYPES or min(facts.rows, facts.done) < 0:
+            raise InputError("the description contradicts itself.")
+        return facts
+
+    def to_bytes(self) -> bytes:
+        """JSON."""
+        return json.dumps(asdict(self)).encode()
+
+
+@dataclass(frozen=True)
+class Publication:
+    """A published collection without its rows.
+
+    Attributes
+    ----------
+    facts : Facts
+    settings : Settings
+    denoiser : Denoiser, optional
+    schema : pyarrow.Schema, optional
+        Of the payload.
+    """
+
+    facts: Facts
+    settings: Settings
+    denoiser: Denoiser | None
+    schema: Any
+
+    @classmethod
+    def read(cls, database: Database) -> Publication | None:
+        """Read the documents of a collection; None if there is no publication.
+
+        Raises
+        ------
+        InputError
+            If they contradict themselves or were written by a later version.
+        """
+        text = database.read("facts")
+        if text is None:
+            return None
+        with naming("the published collection cannot be read"):
+            facts = Facts.from_bytes(text)
+            spec = Spec.from_json((database.read("spec") or b"").decode("utf-8", "replace"))
+            book = database.read("codebook")
+            if book is not None:
+                spec = spec.with_codebook(Codebook.from_bytes(book))
+            if spec.fingerprint.hex() != facts.fingerprint:
+                raise InputError("its spec does not have the fingerprint of its codes.")
+            denoiser = None
+            if facts.denoised:
+                denoiser = denoiser_from_bytes(database.read("denoiser") or b"", spec)
+            settings = Settings(
+                spec,
+                facts.metric,
+                EXACT,
+                facts.query_epsilon,
+                facts.shuffle_delta,  # type: ignore[arg-type]
+            )
+            return cls(facts, settings, denoiser, _schema_from(database.read("schema")))
+
+    @cached_property
+    def ranking(self) -> Ranking:
+        """The ranking that turns codes into vectors to rank by, and queries likewise."""
+        spec, metric = self.settings.spec, self.settings.metric
+        if self.denoiser is not None:
+            return DenoisedVectors(self.denoiser, metric, EXACT)
+        return kind_of(spec).ranking(spec.code_length, metric, EXACT)
+
+    @property
+    def by_symbol(self) -> bool:
+        """True if rows are found by the symbols that their codes are."""
+        return kind_of(self.settings.spec).ranking is Symbols
+
+    @property
+    def by_hamming(self) -> bool:
+        """True if private queries are compared with stored codes by their Hamming distance."""
+        return self.denoiser is None and kind_of(self.settings.spec).ranking is PackedSigns
+
+    @cached_property
+    def layout(self) -> Layout:
+        """The columns of the collection."""
+        spec = self.settings.spec
+        code_bytes = vector_width = 0
+        if not self.by_symbol:
+            code_bytes = spec.format.width * np.dtype(self.facts.dtype).itemsize
+            if self.facts.exact_queries or not self.by_hamming:
+                vector_width = spec.code_length
+        metric = "l2" if self.settings.metric == "l2" else "ip"
+        return Layout(self.facts.text_ids, code_bytes, vector_width, metric, self.schema)
+
+    def ranked(self, vectors: AnyArray) -> Singles:
+        """Vectors of codes or queries of which inner products, or distances, are the scores."""
+        single = np.ascontiguousarray(vectors, np.float32)
+        if self.by_hamming or self.denoiser or self.settings.metric != "cosine":
+            return single
+        return unit(single)
+
+    def rows_of(self, codes: Codes, ids: AnyArray, payload: Table) -> Rows:
+        """Rows of a collection with this layout."""
+        if self.by_symbol:
+            return Rows(ids, codes.stored[:, 0], payload=payload)
+        stored = codes.format.concatenate([codes.stored])  # as narrow as they can be
+        if not np.can_cast(stored.dtype, self.facts.dtype):
+            raise InputError("these codes have larger numbers than the published index can hold.")
+        packed = np.ascontiguousarray(stored.astype(self.facts.dtype)).view(np.uint8)
+        vectors = None
+        if self.layout.vector_width:
+            items: AnyArray = codes.to_float() if self.by_hamming else self.ranking.items(codes)
+            vectors = self.ranked(items)
+        return Rows(ids, packed, vectors, payload)
+
+    def codes_of(self, rows: Rows) -> Codes:
+        """The codes of rows that came out of the collection; InputError if they are none."""
+        format_ = self.settings.spec.format
+        if self.by_symbol:
+            stored = rows.codes.astype(np.uint16).reshape(-1, 1)
+        else:
+            stored = np.ascontiguousarray(rows.codes).view(self.facts.dtype)
+        if fault := format_.fault(stored):
+            raise InputError(f"the collection is damaged: codes in it {fault}; publish it anew.")
+        return format_.codes(stored)
+
+
+def _schema_from(data: bytes | None) -> Any:
+    """The schema of a payload; InputError for bytes that are none."""
+    if data is None:
+        return None
+    import pyarrow as pa
+
+    try:
+        schema = pa.ipc.read_schema(pa.py_buffer(data))
+    except (pa.ArrowException, OSError):
+        raise InputError("its payload has no schema.") from None
+    refuse_unprintable(schema.names, "payload column")
+    return schema
+
+
+def publish(
+    index: PrivateIndex,
+    uri: str | os.PathLike[str],
+    collection: str = "dpindex",
+    *,
+    exact_queries: bool = True,
+    allow_unprotected: bool = False,
+    progress: Callable[[int, int], object] | None = None,
+) -> None:
+    """Write an index to a vector database, where :func:`dpindex.open` finds it.
+
+    Codes, ids, payload, spec and denoiser are published, and nothing else. It costs no budget.
+    What was interrupted is gone on with by the same call. Rows that are added meanwhile are left
+    out.
+
+    Parameters
+    ----------
+    index : PrivateIndex
+    uri : str
+        As for :func:`dpindex.open`.
+    collection : str
+        Its name there; new.
+    exact_queries : bool
+        Whether signs are kept as vectors too, 32 times as large, to rank by exact queries.
+    allow_unprotected : bool
+        Publish the exact codes of a ``none-*`` baseline.
+    progress : callable, optional
+        Called with the rows that are published, and all.
+
+    Raises
+    ------
+    InputError
+        If the index is empty, the collection is there, or the database refuses something.
+
+    >>> import dpindex as dpi
+    >>> dpi.publish(dpi.open("my-index"), "books.db", "books")  # doctest: +SKIP
+    """
+    index.spec.refuse_unprotected(allow_unprotected, "publish it")
+    if len(index) == 0:
+        raise InputError("the index is empty: there is nothing to publish.")
+    with (
+        naming(f"{os.fspath(uri)}, collection {collection}"),
+        closing(open_database(uri, collection, new=True)) as database,
+    ):
+        _write(database, index, exact_queries, progress or no_progress)
+
+
+def _write(
+    database: Database,
+    index: PrivateIndex,
+    exact_queries: bool,
+    progress: Callable[[int, int], object],
+) -> None:
+    settings = index._settings
+    codes, ids, payload = index.codes, index.ids, index.payload
+    dtype = codes.stored.dtype.str
+    facts = Facts(
+        format=_FORMAT,
+        fingerprint=index.spec.fingerprint.hex(),
+        metric=index.metric,
+        query_epsilon=index.query_epsilon,
+        shuffle_delta=settings.shuffle_delta,
+        denoised=index.denoiser is not None,
+        dtype=_WIDER.get(dtype, dtype),
+        text_ids=ids.dtype.kind == "U",
+        exact_queries=exact_queries,
+        ids_are_rows=np.array_equal(ids, np.arange(len(ids))),
+        rows=len(ids),
+    )
+    schema = None
+    documents = {
+        "spec": index.spec.to_json().encode(),
+        "sample": ids_to_bytes(ids[spaced(len(ids), SAMPLE_ROWS)]),
+    }
+    if payload is not None:
+        schema = payload.schema
+        documents["schema"] = schema.serialize().to_pybytes()
+    if index.spec.codebook is not None:
+        documents["codebook"] = index.spec.codebook.to_bytes()
+    if index.denoiser is not None:
+        documents["denoiser"] = denoiser_to_bytes(index.denoiser)
+    layout = Publication(facts, settings, index.denoiser, schema).layout
+    row_bytes = layout.code_bytes + 4 * layout.vector_width + _ROW_BYTES
+    size = _CHUNK_BYTES // row_bytes
+
+    def payload_of(rows: slice) -> Table:
+        return None if payload is None else payload.slice(rows.start, rows.stop - rows.start)
+
+    digest = hashlib.sha256(facts.to_bytes())
+    for data in documents.values():
+        digest.update(data)
+    for rows in row_blocks(len(ids), size):
+        digest.update(codes.take(rows).stored.tobytes())
+        digest.update(ids_to_bytes(ids[rows]))
+        if payload is not None:
+            digest.update(json.dumps(payload_of(rows).to_pylist(), default=str).encode())
+    facts = replace(facts, digest=digest.hexdigest())
+    publication = Publication(facts, settings, index.denoiser, schema)
+    done = _begin(database, publication, documents)
+    for number, rows in enumerate(row_blocks(len(ids), size, done)):
+        made = publication.rows_of(codes.take(rows), ids[rows], payload_of(rows))
+        # What an interrupted call wrote after its last note is there already.
+        database.insert(made, replace=number == 0 and done > 0)
+        done = rows.stop
+        database.write("facts", replace(facts, done=done).to_bytes())
+        progress(done, len(ids))
+    database.finish()
+    if (count := database.count()) != len(ids):
+        raise InputError(
+            f"the collection has {count} rows in place of {len(ids)}: something else writes it; "
+            f"drop it and publish again."
+        )
+    database.write("facts", replace(facts, done=done, complete=True).to_bytes())
+
+
+def _begin(database: Database, publication: Publication, documents: dict[str, bytes]) -> int:
+    """Make the collection, or resume one; return how many rows it has for certain."""
+    if database.exists():
+        earlier = Publication.read(database)
+        if earlier is None:
+            raise InputError("there is a collection of that name, which is none of dpindex's.")
+        if earlier.facts.complete:
+            raise InputError(
+                "there is a published index of that name; name another collection, or drop that "
+                "one."
+            )
+        if earlier.facts.done and earlier.facts.digest == publication.facts.digest:
+            database.open(publication.layout)
+            return earlier.facts.done
+    database.drop()
+    for name, data in documents.items():
+        database.write(name, data)
+    database.write("facts", publication.facts.to_bytes())
+    database.create(publication.layout)
+    return 0
 
 
 class PublishedIndex(Searchable):
@@ -52,6 +394,9 @@ class PublishedIndex(Searchable):
     It is searched as the index itself is. Rankings are those of a flat search, whatever index type
     the index had. Similarities and errors are computed here, from the codes of the rows that the
     database found, and cosines under the distribution of cosines of the index that was published.
+
+    A ``filter`` is a list of ids, or a condition in the database's own language, which is passed on
+    as it is: ``"year >= 2000 and title is not null"`` in SQL. Never pass on what a stranger wrote.
 
     Parameters
     ----------
@@ -70,8 +415,7 @@ class PublishedIndex(Searchable):
 
     >>> import dpindex as dpi
     >>> index = dpi.open("books.db", "books")  # doctest: +SKIP
-    >>> index.search(queries, k=10, filter="year >= 2020").ids.shape  # doctest: +SKIP
-    (3, 10)
+    >>> index.search(queries, k=10, query="private", filter="year >= 2020")  # doctest: +SKIP
     """
 
     def __init__(self, database: Database, publication: Publication) -> None:
@@ -80,11 +424,11 @@ class PublishedIndex(Searchable):
         self._publication = publication
         self._layout = publication.layout
         self.denoiser: Final[Denoiser | None] = publication.denoiser
-        self.payload_columns: Final = stated_columns(self._layout.schema)
-        self.id_type: Final = str if publication.text_ids else int
+        self.id_type: Final = str if publication.facts.text_ids else int
         self._no_payload: Table = None
-        if self._layout.schema is not None:
-            self._no_payload = self._layout.schema.empty_table()
+        if publication.schema is not None:
+            self._no_payload = publication.schema.empty_table()
+        self.payload_columns: Final = Payload(self._no_payload).columns
         database.open(self._layout)
 
     def __len__(self) -> int:
@@ -149,15 +493,21 @@ class PublishedIndex(Searchable):
         self._database.insert(self._publication.rows_of(codes, names, table))
 
     def _search(self, batches: list[Batch], k: int, filter_: Filter) -> Hits:
-        self._check_count(batches[0], k)
+        name = "k"
+        count = k
+        if batches[0].reranking is not None:
+            name = "candidates"
+            count = batches[0].reranking.candidates
+        most = self._database.max_found
+        if count > most:
+            raise InputError(f"{name} must be at most {most} here, not {count}.")
         condition = self._condition(filter_)
         parts = [self._nearest(batch, k, condition) for batch in batches]
         if min(part.ids.shape[1] for part in parts):
             return joined(parts)
         if filter_ is None:
             raise InputError("the published index is empty.")
-        ids = np.empty(0, np.str_ if self._layout.text_ids else np.int64)
-        return no_hits(sum(map(len, parts)), ids, self._no_payload)
+        return no_hits(sum(map(len, parts)), self._layout.id_array([]), self._no_payload)
 
     def _range_search(self, batches: list[Batch], threshold: float, filter_: Filter) -> list[Hits]:
         raise InputError(
@@ -165,24 +515,38 @@ class PublishedIndex(Searchable):
             field="rerank",
         )
 
-    def _find(self, queries: Queries, count: int, selection: Condition | None) -> Found:
-        neighbours = self._found(queries, count, selection)
+    def _find(self, queries: Queries, count: int, selection: str | None) -> Found:
+        neighbours = self._neighbours(queries, count, selection)
         width = min(len(ids) for ids, _ in neighbours)
         ids = np.stack([ids[:width] for ids, _ in neighbours])
         scores = np.stack([scores[:width] for _, scores in neighbours])
-        rows = ids if self._publication.ids_are_rows else None
-        return Found(ids, scores, rows, self._publication.rows, in_order=True)
+        facts = self._publication.facts
+        return Found(ids, scores, ids if facts.ids_are_rows else None, facts.rows, in_order=True)
 
-    def _check_count(self, batch: Batch, k: int) -> None:
-        name = "k"
-        count = k
-        if batch.reranking is not None:
-            name = "candidates"
-            count = batch.reranking.candidates
-        if count > self._database.max_found:
+    def _neighbours(
+        self, queries: Queries, k: int, where: str | None
+    ) -> list[tuple[AnyArray, Doubles]]:
+        """Return ids and scores of each query's neighbours, best first."""
+        publication = self._publication
+        items = publication.ranking.asked(queries)
+        if publication.by_symbol:
+            rows_of_symbol = publication.facts.rows / items.shape[1]
+            return nearest_symbols(self._database, items, k, where, rows_of_symbol)
+        if publication.by_hamming and isinstance(queries, PrivateQueries):
+            ids, scores = self._database.search(items, k, where)
+            length = self.spec.code_length
+            scores = [length + 2.0 * negative for negative in scores]
+            return list(zip(ids, scores, strict=True))
+        if not self._layout.vector_width:
             raise InputError(
-                f"{name} must be at most {self._database.max_found} here, not {count}."
+                "this index was published for private queries alone: ask with query='private'."
             )
+        # In a range where single precision is good, whatever the units.
+        scale = 1.0
+        if publication.by_hamming:
+            scale = float(np.abs(items).max()) or 1.0
+        ids, scores = self._database.search(publication.ranked(items / scale), k, where)
+        return [(names, scale * values) for names, values in zip(ids, scores, strict=True)]
 
     def _codes_of(self, found: Found) -> FoundCodes:
         names, inverse = np.unique(found.ids, return_inverse=True)
@@ -197,45 +561,17 @@ class PublishedIndex(Searchable):
     def _empty_payload(self) -> Table:
         return self._no_payload
 
-    def _found(
-        self, queries: Queries, k: int, where: Condition | None
-    ) -> list[tuple[AnyArray, Doubles]]:
-        """Return ids and scores of each query's neighbours, best first."""
-        publication = self._publication
-        text = None
-        if where is not None:
-            text = where.true
-        items = publication.ranking.asked(queries)
-        if publication.by_symbol:
-            rows_of_symbol = publication.rows / items.shape[1]
-            return nearest_symbols(self._database, items, k, where, rows_of_symbol)
-        if publication.by_hamming and isinstance(queries, PrivateQueries):
-            ids, scores = self._database.search(items, k, text)
-            length = self.spec.code_length
-            scores = [length + 2.0 * negative for negative in scores]
-            return list(zip(ids, scores, strict=True))
-        if not self._layout.vector_width:
-            raise InputError(
-                "this index was published for private queries alone: ask with query='private'."
-            )
-        # In a range where single precision is good, whatever the units.
-        unit = 1.0
-        if publication.by_hamming:
-            unit = float(np.abs(items).max()) or 1.0
-        ids, scores = self._database.search(publication.ranked(items / unit), k, text)
-        return [(names, unit * values) for names, values in zip(ids, scores, strict=True)]
-
     def _learned(self) -> Estimator | None:
         return self._published_learned
 
     @cached_property
     def _published_learned(self) -> Estimator | None:
         """The estimator that was learned from the codes that were published."""
-        rows = self._publication.rows
+        rows = self._publication.facts.rows
         return learned_similarity(self.spec, self.metric, self.denoiser, self._sample, rows)
 
     def _sample(self) -> Codes:
-        names = ids_from_bytes(self._database.read(SAMPLE) or b"")
+        names = ids_from_bytes(self._database.read("sample") or b"")
         unique, order = np.unique(names, return_inverse=True)
         return self._publication.codes_of(self._fetched(unique)).take(order)
 
@@ -243,11 +579,10 @@ class PublishedIndex(Searchable):
         """Return the rows of ids, which are sorted and unique, in their order."""
         row_bytes = max(1, self._layout.code_bytes)
         size = min(self._database.max_found, _FETCHED_BYTES // row_bytes)
-        parts = []
-        for rows in row_blocks(len(names), size):
-            block = names[rows]
-            among = self._among(block.tolist())
-            parts.append(self._database.select(among, len(block), payload=payload))
+        parts = [
+            self._database.select(self._among(names[rows].tolist()), size, payload=payload)
+            for rows in row_blocks(len(names), size)
+        ]
         ids = np.concatenate([part.ids for part in parts])
         order = np.argsort(ids)
         if not np.array_equal(ids[order], names):
@@ -261,7 +596,7 @@ class PublishedIndex(Searchable):
         return Rows(names, codes[order], payload=table)
 
     def _among(self, ids: list[Any]) -> str:
-        return self._database.dialect.is_in(ID, ids)
+        return self._database.is_in("id", ids)
 
     def _ids(self, ids: Any) -> AnyArray:
         names = id_array(ids)
@@ -269,393 +604,33 @@ class PublishedIndex(Searchable):
             raise other_kind_of_ids(self._layout.text_ids, "those that are looked up")
         return names
 
-    def _condition(self, filter_: Filter) -> Condition | None:
+    def _condition(self, filter_: Filter) -> str | None:
         """Return a filter as a condition of the database."""
-        if filter_ is None:
-            return None
-        dialect = self._database.dialect
-        if isinstance(filter_, str):
-            condition = parsed(filter_, [ID, *self.payload_columns], dialect)
-            if not isinstance(condition, Condition):
-                raise InputError(f"the filter {filter_!r} compares no column.")
-            return condition
+        if filter_ is None or isinstance(filter_, str):
+            return filter_
         if callable(filter_) or isinstance(filter_, Mapping) or np.asarray(filter_).dtype == bool:
             raise InputError(
-                'a published index is filtered by a list of ids or a text such as "year >= 2020".'
+                "a published index is filtered by a list of ids, or by text in the language of "
+                "its database such as 'year >= 2020'."
             )
         if isinstance(filter_, Set | range):
             filter_ = list(filter_)
-        return dialect.field(ID).isin(self._ids(filter_).tolist())
-
-
-FACTS = "facts"
-"""Name of the document that describes the publication."""
-
-SAMPLE = "sample"
-"""Name of the document of the ids that the prior is learned from."""
-
-_CODEBOOK = "codebook"
-_DENOISER = "denoiser"
-_FORMAT = 1
-_FOREIGN = (
-    *(ValueError, KeyError, TypeError, AttributeError),
-    *(RecursionError, OverflowError, NotImplementedError),
-)
-"""What parsers raise for documents that dpindex did not write."""
-_WIDER = {"|i1": "<i2", "<i2": "<i4"}
-"""What integers are kept as: noise of codes that are added later may go beyond what is there."""
-_CHUNK_BYTES = 1 << 20
-"""Of a request: Milvus Lite takes 50 times as long for a row in one of eight megabytes."""
-_ROW_BYTES = 256
-
-
-@dataclass(frozen=True)
-class Publication:
-    """A published collection without its rows.
-
-    Attributes
-    ----------
-    settings : Settings
-    denoiser : Denoiser, optional
-    dtype : str
-        Type of the integers of a code.
-    text_ids, exact_queries : bool
-        Whether ids are strings, and whether there are vectors for exact queries.
-    ids_are_rows : bool
-        Whether the ids are 0, 1, 2, … in the order of the rows.
-    schema : str, optional
-        The payload's Arrow schema in base64.
-    rows : int
-        How many were to be published.
-    digest : str
-        SHA-256 of all that was to be published.
-    done : int
-        Rows that are published for certain.
-    complete : bool
-        Whether it may be searched.
-    """
-
-    settings: Settings
-    denoiser: Denoiser | None
-    dtype: str
-    text_ids: bool
-    exact_queries: bool
-    ids_are_rows: bool
-    schema: str | None
-    rows: int
-    digest: str
-    done: int = 0
-    complete: bool = False
-
-    def check_types(self) -> None:
-        """Refuse fields that nothing here has written, which would fail later and elsewhere."""
-        kinds: dict[type, list[object]] = {
-            str: [self.dtype, self.digest, "" if self.schema is None else self.schema],
-            bool: [self.text_ids, self.exact_queries, self.ids_are_rows, self.complete],
-            int: [self.rows, self.done],
-        }
-        for kind, values in kinds.items():
-            if any(type(value) is not kind for value in values):
-                raise TypeError
-        if np.dtype(self.dtype).kind not in "iu" or min(self.rows, self.done) < 0:
-            raise ValueError
-        _ = self.layout  # reads the schema of the payload
-
-    @cached_property
-    def ranking(self) -> Ranking:
-        """The ranking that turns codes into vectors to rank by, and queries likewise."""
-        settings = self.settings
-        if self.denoiser is not None:
-            return DenoisedVectors(self.denoiser, settings.metric, EXACT)
-        return kind_of(settings.spec).ranking(settings.spec.code_length, settings.metric, EXACT)
-
-    @property
-    def by_symbol(self) -> bool:
-        """True if rows are found by the symbols that their codes are."""
-        return self.settings.spec.format_type.symbolic
-
-    @property
-    def by_hamming(self) -> bool:
-        """True if private queries are compared with stored codes by their Hamming distance."""
-        return self.denoiser is None and self.settings.spec.format_type.hamming
-
-    @property
-    def layout(self) -> Layout:
-        """The columns of the collection."""
-        spec = self.settings.spec
-        code_bytes = spec.format.width * np.dtype(self.dtype).itemsize
-        has_vectors = self.exact_queries or not self.by_hamming
-        schema = None
-        if self.schema is not None:
-            import pyarrow as pa
-
-            schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(self.schema)))
-            refuse_unprintable(schema.names, "payload column")
-        vector_width = 0
-        if has_vectors:
-            vector_width = spec.code_length
-        if self.by_symbol:
-            code_bytes = 0
-            vector_width = 0
-        metric: Literal["ip", "l2"] = "ip"
-        if self.settings.metric == "l2":
-            metric = "l2"
-        return Layout(
-            text_ids=self.text_ids,
-            code_bytes=code_bytes,
-            vector_width=vector_width,
-            metric=metric,
-            schema=schema,
-        )
-
-    def ranked(self, vectors: AnyArray) -> Singles:
-        """Vectors of codes or queries of which inner products, or distances, are the scores."""
-        single = np.ascontiguousarray(vectors, np.float32)
-        if self.by_hamming or self.denoiser or self.settings.metric != "cosine":
-            return single
-        return unit(single)
-
-    def rows_of(self, codes: Codes, ids: AnyArray, payload: Any) -> Rows:
-        """Rows of a collection with this layout."""
-        if self.by_symbol:
-            return Rows(ids, codes.stored[:, 0], payload=payload)
-        stored = codes.format.concatenate([codes.stored])  # as narrow as they can be
-        if not np.can_cast(stored.dtype, self.dtype):
-            raise InputError("these codes have larger numbers than the published index can hold.")
-        packed = np.ascontiguousarray(stored.astype(self.dtype)).view(np.uint8)
-        vectors = None
-        if self.layout.vector_width:
-            items: AnyArray = codes.to_float()
-            if not self.by_hamming:
-                items = self.ranking.items(codes)
-            vectors = self.ranked(items)
-        return Rows(ids, packed, vectors, payload)
-
-    def codes_of(self, rows: Rows) -> Codes:
-        """The codes of rows that came out of the collection; InputError if they are none."""
-        format_ = self.settings.spec.format
-        if self.by_symbol:
-            stored = rows.codes.astype(np.uint16).reshape(-1, 1)
-        else:
-            stored = np.ascontiguousarray(rows.codes).view(self.dtype)
-        if fault := format_.fault(stored):
-            raise InputError(f"the collection is damaged: codes in it {fault}; publish it anew.")
-        return format_.codes(stored)
-
-    def to_bytes(self) -> bytes:
-        """Return it as JSON; denoiser and codewords are documents of their own."""
-        facts = {field.name: getattr(self, field.name) for field in fields(self)}
-        facts["format"] = _FORMAT
-        facts["settings"] = self.settings.to_dict()
-        facts["denoiser"] = self.denoiser is not None
-        facts["fingerprint"] = self.settings.spec.fingerprint.hex()
-        return json.dumps(facts).encode()
-
-    @classmethod
-    def read(cls, database: Database) -> Publication | None:
-        """Read the documents of a collection; None if there is no publication.
-
-        Raises
-        ------
-        InputError
-            If they contradict themselves or were written by a later version.
-        """
-        if (text := database.read(FACTS)) is None:
-            return None
-        try:
-            facts: dict[str, Any] = json.loads(text)
-            if facts.pop("format") != _FORMAT:
-                raise InputError("it was published by another version of dpindex.")
-            settings = Settings.from_dict(facts.pop("settings"))
-            fingerprint = facts.pop("fingerprint")
-            if (book := database.read(_CODEBOOK)) is not None:
-                spec = settings.spec.with_codebook(Codebook.from_bytes(book))
-                settings = replace(settings, spec=spec)
-            if settings.spec.fingerprint.hex() != fingerprint:
-                raise InputError("its spec does not have the fingerprint of its codes.")
-            denoiser = None
-            if facts.pop("denoiser"):
-                denoiser = denoiser_from_bytes(database.read(_DENOISER) or b"", settings.spec)
-            publication = cls(settings, denoiser, **facts)
-            publication.check_types()
-            return publication
-        except _FOREIGN as error:
-            reason = "a field is missing or wrong."
-            if isinstance(error, InputError):
-                reason = str(error)
-            raise InputError(f"the published collection cannot be read: {reason}") from None
-
-
-def publish(
-    index: PrivateIndex,
-    uri: str | os.PathLike[str],
-    collection: str = "dpindex",
-    *,
-    exact_queries: bool = True,
-    allow_unprotected: bool = False,
-    progress: Callable[[int, int], object] | None = None,
-) -> None:
-    """Write an index to a vector database, where :func:`dpindex.open` finds it.
-
-    Codes, ids, payload, spec and denoiser are published, and nothing else. It costs no budget.
-    What was interrupted is gone on with by the same call.
-
-    Parameters
-    ----------
-    index : PrivateIndex
-    uri : str
-        As for :func:`dpindex.open`.
-    collection : str
-        Its name there; new.
-    exact_queries : bool
-        Whether signs are kept as vectors too, 32 times as large, to rank by exact queries.
-    allow_unprotected : bool
-        Publish the exact codes of a ``none-*`` baseline.
-    progress : callable, optional
-        Called with the rows that are published, and all.
-
-    Raises
-    ------
-    InputError
-        If the index is empty, the collection is there, or the database refuses something.
-
-    >>> import dpindex as dpi
-    >>> dpi.publish(dpi.open("my-index"), "books.db", "books")  # doctest: +SKIP
-    """
-    index.spec.refuse_unprotected(allow_unprotected, "publish it")
-    with (
-        index._lock.read(),
-        naming(f"{os.fspath(uri)}, collection {collection}"),
-        closing(open_database(uri, collection, new=True)) as database,
-    ):
-        _write(
-            database,
-            index._settings,
-            index._store,
-            index._denoiser,
-            exact_queries=exact_queries,
-            progress=progress,
-        )
-
-
-def _write(
-    database: Database,
-    settings: Settings,
-    store: CodeStore,
-    denoiser: Denoiser | None,
-    *,
-    exact_queries: bool,
-    progress: Callable[[int, int], object] | None,
-) -> None:
-    """Write codes, ids and payload to a collection; what was cut off is gone on with.
-
-    Raises
-    ------
-    InputError
-        If the store is empty, or the collection is there and not an unfinished publication.
-    """
-    if len(store) == 0:
-        raise InputError("the index is empty: there is nothing to publish.")
-    schema = None
-    if store.payload.table is not None:
-        schema = base64.b64encode(store.payload.table.schema.serialize()).decode()
-    dtype = store.take(slice(0)).stored.dtype.str
-    publication = Publication(
-        settings=settings,
-        denoiser=denoiser,
-        dtype=_WIDER.get(dtype, dtype),
-        text_ids=store.ids_of(slice(1)).dtype.kind == "U",
-        exact_queries=exact_queries,
-        ids_are_rows=np.array_equal(store.ids, np.arange(len(store))),
-        schema=schema,
-        rows=len(store),
-        digest="",
-    )
-    publication = replace(publication, digest=_digest(publication, store))
-    done = _begin(database, publication, store)
-    report = progress or no_progress
-    for number, rows in enumerate(_chunks(publication, done)):
-        part = publication.rows_of(store.take(rows), store.ids_of(rows), store.payload.take(rows))
-        database.insert(part, replace=number == 0 and done > 0)
-        done += len(part.ids)
-        database.write(FACTS, replace(publication, done=done).to_bytes())
-        report(done, len(store))
-    database.finish()
-    if (count := database.count()) != len(store):
-        raise InputError(
-            f"the collection has {count} rows in place of {len(store)}: something else writes it; "
-            f"drop it and publish again."
-        )
-    database.write(FACTS, replace(publication, done=done, complete=True).to_bytes())
-
-
-def _begin(database: Database, publication: Publication, store: CodeStore) -> int:
-    """Make the collection, or resume one; return how many rows it has for certain."""
-    if database.exists():
-        earlier = Publication.read(database)
-        if earlier is None:
-            raise InputError("there is a collection of that name, which is none of dpindex's.")
-        if earlier.complete:
-            raise InputError(
-                "there is a published index of that name; name another collection, or drop that "
-                "one."
-            )
-        if earlier.done and earlier.digest == publication.digest:
-            database.open(publication.layout)
-            return earlier.done
-    database.drop()
-    book = publication.settings.spec.codebook
-    if book is not None:
-        database.write(_CODEBOOK, book.to_bytes())
-    if publication.denoiser is not None:
-        database.write(_DENOISER, denoiser_to_bytes(publication.denoiser))
-    sample = spaced(len(store), SAMPLE_ROWS)
-    database.write(SAMPLE, ids_to_bytes(store.ids_of(sample)))
-    database.write(FACTS, publication.to_bytes())
-    database.create(publication.layout)
-    return 0
-
-
-def _chunks(publication: Publication, start: int) -> Iterator[slice]:
-    layout = publication.layout
-    row_bytes = layout.code_bytes + 4 * layout.vector_width + _ROW_BYTES
-    return row_blocks(publication.rows, _CHUNK_BYTES // row_bytes, start)
-
-
-def _digest(publication: Publication, store: CodeStore) -> str:
-    """Return the SHA-256 of everything that is published."""
-    digest = hashlib.sha256(publication.to_bytes())
-    if publication.denoiser is not None:
-        digest.update(denoiser_to_bytes(publication.denoiser))
-    for rows in _chunks(publication, 0):
-        digest.update(store.take(rows).stored.tobytes())
-        digest.update(ids_to_bytes(store.ids_of(rows)))
-        table = store.payload.take(rows)
-        if table is not None:
-            digest.update(json.dumps(table.to_pylist(), default=str).encode())
-    return digest.hexdigest()
-
-
-def stated_columns(schema: Any) -> Mapping[str, str]:
-    """Return the type of each payload column by its name, in Arrow's words."""
-    if schema is None:
-        return {}
-    return {field.name: str(field.type) for field in schema}
-
-
-_MAX_GROUP = 1024
-_REQUEST_ROWS = 1000
-"""A request takes about as long as reading so many rows."""
+        names = self._ids(filter_).tolist()
+        if not names:
+            return "id != id"
+        return self._among(names)
 
 
 def nearest_symbols(
     database: Database,
     similarities: AnyArray,
     count: int,
-    where: Condition | None,
+    where: str | None,
     rows_of_symbol: float,
 ) -> list[tuple[AnyArray, Doubles]]:
     """Return ids and scores of the rows whose symbols are nearest to each query, best first.
+
+    Each symbol is read once, and several of them in one request.
 
     Parameters
     ----------
@@ -664,95 +639,52 @@ def nearest_symbols(
         Score of each symbol.
     count : int
         Rows of each query, [1, max_found of the database].
-    where : Condition, optional
+    where : str, optional
         Holds for the rows that are searched.
     rows_of_symbol : float
         Rows that a symbol has on average, as far as is known.
     """
     order = np.argsort(-similarities, axis=1, kind="stable")
-    symbols = _Symbols(database, count, where, rows_of_symbol)
+    ids: dict[int, list[Any]] = {}
     used = np.zeros(len(order), int)
-    pending = list(range(len(order)))
-    while pending:
-        unread = set()
-        for query in pending:
-            missing = count - symbols.rows_of(order[query, : used[query]])
-            used[query] += symbols.expected(missing)
-            unread.update(order[query, : used[query]].tolist())
-        symbols.read(unread)
-        pending = [
-            query
-            for query in pending
-            if used[query] < order.shape[1] and symbols.rows_of(order[query, : used[query]]) < count
-        ]
-    return [
-        symbols.found(nearest[:last], scores)
-        for nearest, last, scores in zip(order, used, similarities, strict=True)
-    ]
 
-
-class _Symbols:
-    """Ids under the symbols that were read: of each, up to as many as one query takes."""
-
-    def __init__(
-        self, database: Database, count: int, where: Condition | None, rows_of_symbol: float
-    ) -> None:
-        self._database = database
-        self._count = count
-        self._where = where
-        self._rows_of_symbol = rows_of_symbol
-        self._ids: dict[int, AnyArray] = {}
-        self._rows = 0
-
-    def expected(self, missing: int) -> int:
-        """Return how many symbols are likely to have the rows that are missing."""
-        return math.ceil(missing / max(self._rows_of_symbol, 1 / missing))
-
-    def rows_of(self, symbols: AnyArray) -> int:
-        """Return how many rows symbols that were read have."""
-        return sum(len(self._ids[symbol]) for symbol in symbols.tolist())
-
-    def found(self, symbols: AnyArray, scores: AnyArray) -> tuple[AnyArray, Doubles]:
-        """Return ids of symbols in their order, and their scores, up to the count."""
-        ids = [self._ids[symbol] for symbol in symbols.tolist()]
-        repeated = np.repeat(scores[symbols].astype(np.float64), [len(names) for names in ids])
-        return np.concatenate(ids)[: self._count], repeated[: self._count]
-
-    def read(self, symbols: Iterable[int]) -> None:
-        """Read those that were not read, several at a time."""
-        unread = sorted(set(symbols) - self._ids.keys())
-        size = 1
-        if self._rows_of_symbol < self._count + _REQUEST_ROWS:
-            half = self._database.max_found / 2
-            size = int(half / max(self._rows_of_symbol, half / _MAX_GROUP))
-        for group in row_blocks(len(unread), size):
-            self._read_group(unread[group])
-        self._rows_of_symbol = self._rows / len(self._ids)
-
-    def _read_group(self, symbols: list[int]) -> None:
-        condition = self._database.dialect.field("code").isin(symbols)
-        if self._where is not None:
-            condition = condition & self._where
-        limit = self._database.max_found
-        if len(symbols) == 1:  # the rows of one symbol are equal
-            limit = self._count
-        rows = self._database.select(condition.true, limit)
+    def read(symbols: list[int]) -> None:
+        condition = database.is_in("code", symbols)
+        if where is not None:
+            condition = f"({condition}) and ({where})"
+        # The rows of one symbol are equal: so many of them are enough.
+        limit = count if len(symbols) == 1 else database.max_found
+        rows = database.select(condition, limit)
         if len(rows.ids) == limit and len(symbols) > 1:  # some may be missing
             middle = len(symbols) // 2
-            self._read_group(symbols[:middle])
-            self._read_group(symbols[middle:])
+            read(symbols[:middle])
+            read(symbols[middle:])
             return
-        order = np.argsort(rows.codes, kind="stable")
-        cuts = np.searchsorted(rows.codes[order], symbols[1:])
-        self._rows += len(rows.ids)
-        for symbol, ids in zip(symbols, np.split(rows.ids[order], cuts), strict=True):
-            self._ids[symbol] = ids
+        ids.update({symbol: [] for symbol in symbols})
+        for name, symbol in zip(rows.ids.tolist(), rows.codes.tolist(), strict=True):
+            ids[symbol].append(name)
 
+    def missing(query: int) -> int:
+        return count - sum(len(ids[symbol]) for symbol in order[query, : used[query]].tolist())
 
-_MILVUS = {"milvus": "http", "milvus+tls": "https"}
-_POSTGRES = ("postgresql", "postgres")
-_LOCAL: dict[str, type[Milvus | Lance]] = {".db": Milvus, ".lance": Lance}
-_NAME = re.compile(r"[A-Za-z_]\w{0,199}", re.ASCII)
+    pending = list(range(len(order)))
+    while pending:
+        for query in pending:  # as many symbols more as are likely to have the missing rows
+            used[query] += math.ceil(missing(query) / max(rows_of_symbol, 1 / count))
+        wanted = {symbol for q in pending for symbol in order[q, : used[q]].tolist()}
+        unread = sorted(wanted - ids.keys())
+        size = int(min(database.max_found / 2 / max(rows_of_symbol, 1e-9), _MAX_GROUP))
+        for group in row_blocks(len(unread), size):
+            read(unread[group])
+        rows_of_symbol = sum(map(len, ids.values())) / len(ids)
+        pending = [q for q in pending if used[q] < order.shape[1] and missing(q) > 0]
+    found = []
+    for nearest, last, scores in zip(order, used, similarities, strict=True):
+        symbols = nearest[:last].tolist()
+        names = [name for symbol in symbols for name in ids[symbol]][:count]
+        repeated = np.repeat(scores[symbols], [len(ids[symbol]) for symbol in symbols])
+        found.append((np.array(names), repeated[:count].astype(np.float64)))
+    return found
 
 
 def is_database_url(location: str | os.PathLike[str]) -> bool:
@@ -765,11 +697,7 @@ def is_database_url(location: str | os.PathLike[str]) -> bool:
     scheme, separator, _ = text.partition("://")
     if separator:
         return scheme in _MILVUS or scheme in _POSTGRES
-    return _suffix(text) in _LOCAL
-
-
-def _suffix(place: str) -> str:
-    return Path(place).suffix
+    return Path(text).suffix in _LOCAL
 
 
 def open_database(
@@ -807,27 +735,16 @@ def open_database(
         raise InputError(f"a file of Milvus Lite ends in .db; {place} does not.")
     if not (new or Path(place).exists()):
         raise InputError(f"there is nothing at {place}; dpindex publish makes one.")
-    return _LOCAL[_suffix(place)](place, collection)
+    return _LOCAL[Path(place).suffix](place, collection)
 
 
 def open_published(uri: str | os.PathLike[str], collection: str) -> PublishedIndex:
-    """Open a published index, to be searched where it is.
-
-    Parameters
-    ----------
-    uri : str
-        ``milvus://host:port``, ``milvus+tls://host:port``, ``postgresql://user@host/database``, or
-        the path of a file of Milvus Lite, which ends in ``.db``, or of a folder of LanceDB, which
-        ends in ``.lance``. A token of Milvus is read from the environment, ``MILVUS_TOKEN``; a
-        password of PostgreSQL from ``PGPASSWORD`` or ``~/.pgpass``.
-    collection : str
-        Its name there.
+    """Open a published index, to be searched where it is: see :func:`dpindex.open`.
 
     Raises
     ------
     InputError
         If nothing answers there, or the collection is missing, unfinished, or none of dpindex's.
-
     """
     database = open_database(uri, collection)
     with naming(f"{os.fspath(uri)}, collection {collection}"), ExitStack() as opened:
@@ -835,7 +752,7 @@ def open_published(uri: str | os.PathLike[str], collection: str) -> PublishedInd
         publication = Publication.read(database)
         if publication is None:
             raise InputError("there is no published index; dpindex publish makes one.")
-        if not publication.complete:
+        if not publication.facts.complete:
             raise InputError("the publication is unfinished; run it again.")
         index = PublishedIndex(database, publication)
         opened.pop_all()  # it stays open

@@ -1,4 +1,4 @@
-"""Requests: what each must hold, and the one sentence that refuses anything else.
+"""Requests to a collector: who may ask, what each must hold, and what refuses anything else.
 
 A sentence never repeats what was sent: no id, no byte of a code, no attribute of a vector.
 """
@@ -18,7 +18,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from dpindex.base.arrays import AnyArray, Doubles
+from dpindex.base.arrays import AnyArray, Doubles, in_units_of_largest
 from dpindex.base.errors import DamagedError, InputError, naming
 from dpindex.base.private_files import read_private_file
 from dpindex.index.owners import Candidates, Owner
@@ -31,16 +31,26 @@ MAX_CODES = 1000
 """Codes of one submission."""
 MAX_BODY = 1 << 22
 MAX_QUERIES = 64
-_MAX_VECTORS = 1 << 25
 MAX_K = 1000
+MAX_CANDIDATES = 1000
+"""Candidates of one request."""
+PER_MINUTE = 60_000
+"""Candidates that one token may ask about in a minute, where no other number is named."""
+Role = Literal["submit", "search", "rerank"]
 
+_MAX_VECTORS = 1 << 25
 _MAX_ID_CHARACTERS = 64
-"""An array of ids is as wide as its longest, for every id of the index."""
+"""Of a submitted id: an array of ids is as wide as its longest, for every id of the index."""
+_MAX_CANDIDATE_CHARACTERS = 1 << 10
 _MAX_ID_NUMBER = 1 << 53
 """Every JSON reader has exact whole numbers up to here."""
 _KEY_CHARACTERS = range(16, 129)
 _ROOM = 4096
 """For what stands around the codes in a body."""
+_NUMBER_BYTES = 32
+_MAX_TOKENS = 1 << 20
+_LEAST_CHARACTERS = 32
+_log = logging.getLogger(__name__)
 
 
 class RefusedError(Exception):
@@ -51,173 +61,8 @@ class RefusedError(Exception):
         self.status = status
 
 
-def max_rows(spec: Spec) -> int:
-    """How many codes one submission may have."""
-    return max(1, min(MAX_CODES, (MAX_BODY - _ROOM) // spec.format.max_row_bytes))
-
-
-def max_body(spec: Spec) -> int:
-    """How many bytes a body of codes may have."""
-    return max_rows(spec) * spec.format.max_row_bytes + _ROOM
-
-
-def max_vectors_body(spec: Spec) -> int:
-    """How many bytes a body of vectors may have: 32 characters for each attribute."""
-    return min(MAX_QUERIES * spec.dim * 32 + _ROOM, _MAX_VECTORS)
-
-
-def submission(
-    body: bytes, ids: str | None, key: str | None, spec: Spec, id_type: type | None
-) -> Submission:
-    """Checked codes under checked ids.
-
-    Parameters
-    ----------
-    body : bytes
-        As ``dpindex privatize`` writes them.
-    ids : str
-        A JSON list with an id for each code.
-    key : str, optional
-        A secret of the sender, by which the submission is known when it is sent again.
-    id_type : int, str or None
-        What the ids of the index are; None refuses ids.
-
-    Raises
-    ------
-    RefusedError
-        For anything else.
-    """
-    codes = _codes(body, spec)
-    if codes.fingerprint != spec.fingerprint:
-        raise RefusedError(
-            422, "the codes were made under another spec; GET /spec is that of here."
-        )
-    if len(codes) > max_rows(spec):
-        raise RefusedError(413, f"one submission has at most {max_rows(spec)} codes; send several.")
-    if id_type is None:
-        if ids is not None:
-            raise RefusedError(422, "ids are refused: codes are shuffled here; leave Dpindex-Ids.")
-        return Submission(codes, np.empty(0, np.int64), _receipt(key, "", body))
-    names = _ids(ids, id_type)
-    if len(names) != len(codes):
-        raise RefusedError(422, f"there are {len(names)} ids for {len(codes)} codes.")
-    return Submission(codes, names, _receipt(key, ids or "", body))
-
-
-def query_codes(body: bytes, specs: tuple[Spec, ...]) -> Codes:
-    """Query codes, made under one of the specs; RefusedError for anything else."""
-    codes = _codes(body, specs[0])
-    if codes.fingerprint not in {spec.fingerprint for spec in specs}:
-        raise RefusedError(422, "the query codes were made under another spec than this index.")
-    if len(codes) > MAX_QUERIES:
-        raise RefusedError(413, f"one request has at most {MAX_QUERIES} queries; send several.")
-    return codes
-
-
-def query_vectors(body: bytes, dim: int) -> Doubles:
-    """Vectors as ``{"vectors": [[…], …]}``; RefusedError for anything else."""
-    wrong = RefusedError(
-        422, f'the body must be JSON: {{"vectors": [[…], …]}} with {dim} numbers each.'
-    )
-    try:
-        fields = json.loads(body)
-        rows = fields["vectors"]
-        numbers = all(type(value) in (int, float) for row in rows for value in row)
-        vectors = np.array(rows, np.float64)
-    except (ValueError, KeyError, TypeError, RecursionError, OverflowError):
-        raise wrong from None
-    if not numbers or len(fields) != 1 or vectors.ndim != 2 or vectors.shape[1] != dim:
-        raise wrong
-    if not np.isfinite(vectors).all():
-        raise RefusedError(422, "every attribute of a vector must be a finite number.")
-    if len(vectors) > MAX_QUERIES:
-        raise RefusedError(413, f"one request has at most {MAX_QUERIES} queries; send several.")
-    return vectors
-
-
-def neighbours(text: str | None) -> int:
-    """The parameter ``k``, [1, 1000], default 10; RefusedError for anything else."""
-    if text is None:
-        return 10
-    digits = text.isascii() and text.isdigit() and len(text) <= 4
-    if not digits or not 1 <= int(text) <= MAX_K:
-        raise RefusedError(422, f"k must be a whole number from 1 to {MAX_K}.")
-    return int(text)
-
-
-def _codes(body: bytes, spec: Spec) -> Codes:
-    """Codes of the spec's form and at least one, or RefusedError."""
-    try:
-        codes = codes_from_bytes(body)
-    except DamagedError:
-        sentence = "the body is no codes that dpindex wrote, or they were damaged on the way."
-        raise RefusedError(422, sentence) from None
-    try:
-        check_format(codes, spec.format)
-    except InputError:
-        sentence = f"the codes have another form; codes of {spec.format.contents} are expected."
-        raise RefusedError(422, sentence) from None
-    if len(codes) == 0:
-        raise RefusedError(422, "there are no codes in the body.")
-    # The spec decodes them, whatever they say of themselves.
-    format_ = spec.format if codes.fingerprint == spec.fingerprint else codes.format
-    return format_.codes(codes.stored)
-
-
-def _ids(text: str | None, id_type: type) -> AnyArray:
-    kind = "strings" if id_type is str else "whole numbers"
-    if text is None:
-        raise RefusedError(
-            422, "the header Dpindex-Ids is missing: a JSON list, an id for each code."
-        )
-    try:
-        values = json.loads(text) if text.isascii() else None  # headers have no agreed encoding
-    except (ValueError, RecursionError):
-        values = None
-    if not isinstance(values, list) or not all(type(value) is id_type for value in values):
-        raise RefusedError(422, f"the header Dpindex-Ids must be an ASCII JSON list of {kind}.")
-    for row, value in enumerate(values):
-        if not _is_id(value):
-            allowed = (
-                f"1 to {_MAX_ID_CHARACTERS} printable characters"
-                if id_type is str
-                else f"0 to {_MAX_ID_NUMBER}"
-            )
-            raise RefusedError(422, f"the id in row {row} is not allowed; an id has {allowed}.")
-    if len(set(values)) < len(values):
-        raise RefusedError(422, "an id stands twice in Dpindex-Ids; ids must be unique.")
-    return np.array(values, np.str_ if id_type is str else np.int64)
-
-
-def _is_id(value: Any) -> bool:
-    if isinstance(value, int):
-        return 0 <= value <= _MAX_ID_NUMBER
-    return 1 <= len(value) <= _MAX_ID_CHARACTERS and value.isprintable()
-
-
-def _receipt(key: str | None, ids: str, body: bytes) -> bytes | None:
-    """By which a repeated submission is known: whoever has not the key cannot make it."""
-    if key is None:
-        return None
-    if len(key) not in _KEY_CHARACTERS or not (key.isascii() and key.isprintable()):
-        few = _KEY_CHARACTERS[0]
-        many = _KEY_CHARACTERS[-1]
-        raise RefusedError(
-            422, f"Idempotency-Key must be {few} to {many} printable ASCII characters."
-        )
-    parts = (hashlib.sha256(part).digest() for part in (key.encode(), ids.encode(), body))
-    return hashlib.sha256(b"".join(parts)).digest()
-
-
-Role = Literal["submit", "search", "rerank"]
-
-_ROLES: tuple[Role, ...] = get_args(Role)
-_MAX_BYTES = 1 << 20
-_LEAST_CHARACTERS = 32
-
-
 class Tokens:
-    """Tokens by role. Only their SHA-256 is kept.
+    """Bearer tokens by role. Only their SHA-256 is kept.
 
     Parameters
     ----------
@@ -237,14 +82,13 @@ class Tokens:
     """
 
     def __init__(self, text: str) -> None:
-        self._digests: dict[Role, list[bytes]] = {role: [] for role in _ROLES}
+        self._digests: dict[str, list[bytes]] = {role: [] for role in get_args(Role)}
         for number, line in enumerate(text.splitlines(), 1):
-            word, _, token = line.strip().partition(" ")
+            role, _, token = line.strip().partition(" ")
             token = token.strip()
-            if not word or word.startswith("#"):
+            if not role or role.startswith("#"):
                 continue
-            role = next((role for role in _ROLES if role == word), None)
-            if role is None:
+            if role not in self._digests:
                 raise InputError(
                     f"line {number} must begin with submit, search or rerank, then a token."
                 )
@@ -261,19 +105,21 @@ class Tokens:
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Tokens:
         """The tokens in a file that its owner alone can read; InputError begins with the path."""
-        data = read_private_file(Path(path), _MAX_BYTES)
-        try:
-            text = data.decode("ascii")
-        except UnicodeDecodeError:
-            raise InputError(f"{path} must be ASCII text.") from None
+        data = read_private_file(Path(path), _MAX_TOKENS)
         with naming(os.fspath(path)):
-            return cls(text)
+            if not data.isascii():
+                raise InputError("it must be ASCII text.")
+            return cls(data.decode())
 
     def allow(self, token: str, role: Role) -> bool:
         """Whether a token has a role; takes the same time for every wrong token."""
         given = _digest(token)
         # Not any(): the number of comparisons must not depend on the token.
         return sum(hmac.compare_digest(given, digest) for digest in self._digests[role]) > 0
+
+    def know(self, token: str) -> bool:
+        """Whether it is a token at all, of any role."""
+        return sum([self.allow(token, role) for role in get_args(Role)]) > 0
 
     @staticmethod
     def name(token: str) -> str:
@@ -284,28 +130,187 @@ class Tokens:
         """
         return f"token {_digest(token).hex()[:8]}"
 
-    def know(self, token: str) -> bool:
-        """Whether it is a token at all, of any role."""
-        return sum([self.allow(token, role) for role in _ROLES]) > 0
-
 
 def _digest(token: str) -> bytes:
     return hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
 
 
-MAX_CANDIDATES = 1000
-"""Candidates of one request."""
+def max_rows(spec: Spec) -> int:
+    """How many codes one submission may have."""
+    return max(1, min(MAX_CODES, (MAX_BODY - _ROOM) // spec.format.max_row_bytes))
 
-PER_MINUTE = 60_000
-"""Candidates that one token may ask about in a minute, where no other number is named."""
 
-_ID_BYTES = 1 << 10
-_NUMBER_BYTES = 32
-_log = logging.getLogger(__name__)
+def max_body(spec: Spec) -> int:
+    """How many bytes a body of codes may have."""
+    return max_rows(spec) * spec.format.max_row_bytes + _ROOM
+
+
+def max_vectors_body(spec: Spec) -> int:
+    """How many bytes a body of vectors may have."""
+    return min(MAX_QUERIES * spec.dim * _NUMBER_BYTES + _ROOM, _MAX_VECTORS)
+
+
+def submission(
+    body: bytes, ids: str | None, key: str | None, spec: Spec, id_type: type
+) -> Submission:
+    """Checked codes under checked ids.
+
+    Parameters
+    ----------
+    body : bytes
+        As ``dpindex privatize`` writes them.
+    ids : str
+        A JSON list with an id for each code.
+    key : str, optional
+        A secret of the sender, by which the submission is known when it is sent again.
+    id_type : int or str
+        What the ids of the index are.
+
+    Raises
+    ------
+    RefusedError
+        For anything else.
+    """
+    codes, receipt = codes_and_receipt(body, ids or "", key, spec)
+    names = _ids(ids, id_type)
+    if len(names) != len(codes):
+        raise RefusedError(422, f"there are {len(names)} ids for {len(codes)} codes.")
+    return Submission(codes, names, receipt)
+
+
+def codes_and_receipt(
+    body: bytes, ids: str, key: str | None, spec: Spec
+) -> tuple[Codes, bytes | None]:
+    """Codes of a submission, and by which it is known when it is sent again."""
+    codes = _codes(body, spec)
+    if codes.fingerprint != spec.fingerprint:
+        raise RefusedError(
+            422, "the codes were made under another spec; GET /spec is that of here."
+        )
+    if len(codes) > max_rows(spec):
+        raise RefusedError(413, f"one submission has at most {max_rows(spec)} codes; send several.")
+    return codes, _receipt(key, ids, body)
+
+
+def query_codes(body: bytes, specs: tuple[Spec, ...]) -> Codes:
+    """Query codes, made under one of the specs; RefusedError for anything else."""
+    codes = _codes(body, specs[0])
+    if codes.fingerprint not in {spec.fingerprint for spec in specs}:
+        raise RefusedError(422, "the query codes were made under another spec than this index.")
+    if len(codes) > MAX_QUERIES:
+        raise RefusedError(413, f"one request has at most {MAX_QUERIES} queries; send several.")
+    return codes
+
+
+def query_vectors(body: bytes, dim: int) -> Doubles:
+    """Vectors as ``{"vectors": [[…], …]}``; RefusedError for anything else."""
+    wrong = RefusedError(
+        422, f'the body must be JSON: {{"vectors": [[…], …]}} with {dim} numbers each.'
+    )
+    (rows,) = _fields(body, ["vectors"], wrong)
+    if not isinstance(rows, list) or not rows:
+        raise wrong
+    if len(rows) > MAX_QUERIES:
+        raise RefusedError(413, f"one request has at most {MAX_QUERIES} queries; send several.")
+    return np.array([_vector(row, dim, wrong) for row in rows])
+
+
+def neighbours(text: str | None) -> int:
+    """The parameter ``k``, [1, 1000], default 10; RefusedError for anything else."""
+    if text is None:
+        return 10
+    digits = text.isascii() and text.isdigit() and len(text) <= 4
+    if not digits or not 1 <= int(text) <= MAX_K:
+        raise RefusedError(422, f"k must be a whole number from 1 to {MAX_K}.")
+    return int(text)
+
+
+def _codes(body: bytes, spec: Spec) -> Codes:
+    """Codes of the spec's form and at least one, or RefusedError."""
+    try:
+        codes = codes_from_bytes(body)
+        check_format(codes, spec.format)
+    except DamagedError:
+        sentence = "the body is no codes that dpindex wrote, or they were damaged on the way."
+        raise RefusedError(422, sentence) from None
+    except InputError:
+        sentence = f"the codes have another form; codes of {spec.format.contents} are expected."
+        raise RefusedError(422, sentence) from None
+    if len(codes) == 0:
+        raise RefusedError(422, "there are no codes in the body.")
+    # The spec decodes them, whatever they say of themselves.
+    format_ = spec.format if codes.fingerprint == spec.fingerprint else codes.format
+    return format_.codes(codes.stored)
+
+
+def _ids(text: str | None, id_type: type) -> AnyArray:
+    """The ids of a header; RefusedError for anything else."""
+    kind = "strings" if id_type is str else "whole numbers"
+    if text is None:
+        raise RefusedError(
+            422, "the header Dpindex-Ids is missing: a JSON list, an id for each code."
+        )
+    try:
+        values = json.loads(text) if text.isascii() else None  # headers have no agreed encoding
+    except (ValueError, RecursionError):
+        values = None
+    if not isinstance(values, list) or not all(type(value) is id_type for value in values):
+        raise RefusedError(422, f"the header Dpindex-Ids must be an ASCII JSON list of {kind}.")
+    for row, value in enumerate(values):
+        if id_type is str:
+            allowed = f"1 to {_MAX_ID_CHARACTERS} printable characters"
+            good = 1 <= len(value) <= _MAX_ID_CHARACTERS and value.isprintable()
+        else:
+            allowed = f"0 to {_MAX_ID_NUMBER}"
+            good = 0 <= value <= _MAX_ID_NUMBER
+        if not good:
+            raise RefusedError(422, f"the id in row {row} is not allowed; an id has {allowed}.")
+    if len(set(values)) < len(values):
+        raise RefusedError(422, "an id stands twice in Dpindex-Ids; ids must be unique.")
+    return np.array(values, np.str_ if id_type is str else np.int64)
+
+
+def _receipt(key: str | None, ids: str, body: bytes) -> bytes | None:
+    """By which a repeated submission is known: whoever has not the key cannot make it."""
+    if key is None:
+        return None
+    if len(key) not in _KEY_CHARACTERS or not (key.isascii() and key.isprintable()):
+        raise RefusedError(422, "Idempotency-Key must be 16 to 128 printable ASCII characters.")
+    parts = (hashlib.sha256(part).digest() for part in (key.encode(), ids.encode(), body))
+    return hashlib.sha256(b"".join(parts)).digest()
+
+
+def _fields(body: bytes, names: list[str], wrong: RefusedError) -> list[Any]:
+    """The fields of a JSON object that has these and no others."""
+    try:
+        fields = json.loads(body)
+    except (ValueError, RecursionError):
+        raise wrong from None
+    if not isinstance(fields, dict) or fields.keys() != set(names):
+        raise wrong
+    return [fields[name] for name in names]
+
+
+def _vector(numbers: Any, dim: int, wrong: RefusedError) -> Doubles:
+    """A list of finite JSON numbers as a vector."""
+    if not isinstance(numbers, list) or len(numbers) != dim:
+        raise wrong
+    if not all(type(number) in (int, float) for number in numbers):
+        raise wrong
+    try:
+        vector = np.array(numbers, np.float64)
+    except OverflowError:
+        raise wrong from None
+    if not np.isfinite(vector).all():
+        raise RefusedError(422, "every attribute of a vector must be a finite number.")
+    return vector
 
 
 class Comparisons:
     """Compares a query with the original vectors of candidates, for whoever may ask.
+
+    Every answer tells the asker about vectors what no epsilon bounds, so the route is off unless
+    the holder names the vectors, has a role of its own, and counts what each token asks.
 
     Parameters
     ----------
@@ -319,9 +324,8 @@ class Comparisons:
     clock : callable
         Returns seconds.
 
-    >>> from dpindex import attribute
     >>> import dpindex as dpi
-    >>> spec = Spec("dp-oporp-staircase", dim=2, k=2, epsilon=2.0, adjacency=attribute(1.0))
+    >>> spec = Spec("dp-oporp-staircase", dim=2, k=2, epsilon=2.0, adjacency=dpi.attribute(1.0))
     >>> comparisons = Comparisons(dpi.Originals(np.eye(2), ids=["a", "b"]), spec, "cosine")
     >>> comparisons.answer(b'{"query": [3, 4], "ids": ["b", "nobody"]}', str, "who asks")
     [0.8, None]
@@ -347,7 +351,7 @@ class Comparisons:
     @property
     def max_body(self) -> int:
         """Bytes that a request may have."""
-        return _NUMBER_BYTES * self._dim + _ID_BYTES * MAX_CANDIDATES
+        return _NUMBER_BYTES * self._dim + _MAX_CANDIDATE_CHARACTERS * MAX_CANDIDATES
 
     def answer(self, body: bytes, id_type: type, asker: str) -> list[float | None]:
         """Return the similarity of each candidate, None for an id without a vector.
@@ -381,30 +385,29 @@ class Comparisons:
             f'the body must be JSON: {{"query": […], "ids": […]}}, {self._dim} finite numbers and '
             f"a list of {kind}.",
         )
-        try:
-            fields = json.loads(body)
-            numbers = fields["query"]
-            ids = fields["ids"]
-        except (ValueError, KeyError, TypeError, RecursionError):
-            raise wrong from None
-        if not isinstance(numbers, list) or not isinstance(ids, list) or len(fields) != 2:
-            raise wrong
-        if not all(type(number) in (int, float) for number in numbers):
-            raise wrong
-        if not all(type(one) is id_type for one in ids):
+        numbers, ids = _fields(body, ["query", "ids"], wrong)
+        query = _vector(numbers, self._dim, wrong)
+        if self._metric == "cosine":  # squares of very large or small numbers are no numbers
+            query = in_units_of_largest(query[None])[0]
+        if not isinstance(ids, list) or not ids or not all(type(one) is id_type for one in ids):
             raise wrong
         if len(ids) > MAX_CANDIDATES:
             raise RefusedError(
                 413, f"one request has at most {MAX_CANDIDATES} candidates; send several."
             )
-        try:
-            query = np.array(numbers, np.float64)
-            names: AnyArray = np.array(ids, np.str_ if id_type is str else np.int64)
-        except OverflowError:
-            raise wrong from None
-        if not len(names) or query.shape != (self._dim,) or not np.isfinite(query).all():
+        if id_type is int:
+            try:
+                return query, np.array(ids, np.int64)
+            except OverflowError:
+                raise wrong from None
+        # Before an array is made, in which every id is as wide as the longest.
+        if max(map(len, ids)) > _MAX_CANDIDATE_CHARACTERS:
+            raise RefusedError(
+                413, f"an id of a candidate has at most {_MAX_CANDIDATE_CHARACTERS} characters."
+            )
+        if any("\0" in one for one in ids):  # which an array would drop at the end
             raise wrong
-        return query, names
+        return query, np.array(ids, np.str_)
 
     def _count(self, asker: str, candidates: int) -> None:
         """Raise RefusedError if an asker has used up the minute."""

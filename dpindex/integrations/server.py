@@ -1,4 +1,8 @@
-"""A collector in a process of its own: an index, a socket, and limits on who connects."""
+"""A collector over HTTP, in a process of its own: what is answered, a socket, and limits.
+
+Nothing that was sent is logged or repeated in an answer: access is not logged, ids travel in a
+header and not in the address, and what fails unexpectedly is logged by its type and place alone.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +16,8 @@ import socket
 import traceback
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn, TypeAlias, cast
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -26,263 +29,25 @@ from dpindex.base.private_files import holding_folder, state_folder
 from dpindex.index.hits import Hits
 from dpindex.index.owners import Originals
 from dpindex.index.private_index import PrivateIndex
-from dpindex.integrations.collector import Acceptor, Collector, Outcome, Searcher, UnavailableError
-from dpindex.integrations.published import is_database_url, open_published
-from dpindex.integrations.requests import PER_MINUTE, Comparisons, RefusedError, Role, Tokens
-from dpindex.integrations.shuffle_collector import LOG_NAME as SHUFFLE_LOG
-from dpindex.integrations.shuffle_collector import ShuffleCollector
-from dpindex.storage.shuffled_file import Shuffle
+from dpindex.integrations.collector import Collector, Outcome, UnavailableError
+from dpindex.integrations.published import PublishedIndex, is_database_url, open_published
 from dpindex.version import __version__
 
 LOG_NAME = ".accepted"
 """The log of accepted codes, in the directory of the index."""
 LOOPBACK = ("127.0.0.1", "localhost")
 
-_NEEDED = "a collector needs fastapi and uvicorn"
 _CONNECTIONS = 256
 _HEAD_BYTES = 1 << 16
 _IDLE_SECONDS = 10
 _GRACE_SECONDS = 10
 _BACKLOG = 1024
-
-
-@dataclass(frozen=True)
-class Holder:
-    """Whoever serves an index and has the original vectors.
-
-    Attributes
-    ----------
-    vectors : array, path or Dataset
-        See :class:`dpindex.Originals`.
-    ids : array, optional
-        The id of each row; default the ids of the index, in its order.
-    per_minute : int
-        Candidates that one token may ask about in a minute.
-    """
-
-    vectors: Any
-    ids: Any = None
-    per_minute: int = PER_MINUTE
-
-    def comparisons(self, searcher: Searcher) -> Comparisons:
-        """Return what compares candidates of a searcher; InputError if the vectors do not fit."""
-        per_minute = whole_number(self.per_minute, "per_minute", 1, 1 << 53)
-        ids = self.ids
-        if ids is None:
-            if not isinstance(searcher, PrivateIndex):
-                raise InputError(
-                    "the originals of a published index need ids; name the id of each row.",
-                    field="ids",
-                )
-            ids = searcher.ids
-        owner = Originals(self.vectors, ids)
-        owner.check(searcher.spec.dim)
-        return Comparisons(owner, searcher.spec, searcher.metric, per_minute=per_minute)
-
-
-def serve(
-    index: str | os.PathLike[str],
-    *,
-    collection: str = "dpindex",
-    address: tuple[str, int] = ("127.0.0.1", 8000),
-    tokens: Tokens | None,
-    exact_queries: bool = False,
-    holder: Holder | None = None,
-    allow_unprotected: bool = False,
-    ready: Callable[[str], object] = lambda url: None,
-) -> None:
-    """Serve a saved index until SIGINT or SIGTERM.
-
-    No other process can change the index meanwhile.
-
-    Parameters
-    ----------
-    index : path
-        Directory of the index, or the address of a published one: see :func:`dpindex.open`.
-    collection : str
-        Name of a published index.
-    address : (str, int)
-        Host and port to listen at; port 0 is any that is free.
-    tokens : Tokens or None
-        None lets everybody in, on this machine only.
-    exact_queries : bool
-        Accept vectors as queries, which the server then sees.
-    holder : Holder, optional
-        Answers exact similarities of candidates.
-    ready : callable
-        Called with the address when connections are accepted.
-
-    Raises
-    ------
-    InputError
-        Without fastapi and uvicorn, for an index that cannot be opened or is being written, a port
-        that cannot be had, or no tokens on an address that others reach.
-    """
-    _check_access(address, tokens)
-    with (_published if is_database_url(index) else _local)(index, collection) as served:
-        opened, id_type, log, save = served
-        opened.spec.refuse_unprotected(allow_unprotected, "serve it")
-        with _listening(*address) as listening, Collector(opened, log, save) as collector:
-            comparisons = None
-            if holder is not None:
-                comparisons = holder.comparisons(opened)
-            app = make_app(
-                collector,
-                tokens,
-                id_type=id_type,
-                exact_queries=exact_queries,
-                comparisons=comparisons,
-            )
-            _answer(app, listening, ready)
-
-
-def collect(
-    index: str | os.PathLike[str],
-    shuffle: Shuffle,
-    *,
-    address: tuple[str, int] = ("127.0.0.1", 8000),
-    tokens: Tokens | None,
-    ready: Callable[[str], object] = lambda url: None,
-) -> None:
-    """Collect codes until SIGINT or SIGTERM, and publish them in random order if there are enough.
-
-    Ids are refused, nothing is searched, and no time or order of arrival is kept. While there are
-    fewer codes than the shuffle promises, they are kept for the next call and not published.
-
-    Parameters
-    ----------
-    index : path
-        Directory of an index without codes, whose codes will be those of the shuffle alone.
-    shuffle : Shuffle
-    address, tokens, ready
-        As for :func:`serve`.
-
-    Raises
-    ------
-    InputError
-        As :func:`serve`, for an index with codes, for a guarantee that no shuffle amplifies, and
-        for another shuffle than that which was begun here.
-    """
-    _check_access(address, tokens)
-    path = _real(index)
-    with (
-        _changing(path) as opened,
-        _listening(*address) as listening,
-        ShuffleCollector(opened, path, shuffle) as collector,
-    ):
-        _answer(make_app(collector, tokens, id_type=None), listening, ready)
-
-
-def _check_access(address: tuple[str, int], tokens: Tokens | None) -> None:
-    """Refuse an address that others reach without tokens, and a missing package, at once."""
-    import_extra("uvicorn", _NEEDED, "serve")
-    if tokens is None and address[0] not in LOOPBACK:
-        raise InputError(
-            f"without tokens only {' and '.join(LOOPBACK)} may be served; give tokens."
-        )
-
-
-def _answer(app: Any, listening: socket.socket, ready: Callable[[str], object]) -> None:
-    """Answer requests until a signal ends it."""
-    uvicorn = import_extra("uvicorn", _NEEDED, "serve")
-    config = uvicorn.Config(
-        app,
-        http="h11",  # whose limit on the bytes of headers is set below
-        ws="none",
-        lifespan="off",
-        log_level="warning",
-        access_log=False,
-        proxy_headers=False,
-        server_header=False,
-        limit_concurrency=_CONNECTIONS,
-        timeout_keep_alive=_IDLE_SECONDS,
-        timeout_graceful_shutdown=_GRACE_SECONDS,
-        h11_max_incomplete_event_size=_HEAD_BYTES,
-    )
-    host, port = listening.getsockname()[:2]
-    name = f"[{host}]" if ":" in host else host
-    server = uvicorn.Server(config)
-    with _ended_by_signals(server):
-        ready(f"http://{name}:{port}")
-        server.run(sockets=[listening])
-
-
-_Served: TypeAlias = tuple[Searcher, type, Path, Callable[[], object]]
-"""What searches, type of its ids, where the log of accepted codes lies, and what saves."""
-
-
-@contextmanager
-def _ended_by_signals(server: Any) -> Iterator[None]:
-    """Let SIGINT and SIGTERM end a server in order, also before it has handlers of its own."""
-
-    def end(number: int, frame: object) -> None:
-        server.should_exit = True
-
-    before = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-def _real(index: str | os.PathLike[str]) -> Path:
-    return Path(os.path.realpath(index))
-
-
-@contextmanager
-def _changing(path: Path) -> Iterator[PrivateIndex]:
-    """Open an index that nobody else changes, without waiting for somebody who does."""
-
-    def refuse() -> NoReturn:
-        raise BusyError(f"{path} is being written by another process; wait for it to end.")
-
-    with PrivateIndex.changing(path, refuse) as opened:
-        yield opened
-
-
-@contextmanager
-def _local(index: str | os.PathLike[str], collection: str) -> Iterator[_Served]:
-    path = _real(index)
-    with _changing(path) as opened:
-        if (path / SHUFFLE_LOG).exists() and not opened.is_shuffled:
-            raise InputError(f"{path} collects codes of a shuffle; go on with dpindex collect.")
-        # An index without codes takes strings: whoever submits first must not decide for others.
-        id_type = int if len(opened) and opened.ids.dtype.kind == "i" else str
-        yield opened, id_type, path / LOG_NAME, lambda: opened.save(path)
-
-
-@contextmanager
-def _published(index: str | os.PathLike[str], collection: str) -> Iterator[_Served]:
-    """The log lies beside an index in files; of a server, in the user's own state here."""
-    with ExitStack() as stack:
-        opened = stack.enter_context(closing(open_published(index, collection)))
-        folder = stack.enter_context(opened.lease())
-        if folder is None:
-            place = os.fspath(index)
-            name = hashlib.sha256(f"{place} {collection}".encode()).hexdigest()[:16]
-            own_folder = state_folder() / "collectors" / name
-            folder = stack.enter_context(holding_folder(own_folder, place))
-        yield opened, opened.id_type, folder / LOG_NAME, opened.save
-
-
-def _listening(host: str, port: int) -> socket.socket:
-    if not 0 <= port < 1 << 16:
-        raise InputError(f"port must be from 0 to 65535, not {port}.")
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        return socket.create_server((host, port), family=family, backlog=_BACKLOG)
-    except OSError as error:
-        why = error.strerror or error
-        raise InputError(f"{host}, port {port}, cannot be served: {why}; choose another.") from None
-
-
-_Answer = tuple[int, Any]
-_CODES = "application/octet-stream"
-_JSON = "application/json"
 _BODY_SECONDS = 30.0
 _DRAINED_BYTES = 1 << 26
-_LOCAL_NAMES = ["127.0.0.1", "localhost"]
+_NEED = "a collector needs fastapi and uvicorn"
+_CODES = "application/octet-stream"
+_JSON = "application/json"
+_Answer = tuple[int, Any]
 _log = logging.getLogger(__name__)
 
 _RETRY_SECONDS = {429: "60", 503: "1"}
@@ -303,25 +68,179 @@ _REFUSALS = {
 }
 
 
-def make_app(
-    collector: Acceptor,
-    tokens: Tokens | None,
+def serve(
+    index: str | os.PathLike[str],
     *,
-    id_type: type | None = str,
+    collection: str = "dpindex",
+    address: tuple[str, int] = ("127.0.0.1", 8000),
+    tokens: r.Tokens | None,
+    exact_queries: bool = False,
+    originals: Any = None,
+    original_ids: Any = None,
+    per_minute: int = r.PER_MINUTE,
+    allow_unprotected: bool = False,
+    ready: Callable[[str], object] = lambda url: None,
+) -> None:
+    """Serve a saved index until SIGINT or SIGTERM.
+
+    No other process can change the index meanwhile.
+
+    Parameters
+    ----------
+    index : path
+        Directory of the index, or the address of a published one: see :func:`dpindex.open`.
+    collection : str
+        Name of a published index.
+    address : (str, int)
+        Host and port to listen at; port 0 is any that is free.
+    tokens : Tokens or None
+        None lets everybody in, on this machine only.
+    exact_queries : bool
+        Accept vectors as queries, which the server then sees.
+    originals : array, path or Dataset, optional
+        Original vectors, by which exact similarities of candidates are answered: see
+        :class:`dpindex.Originals`.
+    original_ids : array, optional
+        The id of each original; default the ids of the index, in its order.
+    per_minute : int
+        Candidates that one token may ask about in a minute, [1, ∞).
+    ready : callable
+        Called with the address when connections are accepted.
+
+    Raises
+    ------
+    InputError
+        Without fastapi and uvicorn, for an index that cannot be opened or is being written, a port
+        that cannot be had, no tokens on an address that others reach, and originals that do not
+        fit.
+    """
+    import_extra("uvicorn", _NEED, "serve")
+    if tokens is None and address[0] not in LOOPBACK:
+        raise InputError(
+            f"without tokens only {' and '.join(LOOPBACK)} may be served; give tokens."
+        )
+    with _opened(index, collection) as (opened, id_type, log, save):
+        opened.spec.refuse_unprotected(allow_unprotected, "serve it")
+        comparisons = None
+        if originals is not None:
+            comparisons = comparisons_of(opened, originals, original_ids, per_minute)
+        with _listening(*address) as listening, Collector(opened, log, save) as collector:
+            app = make_app(
+                collector,
+                tokens,
+                id_type=id_type,
+                exact_queries=exact_queries,
+                comparisons=comparisons,
+            )
+            _answer(app, listening, ready)
+
+
+def comparisons_of(
+    index: PrivateIndex | PublishedIndex, originals: Any, ids: Any, per_minute: int
+) -> r.Comparisons:
+    """Return what compares candidates of an index; InputError if the vectors do not fit."""
+    per_minute = whole_number(per_minute, "per_minute", 1, 1 << 53)
+    if ids is None:
+        if not isinstance(index, PrivateIndex):
+            raise InputError(
+                "the originals of a published index need ids; name the id of each row.",
+                field="ids",
+            )
+        ids = index.ids
+    owner = Originals(originals, ids)
+    owner.check(index.spec.dim)
+    return r.Comparisons(owner, index.spec, index.metric, per_minute=per_minute)
+
+
+@contextmanager
+def _opened(
+    place: str | os.PathLike[str], collection: str
+) -> Iterator[tuple[PrivateIndex | PublishedIndex, type, Path, Callable[[], object]]]:
+    """Give an index that nobody else changes, the type of its ids, its log, and what saves it."""
+    with ExitStack() as stack:
+        if not is_database_url(place):
+            path = Path(os.path.realpath(place))
+
+            def refuse() -> NoReturn:
+                raise BusyError(f"{path} is being written by another process; wait for it to end.")
+
+            index = stack.enter_context(PrivateIndex.changing(path, refuse))
+            # An index without codes takes strings: whoever submits first must not decide for all.
+            id_type = int if len(index) and index.ids.dtype.kind == "i" else str
+            yield index, id_type, path / LOG_NAME, lambda: index.save(path)
+            return
+        published = stack.enter_context(closing(open_published(place, collection)))
+        folder = stack.enter_context(published.lease())
+        if folder is None:  # of a server the log lies in the user's own state here
+            name = hashlib.sha256(f"{os.fspath(place)} {collection}".encode()).hexdigest()[:16]
+            own_folder = state_folder() / "collectors" / name
+            folder = stack.enter_context(holding_folder(own_folder, os.fspath(place)))
+        yield published, published.id_type, folder / LOG_NAME, published.save
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    if not 0 <= port < 1 << 16:
+        raise InputError(f"port must be from 0 to 65535, not {port}.")
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=_BACKLOG)
+    except OSError as error:
+        why = error.strerror or error
+        raise InputError(f"{host}, port {port}, cannot be served: {why}; choose another.") from None
+
+
+def _answer(app: Any, listening: socket.socket, ready: Callable[[str], object]) -> None:
+    """Answer requests until a signal ends it, in order also before uvicorn has its handlers."""
+    uvicorn = import_extra("uvicorn", _NEED, "serve")
+    config = uvicorn.Config(
+        app,
+        http="h11",  # whose limit on the bytes of headers is set below
+        ws="none",
+        lifespan="off",
+        log_level="warning",
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        limit_concurrency=_CONNECTIONS,
+        timeout_keep_alive=_IDLE_SECONDS,
+        timeout_graceful_shutdown=_GRACE_SECONDS,
+        h11_max_incomplete_event_size=_HEAD_BYTES,
+    )
+    host, port = listening.getsockname()[:2]
+    name = f"[{host}]" if ":" in host else host
+    server = uvicorn.Server(config)
+
+    def end(number: int, frame: object) -> None:
+        server.should_exit = True
+
+    before = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        ready(f"http://{name}:{port}")
+        server.run(sockets=[listening])
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def make_app(
+    collector: Collector,
+    tokens: r.Tokens | None,
+    *,
+    id_type: type = str,
     exact_queries: bool = False,
     body_seconds: float = _BODY_SECONDS,
-    comparisons: Comparisons | None = None,
+    comparisons: r.Comparisons | None = None,
 ) -> Any:
     """A FastAPI application that answers for a collector.
 
     Parameters
     ----------
-    collector : Acceptor
+    collector : Collector
         Whose thread runs.
     tokens : Tokens or None
         None lets everybody in, who must have addressed this machine by a local name.
-    id_type : str, int or None
-        What the ids of the index are; None refuses ids.
+    id_type : str or int
+        What the ids of the index are.
     exact_queries : bool
         Accept vectors as queries, which the server then sees.
     body_seconds : float
@@ -334,52 +253,78 @@ def make_app(
     InputError
         Without fastapi.
     """
-    fastapi = import_extra("fastapi", "a collector needs fastapi and uvicorn", "serve")
+    fastapi = import_extra("fastapi", _NEED, "serve")
     app = fastapi.FastAPI(
         title="dpindex collector", version=__version__, docs_url=None, redoc_url=None
     )
     if tokens is None:  # another name would be that of a page in somebody's browser
         hosts = import_extra("starlette.middleware.trustedhost", "", "serve").TrustedHostMiddleware
-        app.add_middleware(hosts, allowed_hosts=_LOCAL_NAMES)
-    answers = _Answers(collector, tokens, id_type, exact_queries, body_seconds, comparisons)
+        app.add_middleware(hosts, allowed_hosts=list(LOOPBACK))
+    to = _Answers(collector, tokens, id_type, exact_queries, body_seconds, comparisons)
+    routes: list[tuple[str, Callable[[Any], Awaitable[_Answer]], str]] = [
+        ("GET /health", to.health, "Whether submissions are accepted"),
+        ("GET /spec", to.stated_spec, "What devices privatize under"),
+        ("GET /guarantee", to.guarantee, "What a code protects and what it does not"),
+        ("POST /codes", to.submit, "Submit codes (role submit)"),
+        ("POST /search", to.search, "The nearest neighbours of queries (role search)"),
+    ]
+    if comparisons is not None:
+        routes.append(("POST /rerank", to.rerank, "Exact similarities of candidates (role rerank)"))
     token = fastapi.Depends(fastapi.security.HTTPBearer(auto_error=False))  # for the page alone
-    for route in _routes(answers):
-        app.add_api_route(
-            route.path,
-            _endpoint(route.answer, fastapi),
-            methods=[route.method],
-            summary=route.summary,
-            dependencies=[token] if route.method == "POST" else [],
-            **route.document,
-        )
+    for name, answer, summary in routes:
+        method, path = name.split()
+        document = {}
+        if method == "POST":
+            body, answers = _DOCUMENTS[path]
+            texts = {
+                status: {"description": text} for status, text in (answers | _REFUSALS).items()
+            }
+            document = {"description": body, "responses": texts, "dependencies": [token]}
+        endpoint = _endpoint(answer, fastapi)
+        app.add_api_route(path, endpoint, methods=[method], summary=summary, **document)
     return app
 
 
-@dataclass
+_DOCUMENTS: dict[str, tuple[str, dict[int, str]]] = {
+    "/codes": (
+        f"The body is {_CODES}. Header Dpindex-Ids: a JSON list, an id for each code. Header "
+        "Idempotency-Key, optional: a secret, the same when sent again.",
+        dict(_OUTCOMES.values()),
+    ),
+    "/search": (
+        f"The body is {_CODES}, or {_JSON} where exact queries are on. Query parameter k: "
+        f"neighbours of each query, 1 to {r.MAX_K}, default 10.",
+        {200: "Lists of ids, scores and estimates, one for each query."},
+    ),
+    "/rerank": (
+        f"The body is {_JSON}: a query and the ids of its candidates.",
+        {200: "The similarity of each candidate, or null."},
+    ),
+}
+"""What the OpenAPI page says of each route with a body, and of its good answers."""
+
+
 class _Answers:
     """Answers a request to each path with a status and what becomes JSON."""
 
-    collector: Acceptor
-    tokens: Tokens | None
-    id_type: type | None
-    exact_queries: bool
-    body_seconds: float
-    comparisons: Comparisons | None
-
-    def __post_init__(self) -> None:
-        self.searcher = self.collector.searcher
-        self.spec = self.searcher.spec
+    def __init__(
+        self,
+        collector: Collector,
+        tokens: r.Tokens | None,
+        id_type: type,
+        exact_queries: bool,
+        body_seconds: float,
+        comparisons: r.Comparisons | None,
+    ) -> None:
+        self.collector = collector
+        self.index = collector.index
+        self.spec = collector.index.spec
+        self.tokens = tokens
+        self.id_type = id_type
+        self.exact_queries = exact_queries
+        self.body_seconds = body_seconds
+        self.comparisons = comparisons
         self.searches = asyncio.Semaphore(os.cpu_count() or 1)
-        self.promise = self._promise()
-
-    def _promise(self) -> dict[str, Any]:
-        promise = self.spec.guarantee.statement(self.spec.dim)
-        promise["query_epsilon"] = self.searcher.query_spec.epsilon
-        promise["metric"] = self.searcher.metric
-        if self.collector.shuffle is not None:
-            shuffled = self.collector.shuffle.guarantee(self.spec)
-            promise["shuffled"] = shuffled.statement(self.spec.dim)
-        return promise
 
     async def health(self, request: Any) -> _Answer:
         if self.collector.accepts:
@@ -390,12 +335,15 @@ class _Answers:
         return 200, json.loads(self.spec.to_json())
 
     async def guarantee(self, request: Any) -> _Answer:
-        return 200, self.promise
+        promise = self.spec.guarantee.statement(self.spec.dim)
+        promise["query_epsilon"] = self.index.query_spec.epsilon
+        promise["metric"] = self.index.metric
+        return 200, promise
 
     async def submit(self, request: Any) -> _Answer:
         _require(request, self.tokens, "submit")
-        if self.searcher.is_shuffled:
-            raise RefusedError(
+        if self.index.is_shuffled:
+            raise r.RefusedError(
                 403, "this index is a published shuffle: a code that comes later would stand apart."
             )
         body = await _body(request, (_CODES,), r.max_body(self.spec), self.body_seconds)
@@ -407,14 +355,10 @@ class _Answers:
 
     async def search(self, request: Any) -> _Answer:
         _require(request, self.tokens, "search")
-        if self.collector.shuffle is not None:
-            raise RefusedError(
-                403, "codes are shuffled here, and searched once they are published."
-            )
         k = r.neighbours(request.query_params.get("k"))
         exact = _content_type(request) == _JSON
         if exact and not self.exact_queries:
-            raise RefusedError(
+            raise r.RefusedError(
                 403, "exact queries are off here: privatize the query yourself and send its code."
             )
         limit = r.max_vectors_body(self.spec) if exact else r.max_body(self.spec)
@@ -427,45 +371,22 @@ class _Answers:
         if exact:
             queries: Any = r.query_vectors(body, self.spec.dim)
         else:
-            queries = r.query_codes(body, (self.spec, self.searcher.query_spec))
-        if len(self.searcher) == 0:
-            raise RefusedError(409, "the index is empty.")
+            queries = r.query_codes(body, (self.spec, self.index.query_spec))
+        if len(self.index) == 0:
+            raise r.RefusedError(409, "the index is empty.")
         try:
-            return self.searcher.search(queries, k=k)
+            return self.index.search(queries, k=k, query="exact")
         except InputError as error:  # which names rows and columns, and never a value
-            raise RefusedError(422, str(error)) from None
+            raise r.RefusedError(422, str(error)) from None
 
     async def rerank(self, request: Any) -> _Answer:
         asker = _require(request, self.tokens, "rerank")
-        compared = cast("Comparisons", self.comparisons)
-        body = await _body(request, (_JSON,), compared.max_body, self.body_seconds)
+        assert self.comparisons is not None  # or there is no such route
+        body = await _body(request, (_JSON,), self.comparisons.max_body, self.body_seconds)
         async with self.searches:
-            similarity = await asyncio.to_thread(compared.answer, body, self.id_type or str, asker)
+            answer = self.comparisons.answer
+            similarity = await asyncio.to_thread(answer, body, self.id_type, asker)
         return 200, {"similarity": similarity}
-
-
-class _Route(NamedTuple):
-    method: str
-    path: str
-    answer: Callable[[Any], Awaitable[_Answer]]
-    summary: str
-    document: dict[str, Any]
-
-
-def _routes(to: _Answers) -> list[_Route]:
-    routes = [
-        _Route("GET", "/health", to.health, "Whether submissions are accepted", {}),
-        _Route("GET", "/spec", to.stated_spec, "What devices privatize under", {}),
-        _Route("GET", "/guarantee", to.guarantee, "What a code protects and what it does not", {}),
-        _Route("POST", "/codes", to.submit, "Submit codes (role submit)", _SUBMIT),
-        _Route(
-            "POST", "/search", to.search, "The nearest neighbours of queries (role search)", _SEARCH
-        ),
-    ]
-    if to.comparisons is not None:
-        rerank = "Exact similarities of candidates (role rerank)"
-        routes.append(_Route("POST", "/rerank", to.rerank, rerank, _RERANK))
-    return routes
 
 
 def _endpoint(answer: Callable[[Any], Awaitable[_Answer]], fastapi: Any) -> Any:
@@ -476,7 +397,7 @@ def _endpoint(answer: Callable[[Any], Awaitable[_Answer]], fastapi: Any) -> Any:
         try:
             status, content = await answer(request)
             return respond(content, status)
-        except RefusedError as refusal:
+        except r.RefusedError as refusal:
             status = refusal.status
             sentence = str(refusal)
         except UnavailableError:
@@ -501,15 +422,15 @@ def _endpoint(answer: Callable[[Any], Awaitable[_Answer]], fastapi: Any) -> Any:
     return endpoint
 
 
-def _require(request: Any, tokens: Tokens | None, role: Role) -> str:
+def _require(request: Any, tokens: r.Tokens | None, role: r.Role) -> str:
     """Return what logs call the sender; RefusedError without a token of that role."""
     if tokens is None:
         return "somebody on this machine"
     scheme, _, token = request.headers.get("authorization", "").partition(" ")
     if scheme.lower() != "bearer" or not tokens.know(token):
-        raise RefusedError(401, "a valid token is needed: Authorization: Bearer TOKEN.")
+        raise r.RefusedError(401, "a valid token is needed: Authorization: Bearer TOKEN.")
     if not tokens.allow(token, role):
-        raise RefusedError(403, f"this token does not have the role {role}.")
+        raise r.RefusedError(403, f"this token does not have the role {role}.")
     return tokens.name(token)
 
 
@@ -522,17 +443,17 @@ async def _body(request: Any, kinds: tuple[str, ...], limit: int, seconds: float
     """The whole body, or RefusedError for too many bytes, too slow ones, and compressed ones."""
     headers = request.headers
     if _content_type(request) not in kinds:
-        raise RefusedError(415, f"the content type must be {' or '.join(kinds)}.")
+        raise r.RefusedError(415, f"the content type must be {' or '.join(kinds)}.")
     if headers.get("content-encoding", "identity") != "identity":
-        raise RefusedError(415, "compressed bodies are not accepted.")
-    large = RefusedError(413, f"a body has at most {limit} bytes; send several.")
+        raise r.RefusedError(415, "compressed bodies are not accepted.")
+    large = r.RefusedError(413, f"a body has at most {limit} bytes; send several.")
     declared = headers.get("content-length", "0")
     if "expect" in headers and int(declared) > limit:
         raise large  # the sender waits for this
     try:
         body = await asyncio.wait_for(_received(request, limit), seconds)
     except (TimeoutError, asyncio.TimeoutError):  # one since Python 3.11
-        raise RefusedError(408, f"the body did not arrive within {seconds:g} seconds.") from None
+        raise r.RefusedError(408, f"the body did not arrive within {seconds:g} seconds.") from None
     if body is None:
         raise large
     return body
@@ -548,7 +469,7 @@ async def _received(request: Any, limit: int) -> bytes | None:
     while True:
         message = await request.receive()
         if message["type"] != "http.request":
-            raise RefusedError(400, "the body ends too early.")
+            raise r.RefusedError(400, "the body ends too early.")
         part = message.get("body", b"")
         size += len(part)
         if size > limit:
@@ -573,26 +494,3 @@ def _as_json(hits: Hits) -> dict[str, Any]:
             column[~finite] = None
         lists[name] = column.tolist()
     return lists
-
-
-def _document(description: str, answers: dict[int, str]) -> dict[str, Any]:
-    """Return what the OpenAPI page says of a route with a body, as FastAPI takes it."""
-    texts = {**answers, **_REFUSALS}
-    responses = {status: {"description": text} for status, text in texts.items()}
-    return {"description": description, "responses": responses}
-
-
-_SUBMIT = _document(
-    f"The body is {_CODES}. Header Dpindex-Ids: a JSON list, an id for each code. Header "
-    "Idempotency-Key, optional: a secret, the same when sent again.",
-    dict(_OUTCOMES.values()),
-)
-_SEARCH = _document(
-    f"The body is {_CODES}, or {_JSON} where exact queries are on. Query parameter k: neighbours "
-    f"of each query, 1 to {r.MAX_K}, default 10.",
-    {200: "Lists of ids, scores and estimates, one for each query."},
-)
-_RERANK = _document(
-    f"The body is {_JSON}: a query and the ids of its candidates.",
-    {200: "The similarity of each candidate, or null."},
-)

@@ -13,11 +13,11 @@ from itertools import product
 from typing import Any
 
 import numpy as np
+import shuffle_collector
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 import dpindex.mechanism.privatizer
 import dpindex.race.sketch
-import dpindex.storage.shuffled_file
 from dpindex.audit.verdict import Check
 from dpindex.audit.words import Recorder
 
@@ -36,7 +36,7 @@ def recorded(recorder: Callable[[Any], Recorder] = Recorder) -> Iterator[list[Re
     users: tuple[Any, ...] = (
         dpindex.mechanism.privatizer,
         dpindex.race.sketch,
-        dpindex.storage.shuffled_file,
+        shuffle_collector,
     )
     streams = [user.secret_stream for user in users]
     recorders = list[Recorder]()

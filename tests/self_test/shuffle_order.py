@@ -7,16 +7,14 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
+from shuffle_collector import Shuffle, ShuffleCollector, ShuffledFile, _secret_order
 
 from dpindex.audit.verdict import Check
 from dpindex.base.arrays import AnyArray
 from dpindex.index.private_index import PrivateIndex
-from dpindex.integrations.collector import Submission
-from dpindex.integrations.shuffle_collector import ShuffleCollector
 from dpindex.mechanism.codes import Codes, SymbolFormat
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec
-from dpindex.storage.shuffled_file import Shuffle, ShuffledFile, _secret_order
 from self_test.recording import recorded
 
 __all__ = ["fewest_codes_check", "shuffle_check"]
@@ -94,7 +92,7 @@ def _published(spec: Spec, codes: Codes) -> int:
         PrivateIndex(spec).save(folder)
         shuffle = Shuffle(_FEWEST, _DELTA)
         with ShuffleCollector(PrivateIndex.open(folder), folder, shuffle) as collector:
-            collector.submit(Submission(codes, np.empty(0, np.int64))).result()
+            collector.submit(codes)
         return len(PrivateIndex.open(folder))
 
 

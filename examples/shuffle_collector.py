@@ -1,29 +1,45 @@
-"""The file of a shuffle: codes in random slots, without ids, times or order of arrival.
+"""Collect codes of devices for one shuffle, and publish them in a secret random order.
 
-The order of the slots is that in which the codes are published. It comes from the secret stream.
+    python shuffle_collector.py index --tokens tokens --fewest 100000 --delta 1e-8
+
+No ids, times or order of arrival are kept, and no searches are answered. Nobody who sees the
+published codes can connect one with its sender, which is worth a smaller epsilon: see
+``docs/guarantees.md``. That promise rests on trust in this collector, its machine and the network,
+which see codes arrive.
+
+INDEX is a saved index without codes, of a method for whole records (``record-codebook``,
+``record-cap``). Ctrl-C or SIGTERM publishes the codes once there are as many as was promised to
+senders; before that they wait in the file ``.shuffle`` in INDEX, and the next start goes on with
+it.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
 import struct
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+import dpindex as dpi
 from dpindex.base.arrays import AnyArray
 from dpindex.base.errors import DamagedError, InputError
 from dpindex.base.files import OWN_FILE, read_file, sync_folder, write_file
+from dpindex.integrations import requests as r
 from dpindex.mechanism.codes import CodeFormat, Codes
 from dpindex.mechanism.secret_random import secret_stream
-from dpindex.mechanism.spec import Spec
-from dpindex.privacy import Guarantee
 
-__all__ = ["Shuffle", "ShuffledFile"]
+LOG_NAME = ".shuffle"
+"""The file of accepted codes, in the directory of the index."""
+
+MAX_KEYS = 1 << 22
+"""Submissions with a key that one run accepts: each key is kept in memory until it ends."""
 
 _MAGIC = b"dpishuf1"
 _HEADER = struct.Struct("<8sQdQ")
@@ -47,8 +63,7 @@ class Shuffle:
     delta : float
         Of the promise, (0, 1).
 
-    >>> from dpindex import record
-    >>> spec = Spec("record-cap", dim=8, k=64, epsilon=8.0, adjacency=record())
+    >>> spec = dpi.Spec("record-cap", dim=8, k=64, epsilon=8.0, adjacency=dpi.record())
     >>> round(Shuffle(1_000_000).guarantee(spec).epsilon, 2)
     0.56
     """
@@ -56,7 +71,7 @@ class Shuffle:
     codes: int
     delta: float = 1e-8
 
-    def guarantee(self, spec: Spec) -> Guarantee:
+    def guarantee(self, spec: dpi.Spec) -> dpi.Guarantee:
         """Return the promise about codes of a spec.
 
         Raises
@@ -111,12 +126,19 @@ class ShuffledFile:
         slots["check"] = _checks(slots["code"])
         chosen = self._free[: len(codes)]
         # What was there before this group was answered: a later start misses none of it.
-        os.pwrite(self._file, self._header(self._count), 0)
+        self._put(self._header(self._count), 0)
         for place, slot in zip(chosen.tolist(), slots, strict=True):
-            os.pwrite(self._file, slot.tobytes(), _HEADER_BYTES + place * self._slot.itemsize)
+            self._put(slot.tobytes(), _HEADER_BYTES + place * self._slot.itemsize)
         os.fsync(self._file)
         self._free = self._free[len(codes) :]
         self._count += len(codes)
+
+    def _put(self, data: bytes, place: int) -> None:
+        """Write all of these bytes: one call may write some of them only."""
+        while data:
+            written = os.pwrite(self._file, data, place)
+            data = data[written:]
+            place += written
 
     def codes(self) -> Codes:
         """Return all codes in the order of their slots."""
@@ -199,3 +221,137 @@ def _checks(codes: AnyArray) -> npt.NDArray[np.uint32]:
     """Return the checksum of each code, which is never 0."""
     sums = [zlib.crc32(code.tobytes()) for code in codes]
     return np.array(sums, np.uint32) | _FULL
+
+
+class ShuffleCollector:
+    """Collects codes for one shuffle, and publishes them at the end of the block.
+
+    Receipts of submissions are kept in memory alone, each of them until the block ends: a
+    submission that is sent again would count twice, and make the crowd look larger than it is.
+
+    Raises
+    ------
+    InputError
+        If the index holds codes, no shuffle amplifies its guarantee, or the file is damaged or was
+        made for another shuffle.
+    """
+
+    def __init__(self, index: dpi.PrivateIndex, folder: Path, shuffle: Shuffle) -> None:
+        self.spec = index.spec
+        self.promise = shuffle.guarantee(index.spec)
+        self._promised = shuffle
+        self._index = index
+        self._folder = folder
+        self._lock = Lock()
+        self._receipts: set[bytes] = set()
+        path = folder / LOG_NAME
+        if index.is_shuffled:
+            path.unlink(missing_ok=True)  # a process that published these died before it did so
+        if len(index):
+            raise InputError(
+                f"{folder} holds {len(index)} codes: a shuffle is published once; collect into an "
+                f"index without codes."
+            )
+        self._file = ShuffledFile(path, index.spec.format, shuffle)
+
+    def __enter__(self) -> ShuffleCollector:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._publish()
+            self._file.close()
+
+    def submit(self, codes: Codes, receipt: bytes | None = None) -> bool:
+        """Keep codes; they are on the disk when this returns. False if they were sent before.
+
+        Raises
+        ------
+        RefusedError
+            If this run has as many receipts as it can remember; nothing is kept then.
+        """
+        with self._lock:
+            if receipt in self._receipts:
+                return False
+            if receipt is not None and len(self._receipts) >= MAX_KEYS:
+                raise r.RefusedError(503, "this collector can remember no more submissions.")
+            self._file.append(codes)
+            if receipt is not None:
+                self._receipts.add(receipt)
+            return True
+
+    def _publish(self) -> None:
+        """Publish the codes if they are enough."""
+        if len(self._file) >= self._promised.codes:
+            self._index.add_shuffled(self._file.codes(), self._promised.delta)
+            self._index.save(self._folder)
+            self._file.remove()
+
+
+def make_app(collector: ShuffleCollector, tokens: r.Tokens) -> Any:
+    """What is answered: the spec, the promise, and codes without ids."""
+    from fastapi import FastAPI, Request
+    from fastapi.concurrency import run_in_threadpool
+    from fastapi.responses import JSONResponse
+
+    app = FastAPI(title="dpindex shuffle", docs_url=None, redoc_url=None)
+    spec = collector.spec
+
+    @app.get("/spec")
+    def stated_spec() -> Any:
+        return spec.to_dict()
+
+    @app.get("/guarantee")
+    def guarantee() -> Any:
+        shuffled = collector.promise.statement(spec.dim)
+        return {**spec.guarantee.statement(spec.dim), "shuffled": shuffled}
+
+    async def submit(request: Request) -> Any:
+        try:
+            scheme, _, token = request.headers.get("authorization", "").partition(" ")
+            if scheme.lower() != "bearer" or not tokens.allow(token, "submit"):
+                raise r.RefusedError(401, "a token of the role submit is needed.")
+            if "dpindex-ids" in request.headers:
+                raise r.RefusedError(422, "ids are refused: codes are shuffled here.")
+            body = bytearray()
+            async for part in request.stream():
+                body += part
+                if len(body) > r.max_body(spec):
+                    raise r.RefusedError(413, "the body is too long; send several.")
+            codes, receipt = r.codes_and_receipt(
+                bytes(body), "", request.headers.get("idempotency-key"), spec
+            )
+            stored = await run_in_threadpool(collector.submit, codes, receipt)
+        except r.RefusedError as refusal:
+            return JSONResponse({"detail": str(refusal)}, refusal.status)
+        return JSONResponse({"detail": "stored."}, 201 if stored else 200)
+
+    submit.__annotations__["request"] = Request
+    app.post("/codes")(submit)
+    return app
+
+
+def main() -> None:
+    """Collect until a signal ends it."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("index", type=Path)
+    parser.add_argument("--tokens", type=Path, required=True, help='lines "submit TOKEN"')
+    parser.add_argument("--fewest", type=int, required=True, help="fewest codes to publish")
+    parser.add_argument("--delta", type=float, default=1e-8)
+    parser.add_argument("--port", type=int, default=8000)
+    options = parser.parse_args()
+    import uvicorn
+
+    tokens = r.Tokens.read(options.tokens)
+    shuffle = Shuffle(options.fewest, options.delta)
+    with (
+        dpi.PrivateIndex.changing(options.index) as index,
+        ShuffleCollector(index, options.index, shuffle) as collector,
+    ):
+        uvicorn.run(make_app(collector, tokens), port=options.port, access_log=False)
+    count = len(dpi.open(options.index))
+    print(f"{options.index}: {count or 'not enough'} codes published.")
+
+
+if __name__ == "__main__":
+    main()
