@@ -132,11 +132,11 @@ def noticed(folder: Path, script: str, spec: str) -> str:
 
 def tested(folder: Path, tests: str) -> str:
     """The first test that fails; slow ones are asked only if no other does."""
-    files = [f"tests/{name}" for name in tests.split()]
+    files = [str(next((folder / "tests").rglob(name))) for name in tests.split()]
     options = ("-q", "-x", "-p", "no:cacheprovider", "--no-header", "-rfE", "-m")
     for tier in ("not slow", "slow"):
         code, out, _ = run(folder, "-m", "pytest", *options, tier, *files)
-        failed = re.search(r"^(?:FAILED|ERROR) tests/(\S+?)(?:\[| |$)", out, re.MULTILINE)
+        failed = re.search(r"^(?:FAILED|ERROR) tests/(?:\w+/)*(test_\S+?)(?:\[| |$)", out, re.MULTILINE)
         if failed:
             return failed[1]
         if code not in (0, 5):  # 5: there are no tests of this tier

@@ -279,7 +279,7 @@ class TestNotes:
 
 def test_extras_are_those_of_the_package() -> None:
     """Messages name packages, which pip finds; an extra is known to a checkout alone."""
-    project = (Path(__file__).parents[1] / "pyproject.toml").read_text("utf-8")
+    project = (Path(__file__).parents[2] / "pyproject.toml").read_text("utf-8")
     for extra, packages in EXTRAS.items():
         line = re.search(rf"^{extra} = \[(.*)\]$", project, re.MULTILINE)
         assert line

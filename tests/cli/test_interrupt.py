@@ -74,7 +74,7 @@ def test_a_background_job_ignores_it() -> None:
 
 
 def test_the_command_begins_where_it_is_caught() -> None:
-    project = (Path(__file__).parents[1] / "pyproject.toml").read_text("utf-8")
+    project = (Path(__file__).parents[2] / "pyproject.toml").read_text("utf-8")
     assert '\n[project.scripts]\ndpindex = "dpindex.__main__:main"\n' in project
 
 
