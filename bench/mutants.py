@@ -136,7 +136,9 @@ def tested(folder: Path, tests: str) -> str:
     options = ("-q", "-x", "-p", "no:cacheprovider", "--no-header", "-rfE", "-m")
     for tier in ("not slow", "slow"):
         code, out, _ = run(folder, "-m", "pytest", *options, tier, *files)
-        failed = re.search(r"^(?:FAILED|ERROR) tests/(?:\w+/)*(test_\S+?)(?:\[| |$)", out, re.MULTILINE)
+        failed = re.search(
+            r"^(?:FAILED|ERROR) tests/(?:\w+/)*(test_\S+?)(?:\[| |$)", out, re.MULTILINE
+        )
         if failed:
             return failed[1]
         if code not in (0, 5):  # 5: there are no tests of this tier
