@@ -33,7 +33,8 @@ from dpindex import Codebook, PrivateIndex, Privatizer, Spec, attribute, codes_f
 from dpindex.audit import attack_releases
 from dpindex.audit.exact_arithmetic import loss_within
 from dpindex.audit.pairs import worst_pairs
-from dpindex.audit.record_verifiers import symbol_faults
+from dpindex.audit.record_verifiers import symbol_probes, symbols
+from dpindex.audit.words import replay_faults
 from dpindex.base.arrays import Floats
 from dpindex.base.errors import InputError
 from dpindex.mechanism.codes import Codes
@@ -180,7 +181,9 @@ class JavaScriptLaw(CodebookResponse):
 def test_the_exact_verifier_accepts_the_draws(bridge: Bridge, size: int, subset: int) -> None:
     """Both ends of the words of every outcome lead to it, so that its chance is their count."""
     law = codebook_response(Codebook(np.ones((size, 2))), subset, 1.0)
-    faults = [fault.any() for fault in symbol_faults(JavaScriptLaw(law, bridge))]
+    javascript = JavaScriptLaw(law, bridge)
+    read = partial(symbols, law)
+    faults = [np.any(replay_faults(javascript, x, read)) for x in symbol_probes(size)]
     assert len(faults) == 4
     assert not any(faults)
 

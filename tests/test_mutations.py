@@ -73,7 +73,6 @@ DIM, K = 48, 16
 RATIO = "law: ratio of neighbouring cells"
 LEVELS = "law: ratio of neighbouring levels"
 HOCKEY = "law: hockey-stick divergence"
-BARE = "sampler: noise on every coordinate"
 REPLAY = "sampler: outcomes of replayed words"
 STREAM = "stream: noise is used once"
 GRID = "grid: steps of one beta"
@@ -654,8 +653,8 @@ MUTANTS = (
     Mutant("smooth flips each rounded by itself", loose_chain, (LEVELS,), None),
     Mutant("flip thresholds cut to 16 bits", short_words, (REPLAY,), None),
     Mutant("budget not split over repetitions", unsplit_budget, (LEVELS,), POOLED),
-    Mutant("last bit without noise", bare_bit, (BARE,), ALONE),
-    Mutant("last bin without noise", bare_bin, (BARE,), ALONE),
+    Mutant("last bit without noise", bare_bit, (REPLAY,), ALONE),
+    Mutant("last bin without noise", bare_bin, (REPLAY,), ALONE),
     Mutant("key stream used again", reused_stream, (STREAM,), "the same noise twice"),
     Mutant("stream shared after a fork", forked_stream, (STREAM,), None),
     Mutant("an attribute in two bins", two_bins, (STEP,), None),
@@ -676,7 +675,7 @@ MUTANTS = (
     Mutant("cap: counted one level too wide", thin_cap, (CAP,), SCORE, 400_000),
     Mutant("cap: drawn without ranks", with_cap(Unranked), (REPLAY,), None),
     Mutant("cap: signs lost a twentieth less", with_cap(Eager), (REPLAY,), None),
-    Mutant("cap: last sign without noise", with_cap(BareSign), (BARE, REPLAY), WITHIN),
+    Mutant("cap: last sign without noise", with_cap(BareSign), (REPLAY,), WITHIN),
     Mutant("cap: large coordinates kept", with_cap(KeptWhereLarge), (REPLAY,), None),
     Mutant("cap: one coin for all rows", with_cap(OneCoin), (REPLAY,), None),
     Mutant("codebook: chance of the set for 1.05 ε", likely_set, (SYMBOL,), SCORE, 500_000),

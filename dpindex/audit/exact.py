@@ -106,8 +106,6 @@ def _report(
         theorem = "one coordinate differs: its loss is the loss of the release"
     checks.append(Check("composition", difference, f"ε = {spec.epsilon!r}", theorem, True))
     checks += [verifier.check(), verifier.replay_check()]
-    if isinstance(spec, Spec):
-        checks.append(verifier.coverage_check())
     checks += [check_stream(stream), _definition(spec, verifier)]
     return ExactReport(subject(spec), spec, tuple(checks), time.perf_counter() - started)
 

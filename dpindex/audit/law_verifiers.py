@@ -15,12 +15,10 @@ rounded as ours are; that the published ones behave like them rests on SHAKE-256
 from __future__ import annotations
 
 import math
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
-from copy import copy
+from collections.abc import Iterator
 from fractions import Fraction
-from itertools import pairwise, product
-from typing import Any, ClassVar
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -31,21 +29,11 @@ from dpindex.audit.record_verifiers import CapVerifier, CodebookVerifier
 from dpindex.audit.verdict import Check, Difference, LawVerifier, digits
 from dpindex.audit.words import (
     ONE,
-    THIRD,
-    Constant,
-    Dealt,
-    Fixed,
     Ints,
-    Listed,
-    Refused,
     Replay,
-    Script,
-    Words,
     flips,
     magnitude,
-    replay_faults,
     table_draws,
-    table_faults,
     uniform_below,
 )
 from dpindex.base.arrays import AnyArray
@@ -54,8 +42,6 @@ from dpindex.mechanism.noise.gaussian import TwoDigitGaussian, TwoSidedGeometric
 from dpindex.mechanism.noise.signs import FlipsByLevel, IndividualFlips, IndividualGaussian
 from dpindex.mechanism.noise.symbols import CapResponse, CodebookResponse, SquareWave
 from dpindex.mechanism.spec import Spec
-
-_Draws = tuple[str, Sequence[int]]
 
 
 class AdditiveVerifier(LawVerifier):
@@ -119,27 +105,10 @@ class AdditiveVerifier(LawVerifier):
         codes: AnyArray = (x + self.draws(x.size, words).reshape(x.shape)) >> self.bits
         return codes
 
-    def replay(self) -> Iterator[Any]:
-        """A code must be the sum of the grid integer and the draw, without its low bits."""
-        law = copy(self.law)
-        draws = np.array([-5, -1, 0, 1, 3, 77]) << self.bits
-        x = np.array([[-9, 0, 5, 6, 7, 4096]])
-        for dtype in (np.float32, np.float64):
-            law.source = Dealt(draws, cell_bits=self.bits)
-            yield law.perturb(x.astype(dtype), Constant(0)) != (x + draws) >> self.bits
-
-    def _joined(self, join: Callable[..., int], *draws: _Draws) -> Iterator[AnyArray]:
-        """The tables of a source by themselves, and what ``join`` says is made of their draws."""
-        cases = list(product(*(values for _, values in draws)))
-        prepared = defaultdict(list)
-        for (name, _), column in zip(draws, zip(*cases, strict=True), strict=True):
-            prepared[name].append(column)
-        source = copy(self.source)
-        for name, columns in prepared.items():
-            yield table_faults(getattr(source, name))
-            setattr(source, name, Dealt(*columns))
-        yield source.sample(len(cases), Constant(0)) != np.array([join(*case) for case in cases])
-        yield from AdditiveVerifier.replay(self)
+    def probes(self) -> Iterator[AnyArray]:
+        """As many as the largest table has cells: every boundary is met, and missed by one."""
+        count = max(len(table.masses) for table, _ in self.tables())
+        yield np.resize([-9, 0, 5, 6, 7, 4096], (count // 8 + 1, 8))
 
 
 class TableVerifier(AdditiveVerifier):
@@ -172,10 +141,6 @@ class TableVerifier(AdditiveVerifier):
             divergence <= apart.delta,
         )
 
-    def replay(self) -> Iterator[Any]:
-        yield table_faults(self.source)
-        yield from super().replay()
-
 
 class TwoSidedGeometricVerifier(AdditiveVerifier):
     """The difference of two magnitudes: ``P(k) = Σ_b g(k+b)·g(b)`` for k ≥ 0, the same below.
@@ -190,10 +155,8 @@ class TwoSidedGeometricVerifier(AdditiveVerifier):
         one, other = (magnitude(table_draws(self.source.table, count, words)) for _ in range(2))
         return one - other
 
-    def replay(self) -> Iterator[Any]:
-        # a and −1−a have the same magnitude.
-        draws = ("table", range(-4, 4))
-        return self._joined(lambda a, b: max(a, ~a) - max(b, ~b), draws, draws)
+    def tables(self) -> list[tuple[CellTable, int]]:
+        return [(self.source.table, 1), (self.source.table, 1)]
 
 
 class TwoDigitGaussianVerifier(AdditiveVerifier):
@@ -209,11 +172,6 @@ class TwoDigitGaussianVerifier(AdditiveVerifier):
         shift: int = self.source.digit + self.bits
         coarse = table_draws(self.source.coarse, count, words)
         return (coarse << shift) + table_draws(self.source.fine, count, words)
-
-    def replay(self) -> Iterator[Any]:
-        base = 1 << self.source.digit + self.bits
-        fine = ("fine", (-base, -1, 0, 1, base - 1))
-        return self._joined(lambda h, n: h * base + n, ("coarse", range(-3, 3)), fine)
 
 
 class TwoDigitLaplaceVerifier(AdditiveVerifier):
@@ -237,16 +195,8 @@ class TwoDigitLaplaceVerifier(AdditiveVerifier):
         size = (magnitude(high) << shift) + low
         return np.where(high < 0, -1 - size, size)
 
-    def replay(self) -> Iterator[Any]:
-        base: int = 1 << self.source.digit + self.bits
-
-        def join(high: int, low: int) -> int:
-            """A magnitude about −½: −1 − h is the mirror of h."""
-            if high >= 0:
-                return high * base + low
-            return ~(~high * base + low)
-
-        return self._joined(join, ("high", range(-3, 3)), ("low", (0, 1, base - 1)))
+    def tables(self) -> list[tuple[CellTable, int]]:
+        return [(self.source.high, 1 << self.source.digit), (self.source.low, 1)]
 
 
 def _chances(table: CellTable) -> list[float]:
@@ -282,19 +232,13 @@ def _transform(table: CellTable, times: npt.NDArray[np.float64]) -> AnyArray:
     return _sums(_chances(table), times)
 
 
-_WORD = THIRD >> 32
-_HIGH_WORD = 0xF000_0001
-
-
 class SquareWaveVerifier(LawVerifier):
     """A window about the value and the rest of an interval, each uniform."""
 
     proves = "DP"
-    words = (Constant(0, _WORD), Constant(ONE - 1, _WORD))
 
     def __init__(self, spec: Any, apart: Difference) -> None:
         super().__init__(spec, apart)
-        self.start = int(self.law.low)
         self.window = 2 * self.law.half_width + 1
 
     def check(self) -> Check:
@@ -323,21 +267,12 @@ class SquareWaveVerifier(LawVerifier):
         # Points left free by the window are counted from below, over the window.
         return drawn + np.where(inside, cell, np.where(drawn < cell, 0, self.window))
 
-    def replay(self) -> Iterator[Any]:
-        """At both ends of the interval, and a step beyond, which rounding may lead to.
-
-        The least and the largest dither, and the numbers next to the chance of the window. A word
-        whose product falls short is refused, or the first outcomes were likelier: all of them, and
-        some between others, inside the window and outside.
-        """
+    def probes(self) -> Iterator[AnyArray]:
+        """At both ends of the interval, between, and a step beyond, which rounding may lead to."""
         law = self.law
-        x = law.low + np.array([[-1, 0, law.cells << law.cell_bits]])
-        x = np.append(x, x[:, -1:] + 1, axis=1)
-        for number in (0, 0x1F << 56, law.inside - 1, law.inside):
-            for source in (Constant(number, _WORD), Refused(number, _WORD)):
-                yield replay_faults(law, x, source, self.outcomes)
-        some = {2: [0, 0xFFFF, 0, 0], 4: [0, _WORD, _WORD, 0, _HIGH_WORD, _HIGH_WORD]}
-        yield replay_faults(law, x, Listed(some), self.outcomes)
+        top = law.cells << law.cell_bits
+        ends = law.low + np.array([-1, 0, 1, top // 3, top - 1, top, top + 1])
+        yield np.resize(ends, (self.window + law.cells, len(ends)))
 
 
 _POINTS = 1 << 18
@@ -424,14 +359,7 @@ def binomial_tail(count: int, chance: Fraction, limit: int) -> Fraction:
     return Fraction(total, chance.denominator**count)
 
 
-class _Signs(LawVerifier):
-    """Sign codes: at one grid step above zero a word decides between the sign and its opposite."""
-
-    words: ClassVar[tuple[Fixed, Fixed]] = (Constant(0), Constant(ONE - 1))
-    start = 1
-
-
-class FlipsVerifier(_Signs):
+class FlipsVerifier(LawVerifier):
     """Flips of signs, one by one, with a chance that depends on the level of the coordinate."""
 
     proves = "DP"
@@ -473,34 +401,34 @@ class FlipsVerifier(_Signs):
         chances[x == 0] = ONE // 2
         return (x > 0) ^ flips(chances, words)
 
-    def replay(self) -> Iterator[Any]:
+    def probes(self) -> Iterator[AnyArray]:
         """At both ends of every level of every coordinate, which may have levels of its own."""
-        law = self.law
-        width = law.weights.astype(np.int64)[None, :] << self.apart.bits
-        first = np.arange(len(law.thresholds))[:, None] * width + 1
+        width = self.law.weights.astype(np.int64)[None, :] << self.apart.bits
+        first = np.arange(len(self.law.thresholds))[:, None] * width + 1
         final = first + width - 1
         final[-1] *= 2  # the last level goes on for ever
-        x = np.concatenate([first, final, -first, -final, np.zeros_like(width)])
-        limits = [limit for limit in (*law.thresholds * 4, ONE // 2) for _ in range(width.size)]
-        for below in (1, 0):
-            source = Script([limit - below for limit in limits], limits)
-            yield replay_faults(law, x, source, self.outcomes)
+        yield np.concatenate([first, final, -first, -final, np.zeros_like(width)])
 
 
-class _Individual(_Signs):
+_ROWS = 16
+
+
+class _Individual(LawVerifier):
     """Noise inside the perturbed set A only, by the size of A."""
 
     proves = "iDP"
     composition = "the law's check composes over the perturbed set A (Li & Li 2023, Thm 6.2)"
 
-    def rows(self) -> Iterator[tuple[int, AnyArray, AnyArray]]:
-        """Sizes of A; a row with such an A, one beta and −1 inside it in turn; what lies in A."""
+    def sized(self, count: int) -> AnyArray:
+        """Rows with several sizes of A, one beta and −1 inside; ``count`` numbers of the last."""
         length = self.spec.code_length
-        width = float(1 << self.apart.bits)
+        width = 1 << self.apart.bits
+        near = np.where(np.arange(length) % 2, -1, width)
+        rows = []
         for size in sorted({1, 2, length // 2, length} & set(range(1, length + 1))):
-            inside = np.arange(length) < size
-            near = np.where(np.arange(length) % 2, -1, width)
-            yield size, np.where(inside, near, width + 1)[None, :], inside
+            row = np.where(np.arange(length) < size, near, width + 1)
+            rows += [row] * (_ROWS if size < length else count // length + 1)
+        return np.array(rows)
 
 
 class IndividualFlipsVerifier(_Individual):
@@ -530,18 +458,12 @@ class IndividualFlipsVerifier(_Individual):
         chances[x == 0] = ONE // 2
         return (x > 0) ^ flips(chances, words)
 
-    def replay(self) -> Iterator[Any]:
-        for size, x, _ in self.rows():
-            threshold = int(self.law.table[1 + size])
-            for number in (threshold - 1, threshold):
-                yield replay_faults(self.law, x, Constant(number), self.outcomes)
+    def probes(self) -> Iterator[AnyArray]:
+        yield self.sized(1)
 
 
 class IndividualGaussianVerifier(_Individual):
     """Normal noise inside the perturbed set A."""
-
-    words = LawVerifier.words
-    start = 0
 
     def check(self) -> Check:
         # The largest L2 shift that any size of A makes; no more than ``count`` of A move.
@@ -561,26 +483,20 @@ class IndividualGaussianVerifier(_Individual):
         sizes = np.count_nonzero(near, axis=1)
         magnified = (x * np.array(self.law.multipliers)[sizes][:, None])[near]
         dither = words.take(len(magnified), np.uint16).astype(np.int64) % (1 << bits)
-        noisy = (magnified + dither >> bits) + table_draws(self.law.table, len(magnified), words)
+        bare = magnified + dither >> bits
+        # Every second draw nearly undoes what a coordinate was multiplied by.
+        table = self.law.table
+        turns = np.arange(len(bare))
+        cells = np.where(turns % 2, turns // 2, turns // 2 % 4 - 3 - bare - table.first)
+        noisy = bare + table_draws(table, len(bare), words, cells)
         coins = words.take(len(magnified), np.uint8) % 2 == 1
         signs = x > 0
         signs[near] = (noisy > 0) | ((noisy == 0) & coins)
         return signs
 
-    def rows_drawn(self, x: Ints, reads: Sequence[Words]) -> list[int]:
-        """Those after which as many coordinates lay inside A as were dithered."""
-        inside = np.cumsum(np.count_nonzero(np.abs(x) <= 1 << self.spec.grid.bits, axis=1))
-        fits = np.flatnonzero(inside == len(reads[0])) + 1
-        return [int(count) for count in reversed(fits[-4:])]
-
-    def replay(self) -> Iterator[Any]:
-        """The table; then draws that undo, or just not, what one beta is multiplied by."""
-        yield table_faults(self.law.table)
-        law = copy(self.law)
-        for size, x, inside in self.rows():
-            for above in (0, 1):
-                law.table = Dealt([above - int(law.multipliers[size])] * size)
-                yield law.perturb(x, Constant(0)) != (x > 0) & (~inside | bool(above))
+    def probes(self) -> Iterator[AnyArray]:
+        """So many that every cell is drawn."""
+        yield self.sized(2 * len(self.law.table.masses))
 
 
 VERIFIERS: dict[type[Any], type[LawVerifier]] = {

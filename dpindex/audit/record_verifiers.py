@@ -8,10 +8,11 @@ those counts and from ranks that are sorted here.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from fractions import Fraction
-from functools import lru_cache, partial
+from functools import lru_cache
 from itertools import accumulate
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,13 +21,9 @@ from dpindex.audit import exact_arithmetic as exact
 from dpindex.audit.verdict import Check, LawVerifier
 from dpindex.audit.words import (
     ONE,
-    Fixed,
     Ints,
-    Listed,
     Replay,
     UnexplainedError,
-    Words,
-    replay_faults,
 )
 from dpindex.base.arrays import AnyArray, spaced
 from dpindex.mechanism.public_random import PublicStream
@@ -35,6 +32,7 @@ _SHARE_BITS = 48
 _ROWS = 256
 _MAX_NUMBERS = 1 << 22
 _UNSEEN = -1
+_TIED = 13
 
 Shares = npt.NDArray[np.int64]
 
@@ -108,52 +106,9 @@ def _shares(weights: tuple[int, ...], threshold: int) -> Shares:
     return shares
 
 
-def cap_faults(law: Any) -> Iterator[AnyArray]:
-    """Whether the tables, and outcomes of words next to their entries, are wrong, in arrays."""
-    cap = law.cap
-    shares = _shares(cap.weights, cap.threshold)
-    first, second = law._tables
-    tables = first.astype(np.int64) << 32 | second
-    yield (tables != shares) & (shares != _UNSEEN)
-    stream = PublicStream(0, "audit/cap")
-    agrees, words = _walks(shares, cap, stream)
-    # The words lead where they are meant to: inside at the threshold or above it.
-    yield (agrees @ np.array(cap.weights) >= cap.threshold) != _inside_rows()
-    for x in _records(len(cap.weights), stream):
-        yield law.perturb(x.copy(), Listed(words)) != _outcomes(x, agrees)
-    yield from _tie_faults(law, shares)
-
-
-def _inside_rows() -> npt.NDArray[np.bool_]:
-    return np.equal(np.arange(_ROWS) % 2, 1)
-
-
-def _walks(
-    shares: Shares, cap: Any, stream: PublicStream
-) -> tuple[npt.NDArray[np.bool_], dict[int, list[int]]]:
-    """Signs kept, in rank order, where every word lies next to a threshold; and those words."""
-    inside = _inside_rows()
-    side = inside.astype(np.intp)
-    sums = np.zeros(_ROWS, dtype=np.int64)
-    agrees = np.empty((_ROWS, len(cap.weights)), dtype=np.bool_)
-    tops = []
-    lows = []
-    for i, weight in enumerate(cap.weights):
-        share = shares[side, i, sums]
-        # Seldom in the second half of the rows, so that sums stay near the threshold.
-        rarely = stream.words(_ROWS, np.uint8) < np.where(np.arange(_ROWS) < _ROWS // 2, 128, 16)
-        minority = rarely & (share > 0)
-        number = share + np.where(minority, -1, 1)
-        tops.append(number >> 32)
-        lows.append((number & 0xFFFF_FFFF)[number >> 32 == share >> 32])
-        agrees[:, i] = minority != inside
-        sums += weight * agrees[:, i]
-    coins = [cap.inside - 1 if within else cap.inside for within in inside]
-    return agrees, {8: coins, 2: np.concatenate(tops).tolist(), 4: np.concatenate(lows).tolist()}
-
-
-def _records(k: int, stream: PublicStream) -> Iterator[AnyArray]:
+def cap_probes(k: int) -> Iterator[AnyArray]:
     """Coordinates of different records: sorted, in any order and size, tied, and zero."""
+    stream = PublicStream(0, "audit/cap")
     ordered = np.tile(np.arange(k, 0, -1.0), (_ROWS, 1))
     yield ordered
     keys = stream.words(_ROWS * k, np.uint32).reshape(_ROWS, k)
@@ -178,170 +133,104 @@ def _descending(values: AnyArray) -> npt.NDArray[np.intp]:
 
 
 def cap_codes(cap: Any, x: AnyArray, words: Replay) -> npt.NDArray[np.bool_]:
-    """The signs that recorded words make of coordinates, shape (n, k).
-
-    A draw that 48 bits do not decide, one in 2^48, is called unexplained.
-    """
-    shares = _shares(tuple(cap.weights), cap.threshold)
-    weights = cap.weights
+    """The signs that words make of coordinates, shape (n, k)."""
     parts = []
     while len(x):
-        inside = words.take(min(words.ahead, len(x)), np.uint64) < np.uint64(cap.inside)
-        rows = x[: len(inside)]
-        x = x[len(inside) :]
-        parts.append(_outcomes(rows, _kept(shares, weights, inside, words)))
+        rows = min(words.ahead, len(x))
+        coins = words.take(rows, np.uint64, words.beside(np.full(rows, cap.inside, np.uint64)))
+        inside = coins < np.uint64(cap.inside)
+        parts.append(_outcomes(x[:rows], _kept(cap, inside, words)))
+        x = x[rows:]
     return np.concatenate(parts)
 
 
-def _kept(
-    shares: Shares, weights: Sequence[int], inside: npt.NDArray[np.bool_], words: Replay
-) -> npt.NDArray[np.bool_]:
+def _kept(cap: Any, inside: npt.NDArray[np.bool_], words: Replay) -> npt.NDArray[np.bool_]:
     """Whether signs are kept, in rank order, shape (n, k)."""
+    shares = _shares(tuple(cap.weights), cap.threshold)
     count = len(inside)
-    k = len(weights)
-    tops = words.take(count * k, np.uint16).reshape(k, count).astype(np.int64)
+    k = len(cap.weights)
+    tops = words.take(count * k, np.uint16).reshape(k, count)
     side = inside.astype(np.intp)
     sums = np.zeros(count, dtype=np.int64)
     agrees = np.empty((count, k), dtype=np.bool_)
-    for i, weight in enumerate(weights):
+    for i, weight in enumerate(cap.weights):
         share = shares[side, i, sums]
-        number = tops[i] << 32
-        close = np.flatnonzero(tops[i] == share >> 32)
-        number[close] |= words.take(len(close), np.uint32)
-        if (share == number)[close].any() or (share == _UNSEEN).any():
+        if (share == _UNSEEN).any():
             raise UnexplainedError
-        agrees[:, i] = (number < share) != inside
+        # Next to the share; seldom at it, where further digits decide, which takes long.
+        aim = np.clip(2 * words.beside(share + 1) - share - 1, 0, None)
+        if i % _TIED == 0 or i == k - 2:
+            aim[i % count] = share[i % count]
+        if words.aims:
+            tops[i] = aim >> 32
+        number = tops[i].astype(np.int64) << 32
+        close = np.flatnonzero(tops[i] == share >> 32)
+        number[close] |= words.take(len(close), np.uint32, aim[close] & 0xFFFF_FFFF)
+        minority = number < share
+        for row in close[number[close] == share[close]]:
+            exact_share = _exact_share(cap, i, int(sums[row]), bool(inside[row]))
+            minority[row] = _below(exact_share * (1 << _SHARE_BITS) % 1, words)
+        agrees[:, i] = minority != inside
         sums += weight * agrees[:, i]
     return agrees
 
 
+def _exact_share(cap: Any, i: int, total: int, inside: bool) -> Fraction:
+    """The chance of the minority sign of coordinate i after a sum, by counts of completions."""
+    later = cap.weights[i + 1 :]
+    need = cap.threshold - total
+    disagree, agree = (cap_size(later, need - added) for added in (0, cap.weights[i]))
+    whole = 1 << len(later)
+    if inside:
+        return Fraction(disagree, disagree + agree)
+    return Fraction(whole - agree, 2 * whole - disagree - agree)
+
+
+def _below(left: Fraction, words: Replay) -> bool:
+    """Whether further words of 16 bits lie below further digits; the first that differs decides."""
+    tied = 0
+    while left:
+        digit = int(left * 2**16)
+        aimed = None
+        if tied < 2:  # or a share without end is never decided
+            aimed = np.clip(words.beside(np.array([digit])), 0, None)
+        word = int(words.take(1, np.uint16, aimed)[0])
+        if word != digit:
+            return word < digit
+        left = left * 2**16 - digit
+        tied += 1
+    return False
+
+
 def symbols(law: Any, x: AnyArray, words: Replay) -> npt.NDArray[np.int64]:
-    """The symbols that recorded words make of similarities, shape (n,)."""
+    """The symbols that words make of similarities, shape (n,)."""
     count = len(x)
-    inside = words.take(count, np.uint64) < np.uint64(law.inside)
-    near, other = (
-        (_object(words.take(count, np.uint64).tolist()) * limit >> 64).astype(np.intp)
-        for limit in (law.subset, law.size - law.subset)
-    )
+    coins = words.take(count, np.uint64, words.beside(np.full(count, law.inside, np.uint64)))
+    inside = coins < np.uint64(law.inside)
+    drawn = []
+    for limit in (law.subset, law.size - law.subset):
+        # The first word that leads to each of the outcomes, evenly spaced if there are too many.
+        outcomes = _object(np.resize(spaced(limit, count), count).tolist())
+        aim = np.maximum(words.beside(-(-(outcomes << 64) // limit)), 0)
+        drawn.append(_object(words.take(count, np.uint64, aim).tolist()) * limit >> 64)
+    near, other = (part.astype(np.intp) for part in drawn)
     order = _descending(x)
     free = np.sort(order[:, law.subset :], axis=1)
     rows = np.arange(count)
-    drawn: npt.NDArray[np.int64] = np.where(inside, order[rows, near], free[rows, other])
-    return drawn
+    found: npt.NDArray[np.int64] = np.where(inside, order[rows, near], free[rows, other])
+    return found
 
 
-class _Path(NamedTuple):
-    """The draws in which the majority comes every time, and words that lead along them.
-
-    Attributes
-    ----------
-    shares : list of int
-        Of the minority, times 2^48, by coordinate.
-    sums : list of int
-        The sum of the weights that agree, before each coordinate.
-    words : list of (int, list of int)
-        The 16 bits of each coordinate, and the 32 that are asked for after them, if any are.
-    """
-
-    shares: list[int]
-    sums: list[int]
-    words: list[tuple[int, list[int]]]
-
-
-def _majority_path(shares: Shares, weights: Sequence[int], side: int) -> _Path:
-    path = _Path([], [], [])
-    total = 0
-    for i, weight in enumerate(weights):
-        share = int(shares[side, i, total])
-        top = share + 1 >> 32
-        low = [share + 1 & 0xFFFF_FFFF] if top == share >> 32 else []
-        path.shares.append(share)
-        path.sums.append(total)
-        path.words.append((top, low))
-        total += weight * side
-    return path
-
-
-def _further_digits(left: Fraction) -> Iterator[tuple[list[int], bool]]:
-    """Words of 16 bits next to the further digits of a share, and whether the minority follows."""
-    first = int(left * 2**16)
-    second = int(left * 2**32) & 0xFFFF
-    if first < 0xFFFF:
-        yield [first + 1], False
-    if first:
-        yield [first - 1], True
-    if second:
-        yield [first, second - 1], True
-    if left * 2**16 != first and second < 0xFFFF:
-        yield [first, second + 1], False
-
-
-def _tie_faults(law: Any, shares: Shares) -> Iterator[AnyArray]:
-    """Draws whose first 48 bits tie are decided by the further digits of the exact share."""
-    cap = law.cap
-    k = len(cap.weights)
-    x = np.arange(k, 0, -1.0)[None, :]
-    paths = [_majority_path(shares, cap.weights, side) for side in (0, 1)]
-    for i in sorted({0, 1, k // 3, k // 2, k - 2}):
-        later = cap.weights[i + 1 :]
-        at_least = _completions(cap.weights, i + 1, len(later), _product(later))
-        for side, path in enumerate(paths):
-            need = np.array([cap.threshold - path.sums[i]])
-            (few,), (either,) = _sides(at_least, need, cap.weights[i])[side]
-            tied = path.shares[i]
-            before = path.words[:i]
-            for digits, minority in _further_digits(Fraction(few << _SHARE_BITS, either) - tied):
-                tops = [top for top, _ in before]
-                lows = [low for _, after in before for low in after]
-                words = {
-                    8: [cap.inside - side],
-                    2: [*tops, tied >> 32, *[0xFFFF] * (k - 1 - i), *digits],
-                    4: [*lows, tied & 0xFFFF_FFFF],
-                }
-                kept = law.perturb(x.copy(), Listed(words))[0]
-                expected = np.full(i + 1, bool(side))
-                expected[i] ^= minority
-                yield kept[: i + 1] != expected
-
-
-def symbol_faults(law: Any) -> Iterator[AnyArray | bool]:
-    """Whether words at both ends of every outcome's range lead to another symbol, in arrays.
-
-    Of a large codebook, outcomes evenly spaced.
-    """
-    size = law.size
-    subset = law.subset
-    stream = PublicStream(0, "audit/codebook")
-    max_outcomes = max(8, _MAX_NUMBERS // size // 4)
-    inside = []
-    drawn = []
-    for within, limit in ((True, subset), (False, size - subset)):
-        for outcome in spaced(limit, max_outcomes).tolist():
-            first = -(-(outcome << 64) // limit)
-            last = -(-(outcome + 1 << 64) // limit) - 1
-            drawn += [first, last]
-            inside += [within, within]
-    coins = [law.inside - within for within in inside]
-    idle = _object([(ONE - 1) * (i % 3 > 0) for i in range(len(drawn))])
-    near = np.where(inside, _object(drawn), idle)
-    other = np.where(inside, idle, _object(drawn))
-    words = [*coins, *near, *other]
-    for x in _similarities(size, stream):
-        rows = np.tile(x, (len(drawn), 1))
-        yield replay_faults(law, rows, Listed({8: words}), partial(symbols, law))
+def symbol_probes(size: int) -> Iterator[Ints]:
+    """Similarities to all codewords, whole numbers: all tied, sorted, some tied, far apart."""
+    count = max(8, min(2 * size, _MAX_NUMBERS // size))
+    words = PublicStream(0, "audit/codebook").words(size, np.uint32).astype(np.int64)
+    for x in (0 * words, np.arange(size), words % 5 - 2, words % (1 << 24) - (1 << 23)):
+        yield np.tile(x, (count, 1))
 
 
 def _object(values: Sequence[int]) -> AnyArray:
     return np.array(values, dtype=object)
-
-
-def _similarities(size: int, stream: PublicStream) -> Iterator[Ints]:
-    """Similarities to all codewords, whole numbers: all tied, sorted, some tied, far apart."""
-    words = stream.words(size, np.uint32).astype(np.int64)
-    yield np.zeros(size, dtype=np.int64)
-    yield np.arange(size)
-    yield words % 5 - 2
-    yield words % (1 << 24) - (1 << 23)
 
 
 class _WholeCode(LawVerifier):
@@ -357,21 +246,8 @@ class _WholeCode(LawVerifier):
 class CapVerifier(_WholeCode):
     """Signs inside or outside the cap of a record."""
 
-    # Inside and all signs kept, outside and none.
-    words = (
-        Fixed({8: 0, 2: 0xFFFF, 4: 0xFFFF_FFFF}),
-        Fixed({8: ONE - 1, 2: 0xFFFF, 4: 0xFFFF_FFFF}),
-    )
-    start = 1
-
     def outcomes(self, x: Ints, words: Replay) -> AnyArray:
         return cap_codes(self.law.cap, x, words)
-
-    def rows_drawn(self, x: Ints, reads: Sequence[Words]) -> list[int]:
-        total = sum(len(read) for read in reads if read.dtype == np.uint16)
-        if 0 < total <= x.size:
-            return [total // x.shape[1]]
-        return []
 
     def likeliest(self) -> tuple[float, float]:
         """The sign of the largest weight; how signs hang together is not bounded here."""
@@ -399,22 +275,25 @@ class CapVerifier(_WholeCode):
             "counted here by another way; inside and outside a code is uniform",
         )
 
-    def replay(self) -> Iterator[Any]:
-        return cap_faults(self.law)
+    def probes(self) -> Iterator[AnyArray]:
+        return cap_probes(len(self.law.cap.weights))
+
+    def replay_check(self) -> Check:
+        """The tables of the law, counted another way, too."""
+        cap = self.law.cap
+        shares = _shares(cap.weights, cap.threshold)
+        first, second = self.law._tables
+        tables = first.astype(np.int64) << 32 | second
+        check = super().replay_check()
+        same = not ((tables != shares) & (shares != _UNSEEN)).any()
+        return replace(check, passed=check.passed and same)
 
 
 class CodebookVerifier(_WholeCode):
     """A codeword near a record, or another one."""
 
-    words = (Fixed({8: 0}), Fixed({8: ONE - 1}))
-
     def outcomes(self, x: Ints, words: Replay) -> AnyArray:
         return symbols(self.law, x, words)
-
-    def rows_drawn(self, x: Ints, reads: Sequence[Words]) -> list[int]:
-        if 0 < len(reads[0]) <= len(x):
-            return [len(reads[0])]
-        return []
 
     def likeliest(self) -> tuple[float, float]:
         law = self.law
@@ -449,5 +328,5 @@ class CodebookVerifier(_WholeCode):
             chance * words for chance, limit in sides for words in (ONE // limit, -(-ONE // limit))
         ]
 
-    def replay(self) -> Iterator[Any]:
-        return symbol_faults(self.law)
+    def probes(self) -> Iterator[AnyArray]:
+        return symbol_probes(self.law.size)

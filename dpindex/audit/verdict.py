@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from fractions import Fraction
-from itertools import accumulate, takewhile
 from typing import Any, ClassVar
 
 import mpmath
@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpindex.audit import exact_arithmetic as exact
-from dpindex.audit.words import THIRD, Constant, Fixed, Ints, Replay, Words
+from dpindex.audit.words import Ints, Replay, UnexplainedError, replay_faults
 from dpindex.base.arrays import AnyArray
 from dpindex.mechanism.projections import Sensitivity
 from dpindex.mechanism.spec import Spec
@@ -189,11 +189,6 @@ class LawVerifier:
     whole_code: ClassVar[bool] = False
     """Whether the law's check compares whole codes, so that nothing is composed."""
 
-    words: ClassVar[tuple[Fixed, Fixed]] = (Constant(THIRD), Constant(2 * THIRD))
-    """Two sources that must lead to different outcomes at the grid integer ``start``."""
-
-    start: int = 0
-
     def __init__(self, spec: Any, apart: Difference) -> None:
         self.spec = spec
         self.law = spec.law
@@ -203,32 +198,28 @@ class LawVerifier:
         """The exact check of the law."""
         return Check("law", "a law of an unknown kind", "", "there is no check of it", False)
 
-    def replay(self) -> Iterator[Any]:
-        """Whether outcomes of words at both ends of every probability were wrong, in arrays."""
-        yield True
-
-    def replay_check(self) -> Check:
-        """The sampler follows the integers of the law."""
-        return Check.none(
-            "sampler: outcomes of replayed words",
-            np.concatenate([np.ravel(faults) for faults in self.replay()]),
-            "wrong",
-            "words at both ends of every probability give the outcome that it belongs to",
-        )
+    def probes(self) -> Iterator[AnyArray]:
+        """Integers, shape (n, k), on which the sampler is compared with the second reading."""
+        yield np.zeros((1, 1))
 
     def outcomes(self, x: Ints, words: Replay) -> AnyArray:
-        """Return the release of exact integers ``x`` under these words, shape (n, k).
+        """The release of exact integers ``x`` under these words, shape (n, k), read a second time.
 
-        Subclasses decode the words themselves. Where there is no decoder, the sampler is believed.
+        Of the base class, none: an unknown law is not explained.
         """
-        released: AnyArray = self.law.perturb(x.astype(np.float64), words)
-        return released
+        raise UnexplainedError
 
-    def rows_drawn(self, x: Ints, reads: Sequence[Words]) -> list[int]:
-        """How many rows of ``x`` may have had their noise from these reads, the likeliest first."""
-        same = takewhile(lambda read: read.dtype == reads[0].dtype, reads)
-        counts = [total // x.shape[1] for total in accumulate(map(len, same))]
-        return [count for count in reversed(counts) if 0 < count <= len(x)]
+    def replay_check(self) -> Check:
+        """The sampler follows the integers of the law, on every coordinate."""
+        faults: list[AnyArray | bool] = [True]
+        with suppress(UnexplainedError):
+            faults = [replay_faults(self.law, x, self.outcomes) for x in self.probes()]
+        return Check.none(
+            "sampler: outcomes of replayed words",
+            np.concatenate([np.ravel(fault) for fault in faults]),
+            "wrong",
+            "words on either side of every threshold give the outcome that it belongs to",
+        )
 
     def likeliest(self) -> tuple[float, float]:
         """Bounds on the chance of one value of a coordinate, and of two coordinates being equal."""
@@ -241,17 +232,6 @@ class LawVerifier:
     def characteristic(self, times: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         """``|E e^{itz}|`` of additive noise z in cells."""
         return np.ones(len(times))
-
-    def coverage_check(self) -> Check:
-        """No coordinate of a code is left without noise."""
-        x = np.full((3, self.spec.projection.k), float(self.start))
-        one, other = (self.law.perturb(x.copy(), source) for source in self.words)
-        return Check.none(
-            "sampler: noise on every coordinate",
-            (one == other).any(axis=0),
-            "without",
-            "two words that lead to different outcomes must change every coordinate",
-        )
 
     def _ratio(self, name: str, ratio: exact.Ratio, epsilon: Fraction, theorem: str) -> Check:
         """The loss ``log(ratio)`` is at most ``epsilon``."""

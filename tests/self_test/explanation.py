@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate, takewhile
 
 import numpy as np
 
+from dpindex.audit.law_verifiers import IndividualGaussianVerifier
+from dpindex.audit.record_verifiers import CapVerifier, CodebookVerifier
 from dpindex.audit.verdict import LawVerifier
 from dpindex.audit.words import Ints, Recorder, Replay, UnexplainedError
 from dpindex.base.arrays import AnyArray
@@ -75,7 +78,7 @@ def _first_rows(
     """Return outcomes of the first rows under a stream's words, if these are what is stored."""
     if not recorder.reads:
         return None
-    for count in verifier.rows_drawn(x, recorder.reads):
+    for count in rows_drawn(verifier, x, recorder.reads):
         words = Replay(recorder.reads)
         try:
             outcomes = verifier.outcomes(x[:count], words)
@@ -86,3 +89,21 @@ def _first_rows(
         if stored is None or np.array_equal(packed(verifier.spec, outcomes), stored[:count]):
             return outcomes
     return None
+
+
+def rows_drawn(verifier: LawVerifier, x: Ints, reads: Sequence[AnyArray]) -> list[int]:
+    """How many rows of ``x`` may have had their noise from these reads, the likeliest first."""
+    if isinstance(verifier, CodebookVerifier):
+        counts = [len(reads[0])]
+    elif isinstance(verifier, CapVerifier):
+        total = sum(len(read) for read in reads if read.dtype == np.uint16)
+        counts = [total // x.shape[1]] if total <= x.size else []
+    elif isinstance(verifier, IndividualGaussianVerifier):
+        # Those after which as many coordinates lay inside A as were dithered.
+        inside = np.cumsum(np.count_nonzero(np.abs(x) <= 1 << verifier.spec.grid.bits, axis=1))
+        fits = np.flatnonzero(inside == len(reads[0])) + 1
+        counts = [int(count) for count in fits[-4:]]
+    else:
+        same = takewhile(lambda read: read.dtype == reads[0].dtype, reads)
+        counts = [total // x.shape[1] for total in accumulate(map(len, same))]
+    return [count for count in reversed(counts) if 0 < count <= len(x)]

@@ -129,6 +129,6 @@ def _publish_counts(spec: SketchSpec, x: AnyArray, folder: Path) -> None:
     law: Any = copy(spec.law)
     prepared = copy(spec)
     object.__setattr__(prepared, "law", law)
-    law.source = Dealt(draws, draws)
+    law.source = Dealt(draws)
     (folder / "message").write_bytes(RaceSketch(prepared).fit(x).release().to_bytes())
     build_sketch(as_dataset(as_source(x)), folder / "file", prepared)
