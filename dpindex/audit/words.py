@@ -24,8 +24,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dpindex.base.arrays import AnyArray
-from dpindex.mechanism.noise.tables import CellTable
-from dpindex.randomness import BitSource, PublicStream
+from dpindex.mechanism.noise.additive import CellTable
+from dpindex.mechanism.public_random import BitSource, PublicStream
 
 Ints = npt.NDArray[np.int64]
 Words = npt.NDArray[Any]
