@@ -44,7 +44,6 @@ from dpindex.mechanism.noise import (
 from dpindex.mechanism.parameters import Parameters
 from dpindex.mechanism.projections import Projection
 from dpindex.mechanism.public_random import BitSource
-from dpindex.similarity.learned import learned_similarity
 
 pytestmark = pytest.mark.usefixtures("known_noise")
 
@@ -206,6 +205,6 @@ def test_similarities_are_unbiased(spec: dpi.Spec, vectors: Floats) -> None:
 def test_rooms_without_an_entry_take_the_codes_as_numbers(spec: dpi.Spec, vectors: Floats) -> None:
     index = dpi.PrivateIndex(spec)
     index.add(vectors)
-    assert learned_similarity(spec, "cosine", None, lambda: index.codes, ROWS) is None
+    assert index.calibrate() is not None
     assert index.fit_denoiser("linear").kind == "linear"
     assert index.search(vectors[:3], k=5).ids.shape == (3, 5)

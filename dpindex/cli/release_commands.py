@@ -111,6 +111,10 @@ def build(
             **where,
         )
     built = outcome.published
+    if not is_url(index):
+        with _changing(index) as opened:
+            if opened.calibrate() is not None:
+                opened.save(index, allow_unprotected=True)
     out.say(f"{index}: {outcome.rows} vectors ({outcome.drawn} privatized now).")
     if built.denoiser is not None:
         typer.echo(f"Denoised: {built.denoiser.kind}, learned from {built.denoiser.rows} codes.")
@@ -276,6 +280,7 @@ def denoise(
     """
     with _changing(index) as opened:
         learned = opened.fit_denoiser(kind)
+        opened.calibrate()
         opened.save(index, allow_unprotected=True)
     typer.echo(f"Denoised: {learned.kind}, learned from {learned.rows} codes.")
 

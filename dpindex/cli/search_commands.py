@@ -287,6 +287,8 @@ def _code_lines(about: Summary, recall: float | None) -> dict[str, str]:
         )
     if about.payload:
         lines["payload"] = f"{', '.join(about.payload)}: in the clear, NOT protected"
+    if about.calibration is not None:
+        lines["calibration"] = f"learned when there were {about.calibration.rows} codes"
     if about.denoiser is not None:
         lines["denoiser"] = (
             f"{about.denoiser.kind}, learned from {about.denoiser.rows} codes; error of a "

@@ -40,17 +40,14 @@ class Hits:
         so they are no estimates. Of ``range_search``: the similarity (``l2``: minus it).
     similarity : float64 array, shape (nq, k)
         What the true metric is, given the codes: a cosine in [−1, 1], an inner product, or a
-        squared distance, corrected for noise and flips. Cosines are posterior means, under the
-        distribution of cosines that was learned from the collection's codes: right on average also
-        for the best of many candidates (see :mod:`dpindex.similarity`). Of codeword
-        codes they are means under the codebook's cosines. Those of ``search`` fall in the order of
-        the ranking. Inner products, squared distances and cosines of denoised sign codes are the
-        unbiased estimates. NaN where flips depend on norms nobody declared (``Spec.norm``).
+        squared distance, corrected for noise and flips. Cosines of a calibrated index are posterior
+        means: right on average also for the best of many candidates (see
+        :meth:`dpindex.PrivateIndex.calibrate`). Of codeword codes they are means under the
+        codebook's cosines. Everything else is the unbiased estimate. NaN where flips depend on
+        norms nobody declared (``Spec.norm``).
     stderr : float64 array, shape (nq, k)
-        Its error: the posterior deviation of cosines, the standard error of the others. The truth
-        lies within two of it about 95 times in 100; of codeword codes 83 to 100 times, and the
-        error grows where the codebook does not cover the collection. Fewer than a thousand private
-        queries do not show that they are unlike the codebook: 35 to 96 times then.
+        Its error, (0, ∞): the truth lies within two of it 9 times in 10 or more. Without a
+        calibration it counts that hits are the best of many.
     unbiased : float64 array, shape (nq, k)
         The unbiased estimate from the codes of this pair alone, cosines clipped to [−1, 1]. The
         best of many are too high, as any maximum of noisy numbers is. Equal to ``similarity``

@@ -22,17 +22,18 @@ from dpindex.denoise import Denoiser, Kind, fit_denoiser
 from dpindex.index.collection import Collection
 from dpindex.index.filters import Filter, kept_rows
 from dpindex.index.hits import Hits, joined
-from dpindex.index.kinds import kind_of
+from dpindex.index.kinds import kind_of, posterior_of
 from dpindex.index.queries import QueryMode, checked_k
 from dpindex.index.ranking import DenoisedVectors, Ranking
 from dpindex.index.reranking import direction
 from dpindex.index.search_backend import EXACT, Rows
-from dpindex.index.searchable import Batch, Found, FoundCodes, Searchable
+from dpindex.index.searchable import Batch, Found, FoundCodes, Searchable, of_selected
 from dpindex.index.selection import Selection
 from dpindex.mechanism.codes import Codes
+from dpindex.mechanism.public_random import PublicStream
 from dpindex.mechanism.spec import Spec
-from dpindex.similarity.learned import SAMPLE_ROWS, learned_similarity
-from dpindex.similarity.similarity import Estimator, Metric, Queries
+from dpindex.similarity.calibration import SAMPLE_ROWS, SimilarityCalibration
+from dpindex.similarity.similarity import Metric, Queries
 from dpindex.storage.code_store import CodeStore
 from dpindex.storage.directory import IndexDirectory
 from dpindex.storage.fetch import fetched
@@ -102,6 +103,7 @@ class PrivateIndex(Collection, Searchable):
         Searchable.__init__(self, Settings(spec, metric, index_type, query_epsilon))
         self.index_type: Final = index_type
         Collection.__init__(self, spec.format)
+        self._calibration: SimilarityCalibration | None = None
         self._rank_with(None)
         self._checkpoint: Checkpoint | None = None
         self._unsaved: list[Workspace] = []
@@ -340,8 +342,8 @@ class PrivateIndex(Collection, Searchable):
         costs no budget. Codes and private queries are denoised, exact queries need not be; codes
         that are added later go through the same denoiser, until it is fitted again. It is saved
         with the index. ``Hits.scores`` rank denoised vectors, which are shrunken towards what is
-        usual in the collection; ``similarity`` and ``stderr`` of cosines correct for that. Of
-        denoised signs they are the unbiased estimates, which need not fall in that order.
+        usual in the collection; ``similarity`` and ``stderr`` of cosines correct for that once the
+        index is calibrated. Of denoised signs they are the unbiased estimates.
 
         Parameters
         ----------
@@ -372,7 +374,7 @@ class PrivateIndex(Collection, Searchable):
             ranking = DenoisedVectors(denoiser, self.metric, self.index_type)
         self._denoiser = denoiser
         self._ranking = ranking
-        self._learned_at: tuple[tuple[int, int], Estimator | None] | None = None
+        self._use(self._calibration)
 
     def nearest(
         self,
@@ -455,15 +457,46 @@ class PrivateIndex(Collection, Searchable):
     def _empty_payload(self) -> Table:
         return self._store.payload.take(np.arange(0))
 
-    def _learned(self) -> Estimator | None:
-        """Return what gives posterior similarities, learned anew after any change."""
-        state = self._store.removals, len(self)
-        if self._learned_at is None or self._learned_at[0] != state:
+    @property
+    def calibration(self) -> SimilarityCalibration | None:
+        """What :meth:`calibrate` learned, or None."""
+        return self._calibration
+
+    def calibrate(self) -> SimilarityCalibration | None:
+        """Learn from the private codes what the cosines of hits need to be right on average.
+
+        Post-processing of what is published already: it reads codes and public parameters only and
+        costs no budget. From then on ``similarity`` of hits is a posterior mean, also for the best
+        of many candidates, and ``stderr`` its error. It is saved with the index, and kept when rows
+        are added: ``calibration.rows`` says how many there were. Calibrate again when there are
+        many more.
+
+        Returns
+        -------
+        What was learned; None where there is nothing to learn: for ``ip`` and ``l2``, for an empty
+        index, and where flips depend on norms that nobody declared.
+
+        >>> spec = Spec("dp-oporp-staircase", dim=8, k=8, epsilon=8.0, adjacency=attribute(1.0))
+        >>> index = PrivateIndex(spec)
+        >>> index.add(np.random.default_rng(0).uniform(-1, 1, (500, 8)))
+        >>> index.calibrate().rows
+        500
+        """
+        with self._lock.read():
             rows = spaced(len(self), SAMPLE_ROWS)
-            sample = partial(self._store.take, rows)
-            learned = learned_similarity(self.spec, self.metric, self._denoiser, sample, len(self))
-            self._learned_at = state, learned  # in one step: several readers may be here
-        return self._learned_at[1]
+            order = PublicStream(0, "calibration").permutation(len(rows))
+            sample = self._store.take(rows[order])
+            count = len(self)
+        calibration = None
+        if self.metric == "cosine" and count:
+            calibration = kind_of(self.spec).posterior.fit(self.spec, sample, count)
+        with self._lock.write():
+            self._use(calibration)
+        return calibration
+
+    def _use(self, calibration: SimilarityCalibration | None) -> None:
+        self._calibration = calibration
+        self._posterior = posterior_of(self._settings, calibration, self._denoiser)
 
     def _range_search(self, batches: list[Batch], threshold: float, filter_: Filter) -> list[Hits]:
         hits: list[Hits] = []
@@ -478,16 +511,16 @@ class PrivateIndex(Collection, Searchable):
 
     def _in_range(self, queries: Queries, threshold: float, rows: Rows) -> list[Hits]:
         """Compare queries with the codes of rows, a block at a time."""
-        learned = self._learned()
         sign = direction(self.metric)
         parts = []
         for part in row_blocks(max(1, len(rows)), self._block_rows(len(queries))):
             block = rows[part]
             codes = self._store.take(block)
             estimate = self._similarity.of_all(codes, queries)
-            posterior = estimate
-            if learned is not None:
-                posterior = learned.of_all(codes, queries)
+            if self._posterior is None:
+                posterior = of_selected(estimate, len(rows), 1)
+            else:
+                posterior = self._posterior.of_all(codes, queries)
             if np.isnan(posterior[0]).any():
                 raise InputError(
                     f"similarities of {self.spec.method} need the norm of the vectors: declare "
@@ -544,7 +577,7 @@ class PrivateIndex(Collection, Searchable):
             self._saved()
 
         with self._lock.write():
-            contents = Contents(self._settings, self._store, self._denoiser)
+            contents = Contents(self._settings, self._store, self._denoiser, self._calibration)
             write_index(Path(path), contents, self._checkpoint, remember)
 
     def _saved(self) -> None:
@@ -633,6 +666,7 @@ class PrivateIndex(Collection, Searchable):
         )
         index._settings = settings
         index._store = CodeStore.of_segments(settings.spec.format, segments)
+        index._calibration = checkpoint.calibration
         index._rank_with(checkpoint.denoiser)
         index._checkpoint = checkpoint
         return index

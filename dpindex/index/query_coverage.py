@@ -9,7 +9,7 @@ import numpy as np
 
 from dpindex.base.errors import QualityWarning
 from dpindex.mechanism.spec import Spec
-from dpindex.similarity.codebook_coverage import far_queries
+from dpindex.similarity.symbol_codes import far_queries
 
 __all__ = ["QueryCoverage"]
 

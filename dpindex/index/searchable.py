@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -20,10 +20,8 @@ from dpindex.index.queries import QueryMaker, QueryMode, checked_k
 from dpindex.index.query_coverage import QueryCoverage
 from dpindex.index.reranking import Reranking, new_reranking, with_exact, within
 from dpindex.mechanism.codes import Codes, check_format
-from dpindex.similarity.covered_symbols import doubt_of
 from dpindex.similarity.float_codes import Estimate
-from dpindex.similarity.posterior import in_ranking_order
-from dpindex.similarity.similarity import Estimator, PrivateQueries, Queries
+from dpindex.similarity.similarity import Estimator, Queries
 from dpindex.storage.manifest import Settings
 from dpindex.storage.payload import Table
 from dpindex.storage.row_parts import Rows
@@ -33,11 +31,26 @@ __all__ = ["BLOCK_NUMBERS", "Batch", "Found", "FoundCodes", "Searchable"]
 BLOCK_NUMBERS = 1 << 22
 """Numbers that are handled together where similarities are estimated: 32 MB."""
 
+_MARGIN = 1.6
+"""Errors by which a chosen estimate may be too high where one is stated: below 1.96, as what is
+left of its error counts too."""
+
 _BATCH_QUERIES = 128
 """Query batch size: Ctrl-C is honoured between batches, 0.2 seconds on a million sign codes."""
 
 _BATCH_CANDIDATES = 1 << 22
 """Candidates of a batch of queries, each of which takes about 50 bytes."""
+
+
+def of_selected(estimate: Estimate, total: int, selected: int) -> Estimate:
+    """Return unbiased estimates of the best of so many rows, with errors for that choice.
+
+    Of n equal similarities, estimated with normal errors, the best k are too high by up to
+    ``√(2 log n/k)`` errors; two of the stated ones reach as far.
+    """
+    value, error = estimate
+    luck = math.sqrt(2 * math.log(max(total / max(selected, 1), 1.0)))
+    return value, error * max(1.0, luck / _MARGIN)
 
 
 class Batch(NamedTuple):
@@ -110,6 +123,7 @@ class Searchable(ABC):
         self.query_epsilon: Final = settings.query_epsilon
         self._settings = settings
         self._queries = QueryMaker(settings.spec, settings.query_spec)
+        self._posterior: Estimator | None = None
         self._similarity = kind_of(settings.spec).estimator(settings.spec, settings.metric)
         self._coverage = QueryCoverage(settings.spec)
 
@@ -263,10 +277,6 @@ class Searchable(ABC):
     def _empty_payload(self) -> Table:
         """Return the payload of no rows."""
 
-    @abstractmethod
-    def _learned(self) -> Estimator | None:
-        """Return what gives posterior similarities, None without one."""
-
     def _reranking(
         self, queries: Vectors | Codes, k: int, candidates: int | None, rerank: Rerank
     ) -> Reranking | None:
@@ -287,8 +297,6 @@ class Searchable(ABC):
     ) -> list[Batch]:
         made = self._queries(queries, mode, allow_unprotected=allow_unprotected)
         self._coverage.warn_of_far(queries)
-        if isinstance(made, PrivateQueries) and self.spec.codebook is not None:
-            made = replace(made, doubt=doubt_of(made.codes, made.spec))
         count = k
         if reranking is not None:
             count = reranking.candidates
@@ -313,8 +321,8 @@ class Searchable(ABC):
             return no_hits(len(queries), found.ids, self._empty_payload())
         codes, payload = self._codes_of(found)
         posterior, unbiased = self._estimates(queries, codes, found.ids.shape[1])
-        if found.in_order and self._learned() is not None:
-            posterior = in_ranking_order(*posterior)
+        if self._posterior is None:
+            posterior = of_selected(unbiased, found.total, found.ids.shape[1])
         return Hits(
             found.ids,
             found.scores,
@@ -328,14 +336,13 @@ class Searchable(ABC):
         self, queries: Queries, codes: Callable[[slice], Codes], width: int
     ) -> tuple[Estimate, Estimate]:
         """Return posterior and unbiased similarities, which are computed some columns at a time."""
-        learned = self._learned()
         parts = []
         for columns in row_blocks(width, self._block_rows(1) // len(queries)):
             block = codes(columns)
             unbiased = self._similarity.of_found(block, queries)
             posterior = unbiased
-            if learned is not None:
-                posterior = learned.of_found(block, queries)
+            if self._posterior is not None:
+                posterior = self._posterior.of_found(block, queries)
             parts.append((*posterior, *unbiased))
         whole = [np.concatenate(part, axis=1) for part in zip(*parts, strict=True)]
         return (whole[0], whole[1]), (whole[2], whole[3])

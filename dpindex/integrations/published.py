@@ -20,7 +20,7 @@ from typing import Any, Final, get_type_hints
 
 import numpy as np
 
-from dpindex.base.arrays import AnyArray, Doubles, Singles, row_blocks, spaced, unit
+from dpindex.base.arrays import AnyArray, Doubles, Singles, row_blocks, unit
 from dpindex.base.checks import checked_fields, id_array, json_value, other_kind_of_ids
 from dpindex.base.errors import InputError, naming
 from dpindex.base.progress import no_progress
@@ -28,7 +28,7 @@ from dpindex.base.text import refuse_unprintable
 from dpindex.denoise import Denoiser, denoiser_from_bytes, denoiser_to_bytes
 from dpindex.index.filters import Filter
 from dpindex.index.hits import Hits, joined, no_hits
-from dpindex.index.kinds import kind_of
+from dpindex.index.kinds import kind_of, posterior_of
 from dpindex.index.private_index import PrivateIndex
 from dpindex.index.ranking import DenoisedVectors, PackedSigns, Ranking, Symbols
 from dpindex.index.search_backend import EXACT
@@ -40,9 +40,9 @@ from dpindex.integrations.postgres import Postgres
 from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.parameters import Codebook
 from dpindex.mechanism.spec import Spec
-from dpindex.similarity.learned import SAMPLE_ROWS, learned_similarity
-from dpindex.similarity.similarity import Estimator, PrivateQueries, Queries
-from dpindex.storage.ids import ids_from_bytes, ids_to_bytes
+from dpindex.similarity.calibration import SimilarityCalibration, calibration_from_bytes
+from dpindex.similarity.similarity import PrivateQueries, Queries
+from dpindex.storage.ids import ids_to_bytes
 from dpindex.storage.manifest import Settings
 from dpindex.storage.payload import Payload, Table
 
@@ -133,6 +133,7 @@ class Publication:
     facts : Facts
     settings : Settings
     denoiser : Denoiser, optional
+    calibration : SimilarityCalibration, optional
     schema : pyarrow.Schema, optional
         Of the payload.
     """
@@ -140,6 +141,7 @@ class Publication:
     facts: Facts
     settings: Settings
     denoiser: Denoiser | None
+    calibration: SimilarityCalibration | None
     schema: Any
 
     @classmethod
@@ -172,7 +174,10 @@ class Publication:
                 facts.query_epsilon,
                 facts.shuffle_delta,  # type: ignore[arg-type]
             )
-            return cls(facts, settings, denoiser, _schema_from(database.read("schema")))
+            learned = database.read("calibration")
+            calibration = None if learned is None else calibration_from_bytes(learned)
+            schema = _schema_from(database.read("schema"))
+            return cls(facts, settings, denoiser, calibration, schema)
 
     @cached_property
     def ranking(self) -> Ranking:
@@ -323,8 +328,9 @@ def _write(
     schema = None
     documents = {
         "spec": index.spec.to_json().encode(),
-        "sample": ids_to_bytes(ids[spaced(len(ids), SAMPLE_ROWS)]),
     }
+    if index.calibration is not None:
+        documents["calibration"] = index.calibration.to_bytes()
     if payload is not None:
         schema = payload.schema
         documents["schema"] = schema.serialize().to_pybytes()
@@ -332,7 +338,7 @@ def _write(
         documents["codebook"] = index.spec.codebook.to_bytes()
     if index.denoiser is not None:
         documents["denoiser"] = denoiser_to_bytes(index.denoiser)
-    layout = Publication(facts, settings, index.denoiser, schema).layout
+    layout = Publication(facts, settings, index.denoiser, index.calibration, schema).layout
     row_bytes = layout.code_bytes + 4 * layout.vector_width + _ROW_BYTES
     size = _CHUNK_BYTES // row_bytes
 
@@ -348,7 +354,7 @@ def _write(
         if payload is not None:
             digest.update(json.dumps(payload_of(rows).to_pylist(), default=str).encode())
     facts = replace(facts, digest=digest.hexdigest())
-    publication = Publication(facts, settings, index.denoiser, schema)
+    publication = Publication(facts, settings, index.denoiser, index.calibration, schema)
     done = _begin(database, publication, documents)
     for number, rows in enumerate(row_blocks(len(ids), size, done)):
         made = publication.rows_of(codes.take(rows), ids[rows], payload_of(rows))
@@ -424,6 +430,9 @@ class PublishedIndex(Searchable):
         self._publication = publication
         self._layout = publication.layout
         self.denoiser: Final[Denoiser | None] = publication.denoiser
+        self._posterior = posterior_of(
+            publication.settings, publication.calibration, publication.denoiser
+        )
         self.id_type: Final = str if publication.facts.text_ids else int
         self._no_payload: Table = None
         if publication.schema is not None:
@@ -560,20 +569,6 @@ class PublishedIndex(Searchable):
 
     def _empty_payload(self) -> Table:
         return self._no_payload
-
-    def _learned(self) -> Estimator | None:
-        return self._published_learned
-
-    @cached_property
-    def _published_learned(self) -> Estimator | None:
-        """The estimator that was learned from the codes that were published."""
-        rows = self._publication.facts.rows
-        return learned_similarity(self.spec, self.metric, self.denoiser, self._sample, rows)
-
-    def _sample(self) -> Codes:
-        names = ids_from_bytes(self._database.read("sample") or b"")
-        unique, order = np.unique(names, return_inverse=True)
-        return self._publication.codes_of(self._fetched(unique)).take(order)
 
     def _fetched(self, names: AnyArray, *, payload: bool = False) -> Rows:
         """Return the rows of ids, which are sorted and unique, in their order."""

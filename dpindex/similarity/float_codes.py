@@ -40,15 +40,15 @@ class NoisyVectorStats:
         Coordinates of a vector.
     noise : NoiseMoments
         Of one coordinate, in units of the data; zero for exact vectors.
-    norm : float, optional
-        The declared norm of every vector, if it is public.
+    norm : float or array, optional
+        Norms that are known: the declared one of every vector, or one for each.
     """
 
     total: Doubles
     squares: Doubles
     k: int
     noise: NoiseMoments = EXACT
-    norm: float | None = None
+    norm: float | Doubles | None = None
 
     @classmethod
     def of(
@@ -196,10 +196,11 @@ def cosine(ip: Doubles, x: NoisyVectorStats, y: NoisyVectorStats, factor: float)
     The ratio to the corrected norms. Its error is the first-order (delta-method) deviation, in
     which the projection contributes only ``(1−ρ²)²·factor`` because the errors of norms and inner
     product are correlated; the shrinkage of a sample cosine is divided out. With declared norms see
-    ``_declared_cosine``. Parameters as for :func:`inner_product`.
+    :func:`declared_cosine`. Parameters as for :func:`inner_product`.
     """
     if x.norm is not None and y.norm is not None:
-        return _declared_cosine(ip, x, y, x.norm * y.norm, factor)
+        value, variance = declared_cosine(ip, x, y, x.norm * y.norm, factor)
+        return np.clip(value, -1.0, 1.0), np.sqrt(variance)
     scale = x.inverse_norm * y.inverse_norm
     ratio = ip * scale
     squared_sine = 1.0 - np.clip(ratio, -1.0, 1.0) ** 2
@@ -231,10 +232,12 @@ def _ratio_noise(
     return np.maximum(along / (1 + tau) + of_norm, 0.0)
 
 
-def _declared_cosine(
-    ip: Doubles, x: NoisyVectorStats, y: NoisyVectorStats, size: float, factor: float
+def declared_cosine(
+    ip: Doubles, x: NoisyVectorStats, y: NoisyVectorStats, size: float | Doubles, factor: float
 ) -> Estimate:
-    """Cosines given declared norms, with the observed error of the norms as control variate.
+    """Unclipped cosines given declared norms, and their variances.
+
+    The observed error of the norms is a control variate.
 
     The error of ``plain = ⟨x̃, ỹ⟩/‖u‖‖v‖`` is correlated with ``shift``, the mean relative error of
     the estimated squared norms, which declared norms reveal. Subtracting the regression on it keeps
@@ -257,7 +260,7 @@ def _declared_cosine(
         value = plain - slope * shift
     of_noise = (of_x + of_y + _both(x, y)) / size**2
     variance = of_noise + of_projection - slope * covariance
-    return np.clip(value, -1.0, 1.0), np.sqrt(np.maximum(variance, 0.0))
+    return value, np.maximum(variance, 0.0)
 
 
 def squared_distance(

@@ -56,19 +56,16 @@ class PrivateQueries:
     codes : Codes
     spec : Spec
         The spec they were privatized under.
-    doubt : float
-        Of symbols, the chance that a query is unlike the codebook, as their codes show it, [0, 1].
     """
 
     codes: Codes
     spec: Spec
-    doubt: float = 0.0
 
     def __len__(self) -> int:
         return len(self.codes)
 
     def __getitem__(self, rows: slice | npt.NDArray[np.intp]) -> PrivateQueries:
-        return PrivateQueries(self.codes.take(rows), self.spec, self.doubt)
+        return PrivateQueries(self.codes.take(rows), self.spec)
 
     def to_float(self) -> Doubles:
         """The decoded codes, float64, shape (nq, k); signs as ±1."""

@@ -38,7 +38,8 @@ from dpindex.base.files import (
 from dpindex.base.private_files import private_folder
 from dpindex.mechanism.codes import Codes, codes_from_bytes
 from dpindex.mechanism.parameters import Codebook
-from dpindex.similarity.codebook_coverage import SAMPLED_SYMBOLS
+from dpindex.similarity.calibration import SimilarityCalibration, calibration_from_bytes
+from dpindex.similarity.symbol_codes import SAMPLED_SYMBOLS
 from dpindex.storage.code_store import MAPPED_BYTES
 from dpindex.storage.ids import id_block
 from dpindex.storage.manifest import (
@@ -50,6 +51,7 @@ from dpindex.storage.manifest import (
     Manifest,
     SegmentPaths,
     Settings,
+    calibration_path,
     codebook_path,
     denoiser_path,
 )
@@ -170,6 +172,14 @@ class IndexDirectory:
 
         data = self._verified(manifest, denoiser_path(manifest.denoiser))
         return denoiser_from_bytes(data, manifest.settings.spec)
+
+    def calibration(self, manifest: Manifest) -> SimilarityCalibration | None:
+        """Return the calibration, verified against the manifest; None if there is none."""
+        if manifest.calibration is None:
+            return None
+        return calibration_from_bytes(
+            self._verified(manifest, calibration_path(manifest.calibration))
+        )
 
     def check_sizes(self, manifest: Manifest) -> None:
         """Refuse a file that is missing, or is not as long as it was; none is read."""

@@ -13,6 +13,7 @@ from dpindex.storage.manifest import (
     FileMark,
     Manifest,
     SegmentPaths,
+    calibration_path,
     codebook_path,
     denoiser_path,
     segment_number,
@@ -75,6 +76,12 @@ class IndexWriter:
         number = self.next_number
         self._stage({denoiser_path(number): data})
         self.manifest = replace(self.manifest, denoiser=number)
+
+    def add_calibration(self, data: bytes) -> None:
+        """Stage a calibration, unless these bytes are staged already."""
+        number = self.next_number
+        self._stage({calibration_path(number): data})
+        self.manifest = replace(self.manifest, calibration=number)
 
     def _stage(self, files: Mapping[str, bytes]) -> None:
         """Stage the files of one number.

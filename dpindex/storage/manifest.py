@@ -1,9 +1,9 @@
 """The format of an index: its settings, its files, and the manifest that says which files count.
 
 An index holds ``manifest.json``, ``segments/NNNNNN.codes``, ``ids/NNNNNN.ids``, for segments with a
-payload ``payload/NNNNNN.arrows``, for a codebook ``codebook/NNNNNN.vectors`` and, where one was
-learned, ``denoiser/NNNNNN.model``. The manifest states size and SHA-256 of every other file. No raw
-vector, norm, noise or secret is ever written.
+payload ``payload/NNNNNN.arrows``, for a codebook ``codebook/NNNNNN.vectors`` and, where they were
+learned, ``denoiser/NNNNNN.model`` and ``calibration/NNNNNN.table``. The manifest states size and
+SHA-256 of every other file. No raw vector, norm, noise or secret is ever written.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ __all__ = [
 
 MANIFEST = "manifest.json"
 MAX_MANIFEST_BYTES = 1 << 24
-FOLDERS = ("segments", "ids", "payload", "denoiser", "codebook")
-NUMBERED_FILE = re.compile(r"[0-9]{6}\.(codes|ids|arrows|model|vectors)(\.tmp)?")
+FOLDERS = ("segments", "ids", "payload", "denoiser", "codebook", "calibration")
+NUMBERED_FILE = re.compile(r"[0-9]{6}\.(codes|ids|arrows|model|vectors|table)(\.tmp)?")
 
 _FORMAT = 2
 _NUMBER = re.compile(r"[0-9]{6}")
 _NUMBERS = 10**6
 _MAX_FILE_BYTES = 1 << 33
 _COUNTED = 10**7
-_FIELDS = ("next_number", "segments", "denoiser", "codebook", "crowding")
+_FIELDS = ("next_number", "segments", "denoiser", "calibration", "codebook", "crowding")
 
 
 @dataclass(frozen=True)
@@ -163,6 +163,11 @@ def codebook_path(number: str) -> str:
     return f"codebook/{number}.vectors"
 
 
+def calibration_path(number: str) -> str:
+    """Return where the calibration of that number lies."""
+    return f"calibration/{number}.table"
+
+
 def denoiser_path(number: str) -> str:
     """Return where the denoiser of that number lies."""
     return f"denoiser/{number}.model"
@@ -205,19 +210,21 @@ class Manifest:
         Segments, denoisers and codebooks are numbered, and no number is used twice.
     segments : mapping from six digits to int
         The segments by number, in row order, and their rows.
-    denoiser, codebook : str, optional
-        Number of the denoiser that was learned from the segments, and of the spec's codebook.
+    denoiser, calibration, codebook : str, optional
+        Numbers of the denoiser and of the calibration that were learned from the segments, and of
+        the spec's codebook.
     files : mapping from path to FileMark
         Of every file that belongs to the index, and perhaps of some that did.
     crowding : float, optional
         Of two or more symbols: how many times as unevenly they fall on codewords as those of
-        public vectors would, [0, ∞): :func:`dpindex.similarity.codebook_coverage.crowding`.
+        public vectors would, [0, ∞): :func:`dpindex.similarity.symbol_codes.crowding`.
     """
 
     settings: Settings
     next_number: int = 0
     segments: Mapping[str, int] = field(default_factory=dict)
     denoiser: str | None = None
+    calibration: str | None = None
     codebook: str | None = None
     files: Mapping[str, FileMark] = field(default_factory=dict)
     crowding: float | None = None
@@ -233,6 +240,8 @@ class Manifest:
                 paths.append(segment.payload)
         if self.denoiser is not None:
             paths.append(denoiser_path(self.denoiser))
+        if self.calibration is not None:
+            paths.append(calibration_path(self.calibration))
         if self.codebook is not None:
             paths.append(codebook_path(self.codebook))
         return paths
@@ -286,7 +295,8 @@ class Manifest:
         return manifest
 
     def _is_consistent(self) -> bool:
-        single = [number for number in (self.denoiser, self.codebook) if number is not None]
+        learned = (self.denoiser, self.calibration, self.codebook)
+        single = [number for number in learned if number is not None]
         numbers = [*self.segments, *single]
         counts = self.segments.values()
         uneven = self.crowding

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 from dpindex.base.arrays import spaced
 from dpindex.base.errors import InputError
-from dpindex.similarity.codebook_coverage import SAMPLED_SYMBOLS, crowding
+from dpindex.similarity.calibration import SimilarityCalibration
+from dpindex.similarity.symbol_codes import SAMPLED_SYMBOLS, crowding
 from dpindex.storage.code_store import CodeStore
 from dpindex.storage.directory import IndexDirectory, Segment
 from dpindex.storage.index_writer import IndexWriter
@@ -33,11 +34,13 @@ class Contents:
     settings : Settings
     store : CodeStore
     denoiser : Denoiser, optional
+    calibration : SimilarityCalibration, optional
     """
 
     settings: Settings
     store: CodeStore
     denoiser: Denoiser | None
+    calibration: SimilarityCalibration | None
 
 
 @dataclass(frozen=True)
@@ -52,6 +55,7 @@ class Checkpoint:
     rows, removals : int
         Length and removals of the store then: while no more are removed, its first rows stand.
     denoiser : Denoiser, optional
+    calibration : SimilarityCalibration, optional
     """
 
     directory: IndexDirectory
@@ -59,6 +63,7 @@ class Checkpoint:
     rows: int
     removals: int
     denoiser: Denoiser | None
+    calibration: SimilarityCalibration | None
 
 
 def write_index(
@@ -130,17 +135,20 @@ def _write_changes(
             # The settings in memory hold the codewords; those of the manifest only name them.
             writer = IndexWriter(staging, replace(manifest, settings=contents.settings))
             writer.add_rows(contents.store, first_row)
-            manifest = _finished(writer, contents, last.denoiser)
+            manifest = _finished(writer, contents, last)
             checkpoint = _checkpoint(directory, manifest, contents)
             directory.grow(manifest, staging, lambda: sealed(checkpoint))
 
 
-def _finished(writer: IndexWriter, contents: Contents, written: Denoiser | None = None) -> Manifest:
-    """Stage the denoiser, unless it was written before; return the manifest of all that counts."""
-    if contents.denoiser is not None and contents.denoiser is not written:
+def _finished(writer: IndexWriter, contents: Contents, last: Checkpoint | None = None) -> Manifest:
+    """Stage what was learned since the last write; return the manifest of all that counts."""
+    if contents.denoiser is not None and (last is None or contents.denoiser is not last.denoiser):
         from dpindex.denoise import denoiser_to_bytes
 
         writer.add_denoiser(denoiser_to_bytes(contents.denoiser))
+    calibration = contents.calibration
+    if calibration is not None and (last is None or calibration is not last.calibration):
+        writer.add_calibration(calibration.to_bytes())
     store = contents.store
     spec = contents.settings.spec
     uneven = None
@@ -152,7 +160,14 @@ def _finished(writer: IndexWriter, contents: Contents, written: Denoiser | None 
 
 def _checkpoint(directory: IndexDirectory, manifest: Manifest, contents: Contents) -> Checkpoint:
     store = contents.store
-    return Checkpoint(directory, manifest.digest, len(store), store.removals, contents.denoiser)
+    return Checkpoint(
+        directory,
+        manifest.digest,
+        len(store),
+        store.removals,
+        contents.denoiser,
+        contents.calibration,
+    )
 
 
 def refuse_occupied(path: Path) -> None:
@@ -189,5 +204,6 @@ def read_index(
     # The first is read before anything is made of the spec: what a manifest says costs nothing yet.
     first = list(islice(segments, 1))
     denoiser = directory.denoiser(manifest)
-    checkpoint = Checkpoint(directory, manifest.digest, manifest.count, 0, denoiser)
+    calibration = directory.calibration(manifest)
+    checkpoint = Checkpoint(directory, manifest.digest, manifest.count, 0, denoiser, calibration)
     return directory.settings(manifest), chain(first, segments), checkpoint

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpindex.privacy import Guarantee
+from dpindex.similarity.calibration import SimilarityCalibration
 from dpindex.storage.directory import IndexDirectory
 from dpindex.storage.manifest import Manifest, Settings
 
@@ -47,6 +48,7 @@ class Summary:
     payload : dict of str to str
         Type of each payload column by its name, in Arrow's words.
     denoiser : Denoiser, optional
+    calibration : SimilarityCalibration, optional
     crowding : float, optional
         As in the manifest.
     """
@@ -56,6 +58,7 @@ class Summary:
     bytes: int
     payload: dict[str, str]
     denoiser: Denoiser | None
+    calibration: SimilarityCalibration | None
     crowding: float | None
 
     @property
@@ -78,6 +81,7 @@ class Summary:
             "index_type": self.settings.index_type,
             "payload": self.payload,
             "denoiser": denoiser,
+            "calibrated_rows": self.calibration.rows if self.calibration else None,
             "query_epsilon": self.settings.query_spec.epsilon,
             "crowding": self.crowding,
             "spec": spec.to_dict(),
@@ -111,5 +115,6 @@ def summarize(path: str | os.PathLike[str]) -> Summary:
         bytes=sum(file.stat().st_size for file in directory.path.rglob("*") if file.is_file()),
         payload=directory.payload_columns(manifest),
         denoiser=directory.denoiser(manifest),
+        calibration=directory.calibration(manifest),
         crowding=manifest.crowding,
     )

@@ -16,7 +16,7 @@ from dpindex.data.stores import Bucket, local_path
 from dpindex.denoise import Denoiser, Kind, denoiser_from_bytes, denoiser_to_bytes, fit_denoiser
 from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.spec import Projector
-from dpindex.similarity.codebook_coverage import crowding
+from dpindex.similarity.symbol_codes import crowding
 from dpindex.storage.directory import IndexDirectory, sampled
 from dpindex.storage.index_writer import IndexWriter
 from dpindex.storage.manifest import (

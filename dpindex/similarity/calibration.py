@@ -1,0 +1,439 @@
+r"""Posterior cosines by table, from a prior that was learned once from the codes of a collection.
+
+The best of many candidates are those with the luckiest noise, so an unbiased estimate of a
+*selected* cosine is too high. A posterior mean is right on average, whatever was selected (Efron
+2011, "Tweedie's formula and selection bias"). It needs the distribution of true cosines, which
+:func:`calibrated` learns from the codes of a collection and from nothing else.
+
+*Decode, then compare.* A decoder scales codes and queries so that their inner product z observes
+the cosine ρ, normal about ``expected(ρ)`` with the variance ``variance(ρ) + s²``: a :class:`Law`,
+and an s² that is known for each pair. Pairs of stored codes are such observations. The histogram n
+of a sample has the expectation ``Σ_ρ π(ρ) p(bin | ρ)``, and the prior ``π ∝ exp Σ θ_b B_b`` with
+cubic B-splines maximises ::
+
+    Σ_bin n_bin log Σ_ρ π(ρ) p(bin | ρ)  −  (θ − θ₀)ᵀ P (θ − θ₀) / 2
+
+(Eilers 2007, penalised composite link model; Efron 2016, "Empirical Bayes deconvolution
+estimates"). P penalises third differences, which a normal density does not have, and weakly any
+departure from a normal density of deviation 0.125: where noise hides the shape the prior is normal,
+and where it hides the width too it is that one.
+
+*Groups.* Some queries are near to everything. Where codes show that, pairs are sorted into four
+groups by the mean cosine of the query with the collection, with a prior each.
+
+*What the error contains.* The deviation of the posterior; the error that all cosines share, as what
+vectors have in common is projected once; that of norms that nobody declared; and half the distance
+to the unbiased estimate. The last is there because the prior is that of a group of queries: what
+codes do not show of one query's neighbours, the unbiased estimate may.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy
+
+from dpindex.base.arrays import AnyArray, Doubles, row_blocks
+from dpindex.base.errors import DamagedError
+from dpindex.base.files import pack, unpack
+
+CELLS = 128
+GRID: Doubles = np.asarray((np.arange(CELLS) + 0.5) * (2.0 / CELLS) - 1.0, np.float64)
+"""Cosines at which densities and laws are kept, shape (128,)."""
+
+SAMPLE_ROWS = 16384
+"""Codes that a calibration is learned from."""
+
+PAIRED_ROWS = 2048
+"""Those of them that are compared with each other."""
+
+_PAIRS_OF = 512
+_GROUPS = 4
+_CLEAR = 1 / 3
+"""Correlation of the mean cosines by both halves of the coordinates, from which on they differ by
+more than noise."""
+
+_HEDGE = 0.5
+"""Share of the distance to the unbiased estimate that counts as error: both lie within 1.96."""
+
+_SPLINES = 19
+_DEFAULT_DEVIATION = 0.125
+_SCALE_GROUPS = 16
+_BINS = 96
+_TRUSTED_PAIRS = 3e4
+"""Pairs count as so many at most where norms come from the codes: laws are then known less well."""
+
+_VALUES = 256
+_SCALES = np.geomspace(1e-6, 30.0, 50)
+_REACH = 4.0
+_LEAST = 1e-30
+_LOG_ENERGIES = np.linspace(-5.0, 5.0, 121)
+
+
+class Law(NamedTuple):
+    """The law of an observation z of a cosine ρ.
+
+    Attributes
+    ----------
+    expected, variance : float64 arrays, shape (128,)
+        Mean, increasing, and variance of z at :data:`GRID`, where s is 0.
+    """
+
+    expected: Doubles
+    variance: Doubles
+
+    def inverse(self, z: Doubles) -> Doubles:
+        """The cosines, [−1, 1], of which observations are the expected ones."""
+        low, high = self.ends
+        expected = np.concatenate([[low], self.expected, [high]])
+        return np.asarray(np.interp(z, expected, np.concatenate([[-1.0], GRID, [1.0]])))
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """The expected observations of cosines of −1 and 1."""
+        first = float(1.5 * self.expected[0] - 0.5 * self.expected[1])
+        return first, float(1.5 * self.expected[-1] - 0.5 * self.expected[-2])
+
+
+class Decoded(NamedTuple):
+    """One side of a comparison.
+
+    Attributes
+    ----------
+    vectors : array, shape (n, k)
+        Scaled so that inner products with the other side observe cosines.
+    noise : float64 array, shape (n,)
+        Variance of a coordinate's noise that the law leaves out.
+    norm_error : float64 array, shape (n,)
+        Relative variance of the scale.
+    """
+
+    vectors: AnyArray
+    noise: Doubles
+    norm_error: Doubles
+
+    @classmethod
+    def plain(cls, vectors: AnyArray) -> Decoded:
+        """Vectors whose errors are all in the law."""
+        none = np.zeros(len(vectors))
+        return cls(vectors, none, none)
+
+
+@dataclass(frozen=True, eq=False)
+class SimilarityCalibration:
+    """What similarities need to know of a collection, learned from its codes.
+
+    Attributes
+    ----------
+    rows : int
+        Codes in the collection when it was learned.
+    energy : float
+        Mean squared norm of the projected vectors; 0 where codes do not show it.
+    total : float
+        Mean sum of the coordinates of a vector, over the root of ``energy``.
+    energies : float64 array, shape (121,) or (0,)
+        Chances of squared norms e^−5 … e^5 times ``energy``; empty where norms are declared.
+    centre : float64 array, shape (k,) or (0,)
+        Mean of the decoded codes.
+    edges : float64 array, shape (groups − 1,)
+        Mean cosines that divide queries into groups.
+    density : float64 array, shape (groups, 128) or (0, 128)
+        For each group the chances of the cells of :data:`GRID`.
+    doubt : float
+        Of symbols, the chance that a vector is unlike the codebook, [0, 1].
+    """
+
+    rows: int
+    energy: float = 0.0
+    total: float = 0.0
+    doubt: float = 0.0
+    energies: Doubles = field(default_factory=lambda: np.empty(0))
+    centre: Doubles = field(default_factory=lambda: np.empty(0))
+    edges: Doubles = field(default_factory=lambda: np.empty(0))
+    density: Doubles = field(default_factory=lambda: np.empty((0, CELLS)))
+
+    def to_bytes(self) -> bytes:
+        """A container of arrays: see :func:`calibration_from_bytes`."""
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        arrays = {name: v for name, v in values.items() if isinstance(v, np.ndarray)}
+        return pack("calibration", {n: v for n, v in values.items() if n not in arrays}, arrays)
+
+    @property
+    def mean_cosine(self) -> float:
+        """The mean cosine of two vectors of the collection, [0, 1]."""
+        if not len(self.density):
+            return 0.0
+        return max(float((self.density @ GRID).mean()), 0.0)
+
+
+def calibration_from_bytes(data: bytes) -> SimilarityCalibration:
+    """The inverse of :meth:`SimilarityCalibration.to_bytes`; no size is trusted.
+
+    Raises
+    ------
+    InputError
+        If the bytes are no calibration.
+    """
+    try:
+        facts, arrays = unpack(data, "calibration")
+        values: dict[str, Any] = {**facts, **arrays}
+        calibration = SimilarityCalibration(**values)
+        groups = len(calibration.density)
+        numbers = (calibration.energy, calibration.total, calibration.doubt)
+        sound: Any = type(calibration.rows) is int and all(type(n) is float for n in numbers)
+        sound &= all(a.dtype == np.float64 and np.isfinite(a).all() for a in arrays.values())
+        sound &= calibration.density.shape == (groups, CELLS) and np.isfinite(numbers).all()
+        sound &= calibration.edges.shape == (max(groups - 1, 0),) and calibration.centre.ndim == 1
+        sound &= calibration.energies.shape in ((0,), _LOG_ENERGIES.shape)
+        if not sound or (calibration.density <= 0).any() or (calibration.energies < 0).any():
+            raise ValueError("calibration")
+    except (ValueError, LookupError, TypeError, AttributeError):
+        raise DamagedError(
+            "these bytes are no calibration of this index; calibrate it again."
+        ) from None
+    return calibration
+
+
+def log_energies(middle: float) -> Doubles:
+    """Return the grid of squared norms about a middle, a constant factor apart, shape (121,)."""
+    return np.asarray(middle * np.exp(_LOG_ENERGIES))
+
+
+def fitted_energies(energy: Doubles, middle: float, variance: Doubles) -> Doubles:
+    """Return the chances of squared norms, shape (121,), of which estimates were made.
+
+    Lognormal laws, averaged by their likelihoods: where noise hides how norms differ, all that it
+    allows are in the average.
+
+    Parameters
+    ----------
+    energy : float64 array, shape (n,)
+        Unbiased estimates of squared norms.
+    middle : float
+        The middle of the grid.
+    variance : float64 array, shape (121,)
+        Of an estimate, at each value of the grid.
+    """
+    likelihood = _energy_likelihood(energy, log_energies(middle), variance)
+    means = _LOG_ENERGIES[30:91:2, None, None]
+    deviations = np.geomspace(0.02, 2.0, 24)[:, None]
+    laws = np.exp(-(((_LOG_ENERGIES - means) / deviations) ** 2) / 2)
+    laws = (laws / laws.sum(axis=2, keepdims=True)).reshape(-1, len(_LOG_ENERGIES))
+    log_fit = np.log(likelihood @ laws.T + 1e-300).sum(axis=0)
+    share = np.exp(log_fit - log_fit.max())
+    return np.asarray(share @ laws / share.sum())
+
+
+def energies_given(
+    energy: Doubles, middle: float, variance: Doubles, chances: Doubles
+) -> tuple[Doubles, Doubles]:
+    """Return squared norms as estimates of them show, and the relative variances of the norms.
+
+    The first is the square of the mean norm. Parameters as of :func:`fitted_energies`; ``chances``
+    is what it returned.
+    """
+    grid = log_energies(middle)
+    weight = _energy_likelihood(energy, grid, variance) * chances
+    weight /= weight.sum(axis=1, keepdims=True)
+    root = weight @ np.sqrt(grid)
+    spread = np.maximum(weight @ grid / root**2 - 1, 0.0)
+    # An estimate that is finer than the grid is taken as it is.
+    own = np.interp(energy, grid, variance) / np.maximum(energy, grid[0]) ** 2
+    step = _LOG_ENERGIES[1] - _LOG_ENERGIES[0]
+    fine = (own < 4 * step**2) & (energy > grid[0])
+    return np.where(fine, energy, root**2), np.where(fine, own / 4, spread)
+
+
+def _energy_likelihood(energy: Doubles, grid: Doubles, variance: Doubles) -> Doubles:
+    log = -((energy[:, None] - grid) ** 2) / (2 * variance) - np.log(variance) / 2
+    return np.asarray(np.exp(np.maximum(log - log.max(axis=1, keepdims=True), -600.0)))
+
+
+def calibrated(
+    sides: tuple[Decoded, Decoded], law: Law, known: SimilarityCalibration
+) -> SimilarityCalibration:
+    """Return a calibration with the prior that explains pairs of codes.
+
+    Parameters
+    ----------
+    sides : two Decoded
+        Some thousand codes in a random order: as codes, and as private queries.
+    law : Law
+        Of their pairs.
+    known : SimilarityCalibration
+        What is known of the collection without a prior.
+    """
+    codes, queries = sides
+    centre = codes.vectors.mean(axis=0, dtype=np.float64)
+    z: list[Doubles] = []
+    squares: list[Doubles] = []
+    means: list[Doubles] = []
+    mean_cosines = law.inverse(queries.vectors @ centre)
+    for block in row_blocks(len(codes.vectors), _PAIRS_OF):
+        one, other = (Decoded(*(part[block] for part in side)) for side in sides)
+        apart = ~np.eye(len(one.vectors), dtype=np.bool_)
+        seen = (other.vectors @ one.vectors.T).astype(np.float64)
+        z.append(seen[apart])
+        squares.append(own_variance(one.noise, other.noise[:, None], len(centre))[apart])
+        means.append(np.broadcast_to(mean_cosines[block, None], seen.shape)[apart])
+    edges = np.empty(0)
+    halves = [queries.vectors[:, half::2] @ centre[half::2] for half in (0, 1)]
+    if len(codes.vectors) >= PAIRED_ROWS // 4 and np.corrcoef(*halves)[0, 1] > _CLEAR:
+        edges = np.quantile(mean_cosines, np.arange(1, _GROUPS) / _GROUPS)
+    group = np.searchsorted(edges, np.concatenate(means))
+    all_z, all_squares = np.concatenate(z), np.concatenate(squares)
+    density = [
+        fitted_prior(all_z[group == g], all_squares[group == g], law, known.rows)
+        for g in range(len(edges) + 1)
+    ]
+    return SimilarityCalibration(
+        known.rows, known.energy, known.total, 0.0, known.energies, centre, edges, np.stack(density)
+    )
+
+
+def own_variance(noise: Doubles, query_noise: Doubles, k: int) -> Doubles:
+    """Return s² of pairs: noise along the other side, and noise times noise."""
+    return np.asarray(noise + query_noise + k * noise * query_noise)
+
+
+def fitted_prior(z: Doubles, squares: Doubles, law: Law, rows: int) -> Doubles:
+    """Return the chances of the cells of cosines, shape (128,), that explain observations best.
+
+    One vector in ``rows`` may have any cosine.
+    """
+    if not len(z):
+        return _with_outliers(_density(_start(0.0)), rows)
+    levels = np.unique(np.quantile(squares, np.arange(1, _SCALE_GROUPS) / _SCALE_GROUPS))
+    group = np.searchsorted(levels, squares)
+    counts, chances = [], []
+    for number in np.unique(group):  # observations of nearly one scale share a histogram
+        mine = group == number
+        deviation = np.sqrt(np.maximum(law.variance + squares[mine].mean(), 1e-6))
+        reach = 5 * deviation.max()
+        edges = np.linspace(law.expected[0] - reach, law.expected[-1] + reach, _BINS + 1)
+        counts.append(np.histogram(np.clip(z[mine], edges[0], edges[-1]), edges)[0])
+        below = scipy.special.ndtr((edges - law.expected[:, None]) / deviation[:, None])
+        below[:, [0, -1]] = (0.0, 1.0)
+        chances.append(np.diff(below, axis=1) * mine.mean() + _LEAST)
+    count = np.concatenate(counts).astype(np.float64)
+    if squares.any():
+        count *= min(1.0, _TRUSTED_PAIRS / len(z))
+    chance = np.concatenate(chances, axis=1)
+    start = _start(float(law.inverse(z.mean())))
+
+    def objective(coefficients: Doubles) -> tuple[float, Doubles]:
+        """The negative penalised log-likelihood, and its gradient."""
+        density = _density(coefficients)
+        expected = density @ chance
+        departure = coefficients - start
+        value = departure @ _PENALTY @ departure / 2 - count @ np.log(expected)
+        slope = density * (chance @ (count / expected) - count.sum())
+        return float(value), _PENALTY @ departure - slope @ _BASIS
+
+    found = scipy.optimize.minimize(objective, start, jac=True, method="L-BFGS-B")
+    return _with_outliers(_density(found.x), rows)
+
+
+def _basis() -> Doubles:
+    """Return cubic B-splines on a uniform grid of 1/8, shape (128, splines)."""
+    centres = np.linspace(-1.125, 1.125, _SPLINES)
+    distance = np.abs(GRID[:, None] - centres) * 8
+    inner = 2 / 3 - distance**2 + distance**3 / 2
+    outer = np.maximum(2 - distance, 0) ** 3 / 6
+    return np.where(distance < 1, inner, outer)
+
+
+def _penalty() -> Doubles:
+    """Return P: third differences, and weakly any departure, in units of the default density's."""
+    third = np.diff(np.eye(_SPLINES), 3, axis=0)
+    second = np.diff(np.eye(_SPLINES), 2, axis=0) * (8 * _DEFAULT_DEVIATION) ** 2
+    return np.asarray(third.T @ third + second.T @ second + 1e-4 * np.eye(_SPLINES))
+
+
+_BASIS = _basis()
+_PENALTY = _penalty()
+
+
+def _start(mean: float) -> Doubles:
+    """Return the coefficients of the default density about a mean."""
+    log = -0.5 * ((GRID - mean) / _DEFAULT_DEVIATION) ** 2
+    return np.asarray(np.linalg.lstsq(_BASIS, log, rcond=None)[0], np.float64)
+
+
+def _density(coefficients: Doubles) -> Doubles:
+    log = _BASIS @ coefficients
+    density = np.exp(log - log.max())
+    return np.asarray(density / density.sum())
+
+
+def _with_outliers(density: Doubles, rows: int) -> Doubles:
+    return np.asarray((density * rows + 1 / CELLS) / (rows + 1))
+
+
+class PosteriorTable:
+    """Posterior means and errors of cosines under one law, for each group of queries.
+
+    Parameters
+    ----------
+    calibration : SimilarityCalibration
+    law : Law
+    """
+
+    def __init__(self, calibration: SimilarityCalibration, law: Law) -> None:
+        self._calibration = calibration
+        self._law = law
+        self._tables = lru_cache(maxsize=_GROUPS)(self._table)
+
+    def __call__(
+        self, z: Doubles, squares: Doubles, query_means: Doubles
+    ) -> tuple[Doubles, Doubles]:
+        """Return means and errors of the cosines behind observations, shape (nq, count).
+
+        Parameters
+        ----------
+        z, squares : float64 arrays, shape (nq, count)
+            Observations, and their s².
+        query_means : float64 array, shape (nq,)
+            What the queries observe of the collection's centre.
+        """
+        s = np.maximum(np.sqrt(squares), _SCALES[0])
+        row = np.interp(np.log(s), np.log(_SCALES), np.arange(len(_SCALES)))
+        low, high = self._law.ends
+        column = (z / self._reach(s) - low) * ((_VALUES - 1) / (high - low))
+        groups = np.searchsorted(self._calibration.edges, self._law.inverse(query_means))
+        mean = np.empty_like(z)
+        error = np.empty_like(z)
+        for group in np.unique(groups):
+            of_group = groups == group
+            places = (row[of_group], column[of_group])
+            for out, table in zip((mean, error), self._tables(int(group)), strict=True):
+                out[of_group] = scipy.ndimage.map_coordinates(
+                    table, places, order=1, mode="nearest"
+                )
+        return mean, np.hypot(error, _HEDGE * (mean - self._law.inverse(z)))
+
+    def _reach(self, s: Doubles) -> Doubles:
+        """Return how far observations are tabulated, over the range of expected ones."""
+        deviation = np.sqrt(s**2 + self._law.variance.max())
+        return np.asarray(1 + _REACH * deviation / self._law.ends[1])
+
+    def _table(self, group: int) -> tuple[Doubles, Doubles]:
+        """Return means and deviations by s and by z over its reach, shape (scales, values)."""
+        law = self._law
+        column = np.linspace(*law.ends, _VALUES)
+        z = column * self._reach(_SCALES)[:, None]
+        variance = law.variance + _SCALES[:, None, None] ** 2
+        # A law finer than the grid is widened to it, and what that added is taken off again.
+        wide = np.maximum(variance, (0.75 * np.gradient(law.expected)) ** 2)
+        log = -((z[..., None] - law.expected) ** 2) / (2 * wide) - np.log(wide) / 2
+        log += np.log(self._calibration.density[group])
+        weight = np.exp(log - log.max(axis=2, keepdims=True))
+        weight /= weight.sum(axis=2, keepdims=True)
+        mean = weight @ GRID
+        kept = np.sum(weight * (variance / wide), axis=2)
+        plain = law.inverse(z)
+        spread = np.sqrt(np.maximum(weight @ GRID**2 - mean**2, 0.0))
+        return plain + (mean - plain) * kept, spread * np.sqrt(kept)

@@ -1,0 +1,340 @@
+"""Calibration: the prior, its table, laws of observations, whole indexes against the truth."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+import dpindex as dpi
+from dpindex.index.kinds import kind_of
+from dpindex.mechanism.spec import Projector
+from dpindex.similarity.calibration import (
+    GRID,
+    Law,
+    PosteriorTable,
+    SimilarityCalibration,
+    calibration_from_bytes,
+    fitted_energies,
+    fitted_prior,
+    log_energies,
+)
+from dpindex.similarity.posterior import TablePosterior
+from dpindex.similarity.similarity import ExactQueries, PrivateQueries, Queries
+
+pytestmark = pytest.mark.usefixtures("known_noise")
+
+Array = npt.NDArray[np.float64]
+DIM = 96
+SIGNS: dict[str, Any] = {"method": "dp-signoporp-geometric", "k": 32, "norm": 1.0}
+FLOATS: dict[str, Any] = {"method": "dp-oporp-staircase", "k": 48, "norm": 1.0}
+UNDECLARED: dict[str, Any] = {**FLOATS, "norm": None}
+
+
+def law(deviation: float) -> Law:
+    return Law(GRID, np.full(len(GRID), deviation**2))
+
+
+def truths(count: int, seed: int) -> Array:
+    """Most about 0.1, one in a hundred a near neighbour about 0.6."""
+    rng = np.random.default_rng(seed)
+    near = rng.random(count) < 0.01
+    return np.where(near, rng.normal(0.6, 0.1, count), rng.normal(0.1, 0.1, count)).clip(-1, 1)
+
+
+def table(density: Array, deviation: float) -> PosteriorTable:
+    return PosteriorTable(SimilarityCalibration(1, density=density[None]), law(deviation))
+
+
+def stated(density: Array, deviation: float, z: Array) -> tuple[Array, Array]:
+    return table(density, deviation)(z, np.zeros_like(z), np.zeros(len(z)))
+
+
+def test_the_prior_is_recovered() -> None:
+    """Deconvolved: the share of near neighbours, and the width of the others."""
+    truth = truths(400_000, 4)
+    z = truth + 0.15 * np.random.default_rng(5).normal(size=truth.shape)
+    density = fitted_prior(z, np.zeros_like(z), law(0.15), 10**6)
+    mean = density @ GRID
+    assert mean == pytest.approx(truth.mean(), abs=0.005)
+    assert density @ (GRID - mean) ** 2 == pytest.approx(truth.var(), rel=0.05)
+    assert density[GRID > 0.45].sum() == pytest.approx(np.mean(truth > 0.45), rel=0.3)
+
+
+@pytest.mark.parametrize("deviation", [0.05, 0.15, 0.3])
+def test_the_best_of_many_are_stated_as_they_are(deviation: float) -> None:
+    """The ten best of each of 100 times 5000: unbiased ones are far too high."""
+    rng = np.random.default_rng(1)
+    z = truths(400_000, 2)
+    z += deviation * rng.normal(size=z.shape)
+    density = fitted_prior(z, np.zeros_like(z), law(deviation), 5000)
+    truth = truths(500_000, 3).reshape(100, 5000)
+    seen = truth + deviation * rng.normal(size=truth.shape)
+    best = np.argsort(-seen, axis=1)[:, :10]
+    truth, seen = np.take_along_axis(truth, best, 1), np.take_along_axis(seen, best, 1)
+    mean, error = stated(density, deviation, seen)
+    assert abs(mean.mean() - truth.mean()) < 0.03
+    assert np.mean(np.abs(mean - truth) <= 1.96 * error) >= 0.9
+    assert seen.mean() - truth.mean() > 0.4 * deviation
+    assert (np.diff(mean, axis=1) <= 1e-9).all()
+
+
+def test_without_information_the_default_is_stated() -> None:
+    z = 30.0 * np.random.default_rng(6).normal(size=200_000)
+    density = fitted_prior(z, np.zeros_like(z), law(30.0), 1000)
+    mean, error = stated(density, 30.0, np.array([[1.0]]))
+    assert abs(mean[0, 0]) < 0.25
+    assert error[0, 0] > 0.1
+
+
+def test_without_noise_observations_are_the_truth() -> None:
+    truth = np.linspace(-0.99, 0.99, 501)[None]
+    seen = truths(1000, 7)
+    density = fitted_prior(seen, np.zeros_like(seen), law(1e-6), 1000)
+    mean, error = stated(density, 1e-6, truth)
+    np.testing.assert_allclose(mean, truth, atol=1e-8)
+    assert error.max() < 1e-5
+
+
+@pytest.mark.parametrize("s", [0.03, 0.1, 0.4])
+def test_the_table_is_a_quadrature(s: float) -> None:
+    """A fine grid in place of the table, for noise that depends on pair and truth."""
+    seen = truths(20_000, 8)
+    density = fitted_prior(seen, np.zeros_like(seen), law(0.01), 20_000)
+    fine = np.linspace(-1, 1, 20_001)
+    prior = np.interp(fine, GRID, density)
+    some = Law(GRID, 0.01 * (1 - GRID**2) ** 2)
+    variance = s**2 + 0.01 * (1 - fine**2) ** 2
+    z = np.linspace(-0.6, 1.0, 47)
+    weight = prior * np.exp(-((z[:, None] - fine) ** 2) / variance / 2) / np.sqrt(variance)
+    weight /= weight.sum(axis=1, keepdims=True)
+    mean = weight @ fine
+    deviation = np.sqrt(weight @ fine**2 - mean**2)
+    tabled = PosteriorTable(SimilarityCalibration(1, density=density[None]), some)
+    found = tabled(z[None], np.full((1, len(z)), s**2), np.zeros(1))
+    np.testing.assert_allclose(found[0][0], mean, atol=8e-3)
+    hedged = np.hypot(deviation, 0.5 * (mean - z.clip(-1, 1)))
+    np.testing.assert_allclose(found[1][0], hedged, atol=8e-3)
+
+
+@pytest.mark.parametrize("deviation", [0.05, 0.8])
+def test_energies_are_recovered(deviation: float) -> None:
+    """Lognormal energies, estimated with an error of half of the mean."""
+    rng = np.random.default_rng(3)
+    energy = rng.lognormal(0.0, deviation, 4000)
+    seen = energy + 0.5 * rng.normal(size=4000)
+    chances = fitted_energies(seen, 1.0, np.full(121, 0.25))
+    log = np.log(log_energies(1.0))
+    mean = chances @ log
+    assert mean == pytest.approx(0.0, abs=0.1)
+    assert np.sqrt(chances @ (log - mean) ** 2) == pytest.approx(deviation, abs=0.15)
+
+
+def clustered(count: int, seed: int) -> Any:
+    """Unit vectors about 60 centres: few are near each other."""
+    rng = np.random.default_rng(seed)
+    centres = np.random.default_rng(0).normal(size=(60, DIM))
+    x = centres[rng.integers(60, size=count)] + 0.8 * rng.normal(size=(count, DIM))
+    return x / np.linalg.norm(x, axis=1, keepdims=True)
+
+
+def spec_of(epsilon: float, **facts: Any) -> dpi.Spec:
+    return dpi.Spec(dim=DIM, epsilon=epsilon, adjacency=dpi.attribute(0.5), **facts)
+
+
+def sides(spec: dpi.Spec, base: Any, asked: Any, kind: str) -> tuple[Any, Queries]:
+    codes = dpi.Privatizer(spec).privatize(base)
+    if kind == "exact":
+        return codes, ExactQueries(Projector(spec).project(asked), spec)
+    other = spec if kind == "private" else spec.with_epsilon(3.0)
+    return codes, PrivateQueries(dpi.Privatizer(other).privatize(asked), other)
+
+
+@pytest.mark.parametrize("kind", ["exact", "private", "cheaper"])
+@pytest.mark.parametrize(
+    ("facts", "shortest"), [(SIGNS, 1.0), (FLOATS, 1.0), (UNDECLARED, 1.0), (UNDECLARED, 0.5)]
+)
+def test_observations_follow_their_law(facts: dict[str, Any], shortest: float, kind: str) -> None:
+    """300 000 pairs: standardised by their law they have mean 0, and at most a variance of 1."""
+    base, asked = clustered(3000, 1), clustered(100, 2)
+    spec = spec_of(8.0, **facts)
+    lengths = np.random.default_rng(3).uniform(shortest, 1.0, (3000, 1))
+    codes, queries = sides(spec, lengths * base, asked * lengths[:100], kind)
+    posterior = kind_of(spec).posterior
+    calibration = posterior.fit(spec, codes, 3000)
+    assert calibration is not None
+    decoder = posterior(spec, calibration)
+    assert isinstance(decoder, TablePosterior)
+    x, y = decoder.decode(codes), decoder.decode_queries(queries)
+    private = isinstance(queries, PrivateQueries)
+    expected, variance = decoder.law(queries.spec if private else None)
+    truth = asked @ base.T
+    noise = x.noise + y.noise[:, None] + 48 * x.noise * y.noise[:, None]
+    off = y.vectors @ x.vectors.T - np.interp(truth, GRID, expected)
+    norms = truth**2 * (x.norm_error + y.norm_error[:, None])
+    z = off / np.sqrt(np.interp(truth, GRID, variance) + noise + norms)
+    assert abs(z.mean()) < 0.1
+    assert 0.75 < z.std() < 1.08
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("facts", "epsilon", "mode"),
+    [
+        (SIGNS, 4.0, "exact"),
+        (SIGNS, 8.0, "exact"),
+        ({**SIGNS, "k": 64}, 4.0, "private"),
+        ({**SIGNS, "k": 64}, 8.0, "private"),
+        (FLOATS, 8.0, "exact"),
+        (FLOATS, 8.0, "private"),
+        (UNDECLARED, 8.0, "exact"),
+    ],
+)
+def test_the_ten_best_are_covered(facts: dict[str, Any], epsilon: float, mode: Any) -> None:
+    base, asked = clustered(8000, 1), clustered(200, 2)
+    index = dpi.PrivateIndex(spec_of(epsilon, **facts))
+    index.add(base)
+    index.calibrate()
+    hits = index.search(asked, k=10, query=mode)
+    truth = np.einsum("qkd,qd->qk", base[hits.ids], asked)
+    assert np.mean(np.abs(hits.similarity - truth) <= 1.96 * hits.stderr) >= 0.9
+    assert hits.unbiased.mean() > truth.mean() + 0.03
+    assert abs(hits.similarity.mean() - truth.mean()) < hits.unbiased.mean() - truth.mean()
+
+
+def active(count: int, seed: int) -> Any:
+    """Counts by people of lognormal activity."""
+    rng = np.random.default_rng(seed)
+    tastes = np.random.default_rng(0).dirichlet(np.full(100, 0.1), 12)
+    mix = rng.dirichlet(np.full(12, 0.2), 2 * count)
+    events = 30.0 * rng.lognormal(0.0, 1.0, 2 * count)
+    x = np.minimum(rng.poisson(events[:, None] * (mix @ tastes)), 10)
+    return x[x.any(axis=1)][:count]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["exact", "private"])
+@pytest.mark.parametrize(
+    ("method", "epsilon", "k"),
+    [("raw-square-wave", 5.0, None), ("dp-oporp-staircase", 8.0, 50), ("raw-staircase", 3.0, None)],
+)
+def test_errors_hold_where_norms_differ(
+    method: str, epsilon: float, k: int | None, mode: Any
+) -> None:
+    """The hostile reader's E2: 16 to 64 of 100 held where 95 were stated."""
+    base, asked = active(4000, 1), active(200, 2)
+    spec = dpi.Spec(
+        method, 100, k=k, epsilon=epsilon, scale=10.0, bounds=(0.0, 1.0),
+        adjacency=dpi.attribute(1.0),
+    )  # fmt: skip
+    index = dpi.PrivateIndex(spec)
+    index.add(base)
+    index.calibrate()
+    hits = index.search(asked, k=10, query=mode)
+    sizes = np.linalg.norm(base[hits.ids], axis=2) * np.linalg.norm(asked, axis=1)[:, None]
+    truth = np.einsum("qkd,qd->qk", base[hits.ids], asked) / sizes
+    assert np.mean(np.abs(hits.similarity - truth) <= 1.96 * hits.stderr) >= 0.9
+
+
+@pytest.mark.parametrize("facts", [SIGNS, FLOATS, UNDECLARED])
+def test_a_calibration_is_kept_and_nothing_is_learned_by_a_search(
+    facts: dict[str, Any], tmp_path: Path
+) -> None:
+    spec = spec_of(4.0, **facts)
+    codes = dpi.Privatizer(spec).privatize(clustered(700, 1))
+    index = dpi.PrivateIndex(spec)
+    index.add_codes(codes.take(slice(0, 600)))
+    learned = index.calibrate()
+    assert learned is not None
+    before = index.search(clustered(3, 2))
+    index.add_codes(codes.take(slice(600, 700)))
+    after = index.search(clustered(3, 2), k=700)
+    assert index.calibration is learned
+    assert (learned.rows, len(index)) == (600, 700)
+    for query in range(3):
+        _, first, second = np.intersect1d(before.ids[query], after.ids[query], return_indices=True)
+        np.testing.assert_allclose(
+            before.similarity[query, first], after.similarity[query, second], rtol=1e-6
+        )
+    index.save(tmp_path / "index")
+    opened = dpi.PrivateIndex.open(tmp_path / "index")
+    assert opened.calibration is not None
+    assert opened.calibration.to_bytes() == learned.to_bytes()
+    again = opened.search(clustered(3, 2), k=700)
+    np.testing.assert_array_equal(again.similarity, after.similarity)
+    assert (tmp_path / "index" / "calibration").is_dir()
+
+
+def test_foreign_bytes_are_no_calibration() -> None:
+    learned = SimilarityCalibration(5, density=np.full((1, 128), 1 / 128), centre=np.ones(3))
+    assert calibration_from_bytes(learned.to_bytes()).rows == 5
+    for wrong in (
+        SimilarityCalibration(5, density=np.full((1, 127), 1 / 127)),
+        SimilarityCalibration(5, density=np.zeros((1, 128))),
+        SimilarityCalibration(5, edges=np.ones(3)),
+        SimilarityCalibration(5, energies=np.ones(7)),
+    ):
+        with pytest.raises(dpi.InputError, match="no calibration"):
+            calibration_from_bytes(wrong.to_bytes())
+
+
+@pytest.mark.parametrize("facts", [FLOATS, {"method": "raw-staircase", "norm": 1.0}])
+def test_codes_of_next_to_no_noise(facts: dict[str, Any]) -> None:
+    index = dpi.PrivateIndex(spec_of(64.0, **facts))
+    index.add(base := clustered(700, 1))
+    index.calibrate()
+    hits = index.search(base[:20], k=1, query="exact")
+    np.testing.assert_array_equal(hits.ids[:, 0], np.arange(20))
+    assert (np.abs(1.0 - hits.similarity) <= 4 * hits.stderr + 0.05).all()
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 20])
+@pytest.mark.parametrize("facts", [SIGNS, FLOATS, UNDECLARED])
+def test_small_indexes(rows: int, facts: dict[str, Any]) -> None:
+    index = dpi.PrivateIndex(spec_of(20.0, **facts))
+    index.add(clustered(rows, 1))
+    index.calibrate()
+    for mode in ("exact", "private"):
+        hits = index.search(clustered(rows, 1), k=1, query=mode)  # type: ignore[arg-type]
+        assert (np.abs(hits.similarity) <= 1).all()
+        assert np.isfinite(hits.stderr).all()
+    if facts is FLOATS:
+        assert hits.similarity.mean() > 0.8
+
+
+def test_without_a_calibration_errors_count_the_choice_of_the_best() -> None:
+    base, asked = clustered(4000, 1), clustered(100, 2)
+    index = dpi.PrivateIndex(spec_of(8.0, **FLOATS))
+    index.add(base)
+    hits = index.search(asked, k=10)
+    truth = np.einsum("qkd,qd->qk", base[hits.ids], asked)
+    np.testing.assert_array_equal(hits.similarity, hits.unbiased)
+    assert np.mean(np.abs(hits.similarity - truth) <= 1.96 * hits.unbiased_stderr) < 0.9
+    assert np.mean(np.abs(hits.similarity - truth) <= 1.96 * hits.stderr) >= 0.95
+    every = index.search(asked[:1], k=4000)  # nothing was chosen
+    np.testing.assert_array_equal(every.stderr, every.unbiased_stderr)
+
+
+def test_what_cannot_be_calibrated() -> None:
+    for metric in ("ip", "l2"):
+        index = dpi.PrivateIndex(spec_of(4.0, **FLOATS), metric=metric)  # type: ignore[arg-type]
+        index.add(clustered(50, 1))
+        assert index.calibrate() is None
+    assert dpi.PrivateIndex(spec_of(4.0, **FLOATS)).calibrate() is None
+    signs = dpi.PrivateIndex(spec_of(4.0, **{**SIGNS, "norm": None}))
+    signs.add(clustered(50, 1))
+    assert signs.calibrate() is None
+    assert np.isnan(signs.search(clustered(2, 2)).stderr).all()
+
+
+def test_vectors_of_zeros_are_answered() -> None:
+    index = dpi.PrivateIndex(spec_of(4.0, **UNDECLARED))
+    index.add(np.zeros((40, DIM)))
+    index.calibrate()
+    for mode in ("exact", "private"):
+        hits = index.search(np.zeros((5, DIM)), query=mode)  # type: ignore[arg-type]
+        assert np.isfinite(hits.similarity).all()
+        assert np.isfinite(hits.stderr).all()
