@@ -20,11 +20,11 @@ from dataclasses import dataclass, field
 from typing import Any, get_args
 
 import numpy as np
-from dpindex.similarity.codebook_coverage import crowding
 from recipes import DATA, embeddings, pictures, table, trigrams
 
 import dpindex as dpi
 from dpindex.index.queries import QueryMode
+from dpindex.similarity.symbol_codes import crowding
 from dpindex.study import ground_truth
 
 QUERIES = 500
