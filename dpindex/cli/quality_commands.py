@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from dpindex.base.arrays import row_blocks
 from dpindex.base.errors import InputError
 from dpindex.cli import options as o
 from dpindex.cli import output as out
@@ -18,15 +17,13 @@ from dpindex.data import open_vectors, read_ids
 from dpindex.privacy import record
 
 if TYPE_CHECKING:  # help loads no noise laws
-    from dpindex.study import Attack, Shown, SpecGrid, TextAttack
+    from dpindex.study import Shown, SpecGrid
+    from dpindex.study.report import Additions
 
 _CONTRAST = "raw-gaussian"
 _EPSILONS = "1,2,3,5,10"
 _RECORD_EPSILONS = "6,8,10,12,16"
 _METHODS = "dp-oporp-staircase,dp-oporp,dp-signoporp-geometric,none-oporp"
-# Width of printed tables, and columns of numbers in them.
-_WIDTH = 79
-_COLUMNS = 7
 
 
 @dataclass(frozen=True)
@@ -136,62 +133,6 @@ class PageOptions:
     title: Annotated[str | None, "Heading of the page."] = None
     ranges: o.RangesFile = None
 
-    def shape(self, dim: int) -> tuple[int, ...] | None:
-        """Return the numbers of HEIGHTxWIDTH, or HEIGHTxWIDTHx3."""
-        if self.image_shape is None:
-            return None
-        sizes = self.image_shape.lower().split("x")
-        if not all(size.isdecimal() for size in sizes) or math.prod(map(int, sizes)) != dim:
-            raise InputError(
-                f"--image-shape must be HEIGHTxWIDTH, or HEIGHTxWIDTHx3 for colours, with {dim} "
-                f"numbers in all, such as 28x28; it is {self.image_shape!r}."
-            )
-        return tuple(map(int, sizes))
-
-    def shown(self, base: Any, queries: Any) -> Shown:
-        """Return how vectors are shown."""
-        from dpindex.study import Shown
-        from dpindex.study.texts import read_texts
-
-        return Shown(
-            base,
-            queries,
-            image_shape=self.shape(base.shape[1]),
-            texts=o.read_if_named(read_texts, self.base_texts),
-            query_texts=o.read_if_named(read_texts, self.query_texts),
-            ids=o.read_if_named(read_ids, self.ids),
-        )
-
-    def text_attack(self, base: Any, specs: Any, codebook: Path | None) -> TextAttack | None:
-        """Return what an attacker takes records for, None without public texts."""
-        from dpindex.study.texts import read_texts, text_attack
-
-        if self.public_texts is None:
-            return None
-        texts = o.read_if_named(read_texts, self.base_texts)
-        ranges = None
-        if self.public_sample is not None:  # codewords are scaled already
-            ranges = self.ranges
-        with open_vectors(str(self.public_sample or codebook)) as source:
-            public = o.scaled_source(source, ranges)
-            return text_attack(base, specs, public, read_texts(self.public_texts), texts)
-
-    def attacks(self, base: Any, specs: Any) -> list[Attack]:
-        """Return the figures of a panel of attacks, none without a public sample."""
-        from dpindex.study import Labels, attack_panel
-
-        if self.public_sample is None:
-            return []
-        labels = None
-        if self.labels is not None and self.public_labels is not None:
-            labels = Labels(read_ids(self.labels), read_ids(self.public_labels))
-        with (
-            open_vectors(self.public_sample) as source,
-            out.progress_bar("attacking") as progress,
-        ):
-            public = o.scaled_source(source, self.ranges)
-            return attack_panel(base, specs, public, labels, progress=progress)
-
     def check(self, codebook: Path | None) -> None:
         """Raise InputError for texts or labels without vectors, or labels of one side only."""
         if self.public_texts is not None and not (self.public_sample or codebook):
@@ -202,6 +143,65 @@ class PageOptions:
             raise InputError("--labels and --public-labels belong together: give both.")
         if self.labels is not None and self.public_sample is None:
             raise InputError("--labels needs --public-sample: attacks learn from public labels.")
+
+    def shown(self, base: Any, queries: Any) -> Shown:
+        """Return how vectors are shown."""
+        from dpindex.study import Shown
+        from dpindex.study.texts import read_texts
+
+        shape = None
+        if self.image_shape is not None:
+            dim = base.shape[1]
+            sizes = self.image_shape.lower().split("x")
+            if not all(size.isdecimal() for size in sizes) or math.prod(map(int, sizes)) != dim:
+                raise InputError(
+                    f"--image-shape must be HEIGHTxWIDTH, or HEIGHTxWIDTHx3 for colours, with "
+                    f"{dim} numbers in all, such as 28x28; it is {self.image_shape!r}."
+                )
+            shape = tuple(map(int, sizes))
+        return Shown(
+            base,
+            queries,
+            image_shape=shape,
+            texts=o.read_if_named(read_texts, self.base_texts),
+            query_texts=o.read_if_named(read_texts, self.query_texts),
+            ids=o.read_if_named(read_ids, self.ids),
+        )
+
+    def additions(
+        self, base: Any, specs: Any, notes: list[str], codebook: Path | None
+    ) -> Additions:
+        """Return what the report adds to the curves: notes, and what attacks infer from codes."""
+        from dpindex.study import Labels, attack_panel
+        from dpindex.study.report import Additions
+        from dpindex.study.texts import read_texts, text_attack
+
+        texts = None
+        attacks = []
+        with ExitStack() as stack:
+            if self.public_texts is not None:
+                if self.public_sample is None:  # codewords are scaled already
+                    public = stack.enter_context(open_vectors(str(codebook)))
+                else:
+                    public = self._public(stack)
+                texts = text_attack(
+                    base,
+                    specs,
+                    public,
+                    read_texts(self.public_texts),
+                    o.read_if_named(read_texts, self.base_texts),
+                )
+            if self.public_sample is not None:
+                labels = None
+                if self.labels is not None and self.public_labels is not None:
+                    labels = Labels(read_ids(self.labels), read_ids(self.public_labels))
+                progress = stack.enter_context(out.progress_bar("attacking"))
+                attacks = attack_panel(base, specs, self._public(stack), labels, progress=progress)
+        return Additions(notes=notes, texts=texts, attacks=attacks)
+
+    def _public(self, stack: ExitStack) -> Any:
+        source = stack.enter_context(open_vectors(str(self.public_sample)))
+        return o.scaled_source(source, self.ranges)
 
 
 def evaluate(
@@ -222,7 +222,7 @@ def evaluate(
     kept: run again to resume.
     """
     from dpindex.study import evaluate as measure
-    from dpindex.study.report import TITLE, Additions, require_libraries, write_report
+    from dpindex.study.report import TITLE, require_libraries, write_report
 
     require_libraries()
     page.check(options.codebook)
@@ -254,11 +254,7 @@ def evaluate(
             report,
             curves,
             shown,
-            Additions(
-                notes=refused,
-                texts=page.text_attack(base_source, specs, options.codebook),
-                attacks=page.attacks(base_source, specs),
-            ),
+            page.additions(base_source, specs, refused, options.codebook),
             replace=replace,
             title=page.title or TITLE,
         )
@@ -268,33 +264,26 @@ def evaluate(
 
 
 def _print_curve(curve: Any) -> None:
-    """Tables of at most 80 columns: what is found in each query mode, and what codes reveal."""
-    typer.echo(curve.adjacency)
-    for measure in ("recall@10", "precision@10"):
-        for mode in curve.query_modes:
-            _print_lines(curve, f"{curve.full_name(measure)}, {mode} queries", measure, mode)
-    mode = curve.query_modes[0]
+    """Print tables of what is found in each query mode, and of what codes reveal."""
+    first = curve.query_modes[0]
+    tables = [
+        (f"{curve.full_name(measure)}, {mode} queries", measure, mode)
+        for measure in ("recall@10", "precision@10")
+        for mode in curve.query_modes
+    ]
     count = curve.base[1]
-    _print_lines(curve, f"known vectors that pick out their code among {count}", "linked", mode)
-    _print_lines(curve, "cosine of rebuilt vectors to the originals", "rebuilt_cosine", mode)
-
-
-def _print_lines(curve: Any, title: str, measure: str, mode: str) -> None:
-    """A line for each method, a column for each epsilon; long names have a line of their own."""
-    for columns in row_blocks(max(len(curve.epsilons), 1), _COLUMNS):
-        epsilons = curve.epsilons[columns]
-        width = _WIDTH - 7 * max(len(epsilons), 1)
-        typer.echo(f"\n{title}")
-        typer.echo(f"{'  ε':{width}}" + "".join(f"{epsilon:>7g}" for epsilon in epsilons))
+    tables.append((f"known vectors that pick out their code among {count}", "linked", first))
+    tables.append(("cosine of rebuilt vectors to the originals", "rebuilt_cosine", first))
+    typer.echo(curve.adjacency)
+    for title, measure, mode in tables:
+        rows = []
         for name, line in curve.series(mode).items():
             at = {point.spec.epsilon: point.mean[measure] for point in line}
-            values = [at.get(epsilon, at.get(None)) for epsilon in epsilons or (None,)]
-            cells = "".join("      –" if v is None or v != v else f"{v:7.2f}" for v in values)
-            start = f"  {name}"
-            if len(start) > width:
-                typer.echo(start)
-                start = ""
-            typer.echo(f"{start:{width}}{cells}")
+            baseline = at.get(None, math.nan)
+            values = [at.get(epsilon, baseline) for epsilon in curve.epsilons or (None,)]
+            rows.append((name, *("–" if math.isnan(v) else f"{v:.2f}" for v in values)))
+        headings = ["ε", *(f"{epsilon:g}" for epsilon in curve.epsilons or (math.nan,))]
+        typer.echo(f"\n{title}\n{out.table(headings, rows)}")
 
 
 def demo(
