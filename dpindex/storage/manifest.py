@@ -49,7 +49,7 @@ _NUMBER = re.compile(r"[0-9]{6}")
 _NUMBERS = 10**6
 _MAX_FILE_BYTES = 1 << 33
 _COUNTED = 10**7
-_FIELDS = ("next_number", "segments", "denoiser", "calibration", "codebook", "crowding")
+_FIELDS = ("next_number", "segments", "denoiser", "codebook", "crowding")
 
 
 @dataclass(frozen=True)
@@ -262,6 +262,8 @@ class Manifest:
             **{name: getattr(self, name) for name in _FIELDS},
             **self.settings.to_dict(),
         }
+        if self.calibration is not None:
+            data["calibration"] = self.calibration
         text = _sealed(data)
         if len(text) > MAX_MANIFEST_BYTES:
             raise InputError(
@@ -283,6 +285,7 @@ class Manifest:
         manifest = cls(
             settings=Settings.from_dict(data),
             files=files,
+            calibration=data.get("calibration"),
             **{name: data[name] for name in _FIELDS},
         )
         if not (
