@@ -969,10 +969,10 @@ MUTANTS = [
            GAUSS, "test_path_checks.py"),
     Mutant("ledger", "a total leaves out smaller changes",
            "accounting/ledger.py",
-           "            promises += [total(alike, delta, change) for change in changes]\n",
+           "            promises += [compose(alike, delta, change) for change in changes]\n",
            "            for size in changes:\n"
            "                same = [s for s in alike if s.guarantee.adjacency == size]\n"
-           "                promises.append(total(same, delta, size))\n", STAIRCASE,
+           "                promises.append(compose(same, delta, size))\n", STAIRCASE,
            "test_path_checks.py"),
     Mutant("RACE", "merged releases of one promise count once",
            "race/sketch.py",

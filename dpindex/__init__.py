@@ -14,9 +14,17 @@ TYPE_CHECKING = False  # without typing: the command must soon be able to answer
 if TYPE_CHECKING:
     from typing import Any
 
-    from dpindex.accounting.composition import total
+    from dpindex.accounting.composition import compose
     from dpindex.accounting.ledger import Ledger
-    from dpindex.base.errors import InputError
+    from dpindex.base.errors import (
+        BusyError,
+        DamagedError,
+        InputError,
+        NoGuaranteeError,
+        QualityWarning,
+        StorageError,
+    )
+    from dpindex.data import Ranges, open_dataset
     from dpindex.index.hits import Hits
     from dpindex.index.owners import Answers, Originals, Owner
     from dpindex.index.private_index import PrivateIndex
@@ -27,25 +35,31 @@ if TYPE_CHECKING:
     from dpindex.mechanism.parameters import Codebook
     from dpindex.mechanism.privatizer import Privatizer
     from dpindex.mechanism.spec import Spec
-    from dpindex.privacy import Guarantee, attribute, compose, l2, record
+    from dpindex.privacy import Guarantee, attribute, l2, record
     from dpindex.study.evaluation import evaluate
     from dpindex.study.planner import fit_codebook, plan
 
 __all__ = [
     "Answers",
     "BitCodes",
+    "BusyError",
     "Codebook",
+    "DamagedError",
     "FloatCodes",
     "Guarantee",
     "Hits",
     "InputError",
     "Ledger",
+    "NoGuaranteeError",
     "Originals",
     "Owner",
     "PrivateIndex",
     "Privatizer",
     "PublishedIndex",
+    "QualityWarning",
+    "Ranges",
     "Spec",
+    "StorageError",
     "SymbolCodes",
     "attribute",
     "codes_from_bytes",
@@ -55,19 +69,23 @@ __all__ = [
     "l2",
     "methods",
     "open",
+    "open_dataset",
     "plan",
     "publish",
     "record",
-    "total",
 ]
 
 # What is named is imported when it is first used: a device encodes without Faiss, and a searcher
 # never loads the secret stream.
 _HOME = {
-    "accounting.composition": ["total"],
+    "accounting.composition": ["compose"],
     "mechanism.parameters": ["Codebook"],
     "mechanism.codes": ["BitCodes", "FloatCodes", "SymbolCodes", "codes_from_bytes"],
-    "base.errors": ["InputError"],
+    "base.errors": [
+        *("BusyError", "DamagedError", "InputError", "NoGuaranteeError", "QualityWarning"),
+        "StorageError",
+    ],
+    "data": ["Ranges", "open_dataset"],
     "index.hits": ["Hits"],
     "index.owners": ["Answers", "Originals", "Owner"],
     "index.private_index": ["PrivateIndex"],
@@ -77,7 +95,7 @@ _HOME = {
     "mechanism.method_table": ["methods"],
     "study.evaluation": ["evaluate"],
     "study.planner": ["fit_codebook", "plan"],
-    "privacy": ["Guarantee", "attribute", "compose", "l2", "record"],
+    "privacy": ["Guarantee", "attribute", "l2", "record"],
     "mechanism.privatizer": ["Privatizer"],
     "mechanism.spec": ["Spec"],
 }

@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpindex import Guarantee, InputError, Spec, attribute, compose, l2, total
+from dpindex import Guarantee, InputError, Spec, attribute, compose, l2
 from dpindex.mechanism.noise.gaussian import kenthapadi_sigma, optimal_sigma
+from dpindex.privacy import add_up
 from dpindex.privacy.adjacency import Records
 
 DELTA = 1e-6
@@ -71,7 +72,7 @@ budgets = st.floats(1e-3, 64.0)
 @pytest.mark.slow
 @given(st.lists(st.tuples(budgets, st.floats(0, 0.1)), min_size=1, max_size=20))
 def test_sums_are_never_below_the_exact_ones(budgets: list[tuple[float, float]]) -> None:
-    found = compose(*(Guarantee(e, d, "DP", UNIT) for e, d in budgets))
+    found = add_up(*(Guarantee(e, d, "DP", UNIT) for e, d in budgets))
     epsilon = sum(Fraction(e) for e, _ in budgets)
     delta = min(Fraction(1), sum((Fraction(d) for _, d in budgets), Fraction(0)))
     assert epsilon <= Fraction(found.epsilon) < epsilon * (1 + Fraction(1, 2**51))
@@ -81,7 +82,7 @@ def test_sums_are_never_below_the_exact_ones(budgets: list[tuple[float, float]])
 def test_ten_tenths_are_one_rounded_up() -> None:
     """0.1 is a little above a tenth, so ten of them exceed 1, which plain addition hides."""
     assert sum([0.1] * 10) < 1.0
-    assert compose(*[Guarantee(0.1, 0.0, "DP", UNIT)] * 10).epsilon > 1.0
+    assert add_up(*[Guarantee(0.1, 0.0, "DP", UNIT)] * 10).epsilon > 1.0
 
 
 def test_plus_keeps_what_is_weaker() -> None:
@@ -115,7 +116,7 @@ def test_what_does_not_add_up_is_refused(other: Guarantee, message: str) -> None
 
 
 def test_nothing_is_refused() -> None:
-    for empty in (lambda: compose(), lambda: total([])):
+    for empty in (lambda: add_up(), lambda: compose([])):
         with pytest.raises(InputError, match="nothing to compose"):
             empty()
 
@@ -126,7 +127,7 @@ def test_gaussian_releases_equal_one_of_less_noise(method: str, times: int) -> N
     """m releases of deviation σ are one of σ/√m (Dong, Roth & Su 2022, Cor. 3.3)."""
     calibrate = kenthapadi_sigma if method == "dp-rp-g" else optimal_sigma
     mu = math.sqrt(times) / calibrate(1.0, DELTA)
-    found = total([gaussian(method=method)] * times, delta=DELTA)
+    found = compose([gaussian(method=method)] * times, delta=DELTA)
     expected = analytic_epsilon(mu, DELTA)
     assert expected <= found.epsilon <= expected * 1.001 + 2e-4
     assert gaussian_delta(mu, found.epsilon) <= DELTA
@@ -138,12 +139,12 @@ def test_different_gaussian_releases() -> None:
     specs = [gaussian(0.5), gaussian(1.0), gaussian(2.0, delta=1e-8)]
     mu = math.hypot(*(1 / optimal_sigma(s.budget, s.delta) for s in specs))
     expected = analytic_epsilon(mu, 1e-5)
-    assert expected <= total(specs, delta=1e-5).epsilon <= expected * 1.001 + 2e-4
+    assert expected <= compose(specs, delta=1e-5).epsilon <= expected * 1.001 + 2e-4
 
 
 @pytest.mark.parametrize("epsilons", [[0.25] * 30, [0.1] * 40 + [0.5] * 10])
 def test_pure_releases_are_composed_optimally(epsilons: list[float]) -> None:
-    found = total([pure(e) for e in epsilons], delta=DELTA).epsilon
+    found = compose([pure(e) for e in epsilons], delta=DELTA).epsilon
     assert pure_delta(epsilons, found) <= DELTA
     assert pure_delta(epsilons, found - 0.01) > DELTA
     assert found < sum(epsilons) - 0.5
@@ -151,12 +152,12 @@ def test_pure_releases_are_composed_optimally(epsilons: list[float]) -> None:
 
 def test_mixed_releases_lie_between_their_parts_and_the_sum() -> None:
     specs = [gaussian()] * 4 + [pure(0.5)] * 2
-    tight = total(specs, delta=4e-6).epsilon
-    assert total(specs[:4], delta=4e-6).epsilon < tight < total(specs).epsilon == 5.0
+    tight = compose(specs, delta=4e-6).epsilon
+    assert compose(specs[:4], delta=4e-6).epsilon < tight < compose(specs).epsilon == 5.0
 
 
 def test_one_pure_release_stays_exact() -> None:
-    assert total([pure(0.5)], delta=1e-9) == pure(0.5).guarantee
+    assert compose([pure(0.5)], delta=1e-9) == pure(0.5).guarantee
 
 
 @pytest.mark.parametrize("beta", [1.0, 0.5, 0.3])
@@ -164,12 +165,12 @@ def test_finding_2_gaussian_releases_of_different_betas(beta: float) -> None:
     """A change of one is ⌈1/β⌉ changes of β, and has as many times the sensitivity."""
     specs = [gaussian(), gaussian(adjacency=attribute(beta))]
     mu = math.hypot(1, math.ceil(1 / beta)) / optimal_sigma(1.0, DELTA)
-    found = total(specs, delta=DELTA, at=UNIT)
+    found = compose(specs, delta=DELTA, at=UNIT)
     expected = analytic_epsilon(mu, DELTA)
     assert expected <= found.epsilon <= expected * 1.001 + 2e-4
     assert gaussian_delta(mu, found.epsilon) <= DELTA
     assert found.adjacency == UNIT
-    plain = total(specs, at=UNIT)
+    plain = compose(specs, at=UNIT)
     steps = math.ceil(1 / beta)
     assert plain.epsilon == 1.0 + steps
     group = math.fsum(math.exp(j) * DELTA for j in range(steps))  # Vadhan 2017, Lemma 2.2
@@ -178,13 +179,13 @@ def test_finding_2_gaussian_releases_of_different_betas(beta: float) -> None:
 
 def test_finding_3_releases_of_one_size_in_the_data_add_up() -> None:
     alike = [pure(1.0), pure(1.0, scale=255.0, adjacency=attribute(1 / 255))]
-    assert total(alike) == Guarantee(2.0, 0.0, "DP", UNIT)
+    assert compose(alike) == Guarantee(2.0, 0.0, "DP", UNIT)
 
 
 def test_without_delta_it_is_the_plain_sum() -> None:
-    assert total([gaussian(), pure(2.0)]) == Guarantee(3.0, DELTA, "DP", UNIT)
+    assert compose([gaussian(), pure(2.0)]) == Guarantee(3.0, DELTA, "DP", UNIT)
     weak = Spec("dp-rp-g-analytic", dim=24, k=8, epsilon=1.0, delta=DELTA, adjacency=attribute(1.0))
-    assert total([weak, weak]).delta_over == "projection"
+    assert compose([weak, weak]).delta_over == "projection"
 
 
 @pytest.mark.parametrize(
@@ -201,4 +202,4 @@ def test_without_delta_it_is_the_plain_sum() -> None:
 )
 def test_bad_input_is_refused(specs: list[Spec], delta: float | None, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        total(specs, delta)
+        compose(specs, delta)

@@ -430,3 +430,14 @@ def test_any_bytes_like_object_is_read() -> None:
     data = made("signs").to_bytes()
     for same in (data, bytearray(data), memoryview(data)):
         assert codes_from_bytes(same).to_bytes() == data
+
+
+def test_a_row_of_sign_codes_is_a_bitarray() -> None:
+    """As Faiss and the packed bytes have it, without the unused bits of the last byte."""
+    positive = np.random.default_rng(0).random((5, 13)) < 0.5
+    codes = BitCodes.from_signs(positive, bytes(16))
+    assert [row.tolist() for row in codes] == positive.astype(int).tolist()
+    assert codes[-1].endian == "little"
+    assert codes[2].tobytes() == codes.packed[2].tobytes()
+    with pytest.raises(IndexError):
+        codes[5]

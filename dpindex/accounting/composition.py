@@ -13,9 +13,7 @@ from dpindex.base.checks import finite_number
 from dpindex.base.errors import InputError
 from dpindex.mechanism.noise.gaussian import table_distance
 from dpindex.mechanism.spec import Spec
-from dpindex.privacy import Adjacency, Guarantee, compose
-
-__all__ = ["total"]
+from dpindex.privacy import Adjacency, Guarantee, add_up
 
 _MIN_DELTA = 1e-10
 """Below this the roundings of the fast Fourier transform (about 1e-15) might begin to show."""
@@ -30,17 +28,19 @@ _INTERVAL = 1e-4
 _MAX_INTERVALS = 200_000
 
 
-def total(
+def compose(
     releases: Iterable[Spec], delta: float | None = None, at: Adjacency | None = None
 ) -> Guarantee:
     """Return what releases of *one* vector under these specs promise together.
+
+    Guarantees themselves are added up by ``guarantee + guarantee``.
 
     Parameters
     ----------
     releases : iterable of Spec
         One for each release; a spec twice is two releases.
     delta : float, optional
-        Without it epsilons and deltas are added up, exactly (:func:`dpindex.compose`). With it, in
+        Without it epsilons and deltas are added up, exactly. With it, in
         [1e-10, 1): the least epsilon that privacy-loss distributions give at this delta. A Gaussian
         method enters with the deviation that its noise has, a pure one as the worst of all pure
         ones, randomized response (Kairouz, Oh & Viswanath 2015); dominating
@@ -66,13 +66,13 @@ def total(
 
     >>> from dpindex import attribute
     >>> spec = Spec("dp-oporp", dim=48, k=16, epsilon=1.0, delta=1e-6, adjacency=attribute(1.0))
-    >>> str(total([spec] * 4))
+    >>> str(compose([spec] * 4))
     'epsilon = 4, delta = 4e-06 (DP) under attribute(beta=1)'
-    >>> round(total([spec] * 4, delta=1e-6).epsilon, 2)
+    >>> round(compose([spec] * 4, delta=1e-6).epsilon, 2)
     2.12
     >>> from dataclasses import replace
     >>> half = Spec("dp-oporp-staircase", dim=48, k=16, epsilon=1.0, adjacency=attribute(0.5))
-    >>> str(total([half, replace(half, adjacency=attribute(1.0))], at=attribute(1.0)))
+    >>> str(compose([half, replace(half, adjacency=attribute(1.0))], at=attribute(1.0)))
     'epsilon = 3 (pure DP) under attribute(beta=1)'
     """
     specs = list(releases)
@@ -80,7 +80,7 @@ def total(
         raise InputError("there is nothing to compose: name at least one release.")
     change = specs[0].guarantee.adjacency if at is None else at
     promises = [spec.guarantee for spec in specs]
-    plain = compose(*(promises if at is None else [promise.at(at) for promise in promises]))
+    plain = add_up(*(promises if at is None else [promise.at(at) for promise in promises]))
     if delta is None or plain.definition == "none" or plain.adjacency.kind == "records":
         return plain
     delta = finite_number(delta, "delta")

@@ -25,13 +25,13 @@ from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
-from dpindex.accounting.composition import total
+from dpindex.accounting.composition import compose
 from dpindex.base.checks import checked_epsilon, finite_number, json_value
 from dpindex.base.errors import BusyError, DamagedError, InputError, StorageError
 from dpindex.base.files import write_file
 from dpindex.base.private_files import read_private_file
 from dpindex.mechanism.spec import Spec
-from dpindex.privacy import Guarantee, Records, compose
+from dpindex.privacy import Guarantee, Records, add_up
 
 __all__ = ["Entry", "Ledger", "Total"]
 
@@ -275,7 +275,7 @@ class Ledger:
         ids : iterable, optional
             These ids only, which takes the key; default all.
         delta : float, optional
-            Compose tightly at this delta: see :func:`dpindex.total`.
+            Compose tightly at this delta: see :func:`dpindex.compose`.
 
         Returns
         -------
@@ -445,13 +445,13 @@ def _promises(
         changes = list(dict.fromkeys(spec.guarantee.adjacency for spec in alike))
         try:
             for change in changes:
-                compose(*(spec.guarantee.at(change) for spec in alike))
+                add_up(*(spec.guarantee.at(change) for spec in alike))
         except InputError as error:
             apart = apart or str(error).partition(";")[0]
             same = [[s for s in alike if s.guarantee.adjacency == change] for change in changes]
-            promises += [total(those, delta) for those in same]
+            promises += [compose(those, delta) for those in same]
         else:
-            promises += [total(alike, delta, change) for change in changes]
+            promises += [compose(alike, delta, change) for change in changes]
     return tuple(promises), apart
 
 

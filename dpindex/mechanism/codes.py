@@ -11,6 +11,7 @@ from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+from bitarray import bitarray
 
 from dpindex.base.arrays import AnyArray, Bytes, Integers
 from dpindex.base.errors import DamagedError, InputError
@@ -300,12 +301,20 @@ class NumberFormat(CodeFormat):
 class BitCodes(Codes):
     """Private sign codes: k bits a vector, packed eight to a byte, first bit lowest.
 
-    Bit 1 stands for +1; unused bits of the last byte are 0.
+    Bit 1 stands for +1; unused bits of the last byte are 0. ``codes[i]`` is one code as a
+    ``bitarray``.
 
     >>> codes = BitCodes.from_signs(np.array([[True, False, True]]), bytes(16))
     >>> codes, codes.to_signs().tolist()
     (<BitCodes: 1 codes of 3 signs>, [[1, -1, 1]])
+    >>> codes[0], codes[0].count()
+    (bitarray('101'), 2)
     """
+
+    def __getitem__(self, row: int) -> bitarray:
+        """One code as k bits, little-endian as Faiss has them; IndexError beyond the last."""
+        bits = bitarray(endian="little", buffer=self.packed[row].tobytes())
+        return bits[: self.k]
 
     @property
     def packed(self) -> Bytes:

@@ -13,11 +13,11 @@ from dpindex.privacy.adjacency import (
     l2,
     record,
 )
-from dpindex.privacy.guarantee import Guarantee, compose
+from dpindex.privacy.guarantee import Guarantee, add_up
 from dpindex.privacy.shuffling import ShuffledRecords
 
 __all__ = [
     "L2", "Adjacency", "Attribute", "Guarantee", "Neighbouring", "Record", "Records",
-    "ShuffledRecords", "VectorAdjacency", "adjacency_from_dict", "attribute", "compose", "l2",
+    "ShuffledRecords", "VectorAdjacency", "add_up", "adjacency_from_dict", "attribute", "l2",
     "record",
 ]  # fmt: skip

@@ -75,10 +75,10 @@ class Guarantee:
         return facts_html(str(self), {"protected": self.protects()})
 
     def __add__(self, other: Guarantee) -> Guarantee:
-        """Both releases together: see :func:`compose`."""
+        """Both releases together: see :func:`add_up`."""
         if not isinstance(other, Guarantee):
             return NotImplemented
-        return compose(self, other)
+        return add_up(self, other)
 
     def group(self, changes: int) -> float:
         """Epsilon for ``changes`` neighbouring steps at once (group privacy), in [0, ∞)."""
@@ -242,12 +242,12 @@ class Guarantee:
         return asdict(self) | {"epsilon": epsilon, "adjacency": self.adjacency.to_dict()}
 
 
-def compose(*guarantees: Guarantee) -> Guarantee:
+def add_up(*guarantees: Guarantee) -> Guarantee:
     """Return the promise of several releases of one vector together: epsilons and deltas add up.
 
     Basic sequential composition, for adaptive releases too (Dwork & Roth 2014, Thm 3.16; Li & Li
     2023, Thm 2.3; for iDP Soria-Comas et al. 2017). Sums are exact and rounded up to the next
-    float. :func:`dpindex.total` does the same for specs, and knows a tighter way.
+    float. :func:`dpindex.compose` does the same for specs, and knows a tighter way.
 
     Parameters
     ----------
@@ -262,7 +262,7 @@ def compose(*guarantees: Guarantee) -> Guarantee:
         would be iDP; say so yourself if that is what you mean).
 
     >>> from dpindex.privacy.adjacency import attribute
-    >>> str(compose(*3 * [Guarantee(0.5, 1e-6, "DP", attribute(1.0))]))
+    >>> str(add_up(*3 * [Guarantee(0.5, 1e-6, "DP", attribute(1.0))]))
     'epsilon = 1.5, delta = 3e-06 (DP) under attribute(beta=1)'
     """
     if not guarantees:

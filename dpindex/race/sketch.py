@@ -31,7 +31,7 @@ from dpindex.mechanism.noise.additive import AdditiveNoise
 from dpindex.mechanism.noise.gaussian import CHANGES, count_noise
 from dpindex.mechanism.public_random import BitSource
 from dpindex.mechanism.secret_random import secret_stream
-from dpindex.privacy import Guarantee, Neighbouring, Records, compose
+from dpindex.privacy import Guarantee, Neighbouring, Records
 from dpindex.race.hashes import Hash, Hasher, hash_from_dict
 
 _DEFAULT_WIDTH = 1000
@@ -674,7 +674,7 @@ def _merged(a: Release, b: Release, disjoint: bool) -> Release:
     """Return two releases as one."""
     if np.array_equal(a.counts, b.counts):
         raise InputError("these are two copies of one release; it would be counted twice.")
-    guarantee = compose(a.guarantee, b.guarantee)
+    guarantee = a.guarantee + b.guarantee
     if disjoint:
         epsilon = max(a.guarantee.epsilon, b.guarantee.epsilon)
         delta = max(a.guarantee.delta, b.guarantee.delta)

@@ -9,7 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from dpindex.accounting.composition import total
+from dpindex.accounting.composition import compose
 from dpindex.accounting.ledger import Ledger
 from dpindex.audit.verdict import Check
 from dpindex.mechanism.spec import Spec
@@ -77,8 +77,8 @@ def _wrong_tight_totals(spec: Spec) -> bool:
     gaussian = spec.delta > 0 and spec.method_row.calibration.deviation is not None
     if change is None or not gaussian or find_spec("dp_accounting") is None:
         return False
-    stated = total([spec], _DELTA, change).epsilon
-    return stated < _TIGHT * total([spec] * 4, _DELTA).epsilon
+    stated = compose([spec], _DELTA, change).epsilon
+    return stated < _TIGHT * compose([spec] * 4, _DELTA).epsilon
 
 
 def _wrong_ledger() -> bool:
