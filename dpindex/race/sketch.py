@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
@@ -411,7 +411,7 @@ class RaceSketch:
         -------
         float64 array, shape (nq,). May be negative: that is the noise.
         """
-        return self._without_chance(self._over_rows(q, self._centre(estimator, failure))[0])
+        return self.summary(q, estimator, failure)["count"]
 
     def density(
         self, q: Vectors, estimator: Estimator = "mean", failure: float = _FAILURE
@@ -421,14 +421,16 @@ class RaceSketch:
         It is the mean kernel over records (Algorithm 2). ``q``, ``estimator`` and ``failure`` are
         those of :meth:`count`.
         """
-        return self.count(q, estimator, failure) / max(1.0, self.size)
+        return self.summary(q, estimator, failure)["density"]
 
     def stderr(self, q: Vectors) -> Floats:
         """Return the standard error of ``count(q)`` from the spread over rows, shape (nq,).
 
         It includes the noise.
         """
-        return self._over_rows(q, self._deviation())[0]
+        if self.spec.rows < 2:
+            raise InputError("one row has no spread; a standard error needs at least two.")
+        return self.summary(q)["stderr"]
 
     def error_bound(self, q: Vectors, failure: float = _FAILURE) -> Floats:
         """Return Theorem 4's bound on the error of the median of means at ``q``, shape (nq,).
@@ -438,22 +440,61 @@ class RaceSketch:
         The unknown ``f̃ = Σ√k`` is replaced by its bound ``√(N·Σk)`` (Cauchy–Schwarz), read from the
         sketch itself; the paper's constants make the result generous.
         """
-        return self._over_rows(q, self._bound(failure))[0]
+        return self.summary(q, "median-of-means", failure)["bound"]
 
     def summary(
         self, q: Vectors, estimator: Estimator = "mean", failure: float = _FAILURE
     ) -> dict[str, Floats]:
         """Return ``count``, ``stderr`` and ``density`` by name, shape (nq,) each, from one hashing.
 
-        With the median of means also ``bound``, its :meth:`error_bound`. ``q``, ``estimator`` and
-        ``failure`` are those of :meth:`count`.
+        With the median of means also ``bound``, its :meth:`error_bound`. The standard error of one
+        row is NaN. ``q``, ``estimator`` and ``failure`` are those of :meth:`count`.
         """
-        statistics = {"count": self._centre(estimator, failure), "stderr": self._deviation()}
+        if estimator not in ("mean", "median-of-means"):
+            raise InputError(f"estimator must be 'mean' or 'median-of-means', not {estimator!r}.")
+        release = self._open()
+        rows = self.spec.rows
+        groups = 1
         if estimator != "mean":
-            statistics["bound"] = self._bound(failure)
-        answers = dict(zip(statistics, self._over_rows(q, *statistics.values()), strict=True))
-        count = self._without_chance(answers["count"])
-        return {**answers, "count": count, "density": count / max(1.0, self.size)}
+            groups = mean_groups(rows, failure)
+        edges = np.linspace(0, rows, groups + 1).astype(np.intp)
+        parts = []
+        for hits in self._hits(q):
+            group_means = np.add.reduceat(hits, edges[:-1], axis=0) / np.diff(edges)[:, None]
+            error = np.full(hits.shape[1], np.nan)
+            if rows > 1:
+                error = hits.std(axis=0, ddof=1) / math.sqrt(rows)
+            parts.append(np.stack([np.median(group_means, axis=0), hits.mean(axis=0), error]))
+        centre, means, errors = np.concatenate([np.empty((3, 0)), *parts], axis=1)
+        # Rehashing makes the collision probability k + (1 − k)/W, which is taken back.
+        chance = self.size * (1.0 - 1.0 / self._stretch)
+        count = (centre + release.offset - chance) * self._stretch
+        answers = {
+            "count": count,
+            "stderr": errors * self._stretch,
+            "density": count / max(1.0, self.size),
+        }
+        if estimator != "mean":
+            size = max(1.0, self.size)
+            root_sum = np.sqrt(size * np.clip(means + release.offset, 0.0, size))
+            bound = error_bound(root_sum, rows, release.variance, failure)
+            answers["bound"] = np.asarray(bound * self._stretch)
+        return answers
+
+    def _hits(self, q: Vectors) -> Iterator[Doubles]:
+        """Yield the released counts that blocks of queries fall into, shape (rows, n)."""
+        counts = self._open().counts
+        hasher = self.spec.hasher
+        queries = real_matrix(q, self.spec.dim, "queries", min_rows=0)
+
+        def look_up(hits: Doubles, rows: slice, columns: npt.NDArray[np.int64]) -> None:
+            hits[rows] = np.take_along_axis(counts[rows], columns, axis=1)
+
+        with ThreadPoolExecutor(cores()) as pool:
+            for _, block in hasher.blocks(queries):
+                hits = np.empty((self.spec.rows, block.shape[0]))
+                hasher.each(block, partial(look_up, hits), pool)
+                yield hits
 
     def neighbours(self) -> tuple[float, float]:
         """Return how many others an average record has near it, and the standard error."""
@@ -540,71 +581,11 @@ class RaceSketch:
         release = self._open()
         return np.asarray(release.counts[:, : self._used] + release.offset)
 
-    def _centre(self, estimator: str, failure: float) -> Callable[[Doubles], Doubles]:
-        """Return the estimator over rows, from (rows, n) to (n,)."""
-        if estimator not in ("mean", "median-of-means"):
-            raise InputError(f"estimator must be 'mean' or 'median-of-means', not {estimator!r}.")
-        offset = self._open().offset
-        groups = 1
-        if estimator != "mean":
-            groups = mean_groups(self.spec.rows, failure)
-        edges = np.linspace(0, self.spec.rows, groups + 1).astype(np.intp)
-
-        def centre(counts: Doubles) -> Doubles:
-            sums = np.add.reduceat(counts, edges[:-1], axis=0)
-            means = sums / np.diff(edges)[:, None]
-            return np.asarray(np.median(means, axis=0) + offset)
-
-        return centre
-
-    def _deviation(self) -> Callable[[Doubles], Doubles]:
-        """Return the standard error of the mean over rows, from (rows, n) to (n,)."""
-        if self.spec.rows < 2:
-            raise InputError("one row has no spread; a standard error needs at least two.")
-        factor = self._stretch / math.sqrt(self.spec.rows)
-        return lambda counts: np.asarray(counts.std(axis=0, ddof=1) * factor)
-
-    def _bound(self, failure: float) -> Callable[[Doubles], Doubles]:
-        """Return ``error_bound`` over rows, from (rows, n) to (n,)."""
-        mean = self._centre("mean", failure)
-        size = max(1.0, self.size)
-
-        def bound(counts: Doubles) -> Doubles:
-            root_sum = np.sqrt(size * np.clip(mean(counts), 0.0, size))
-            bounds = error_bound(root_sum, self.spec.rows, self.noise_variance, failure)
-            return np.asarray(bounds * self._stretch)
-
-        return bound
-
     @property
     def _stretch(self) -> float:
         if self.spec.hasher.rehashed:
             return 1.0 / (1.0 - 1.0 / self.spec.columns)
         return 1.0
-
-    def _without_chance(self, counts: Floats) -> Floats:
-        """Return Σk from counts: rehashing makes the collision probability ``k + (1 − k)/W``."""
-        if not self.spec.hasher.rehashed:
-            return counts
-        return (counts - self.size / self.spec.columns) * self._stretch
-
-    def _over_rows(self, q: Vectors, *reducers: Callable[[Doubles], Doubles]) -> list[Doubles]:
-        """Return each reducer, from (rows, n) to (n,), of the counts that queries fall into."""
-        counts = self._open().counts
-        hasher = self.spec.hasher
-        queries = real_matrix(q, self.spec.dim, "queries", min_rows=0)
-        reduced = np.empty((len(reducers), queries.shape[0]))
-
-        def look_up(hits: Doubles, rows: slice, columns: npt.NDArray[np.int64]) -> None:
-            hits[rows] = np.take_along_axis(counts[rows], columns, axis=1)
-
-        with ThreadPoolExecutor(cores()) as pool:
-            for start, block in hasher.blocks(queries):
-                hits = np.empty((self.spec.rows, block.shape[0]))
-                hasher.each(block, partial(look_up, hits), pool)
-                stop = start + block.shape[0]
-                reduced[:, start:stop] = [reducer(hits) for reducer in reducers]
-        return list(reduced)
 
     # Keeping.
 
