@@ -208,6 +208,7 @@ def curve_png(curve: Curve) -> bytes:
         for name, line in curve.series(mode).items():
             handles.setdefault(name, _draw_line(panel, line, measure, styles[name]))
         panel.set_title(_HEADINGS[title], fontsize=11)
+        panel.set_ylabel(curve.full_name(measure))
         step = math.ceil(len(curve.epsilons) / _MAX_TICKS) or 1
         charts.epsilon_axis(panel, curve.epsilons[::step], curve.adjacency)
         panel.set(ylim=(0.0, 1.02), yticks=np.linspace(0.0, 1.0, 6))
@@ -221,26 +222,19 @@ def curve_png(curve: Curve) -> bytes:
 
 
 def _styles(curve: Curve) -> dict[str, dict[str, Any]]:
-    """By label: a colour for each method, a marker for each code length, greys for baselines."""
-    variants: dict[str, int] = {}
+    """By label: a colour for each method, a marker for each line, dashed greys for baselines."""
+    specs = {point.label: point.spec for point in curve.points}
+    methods = list(dict.fromkeys(spec.method for spec in specs.values()))
     styles: dict[str, dict[str, Any]] = {}
-    greys = 0
-    for label, spec in {point.label: point.spec for point in curve.points}.items():
+    for number, (name, spec) in enumerate(specs.items()):
         if spec.epsilon is None:
-            turn, shade = divmod(greys, len(charts.GREYS))
-            dashes = (0, (6, 2 + 2 * turn + shade))
-            styles[label] = {"color": charts.GREYS[shade], "linestyle": dashes, "linewidth": 1.3}
-            greys += 1
+            grey = charts.GREYS[number % len(charts.GREYS)]
+            styles[name] = {"color": grey, "linestyle": "--"}
             continue
-        variant = variants[spec.method] = variants.get(spec.method, -1) + 1
-        number = list(variants).index(spec.method)
-        styles[label] = {
-            "color": charts.COLOURS[number % len(charts.COLOURS)],
+        styles[name] = {
+            "color": charts.COLOURS[methods.index(spec.method) % len(charts.COLOURS)],
             "linestyle": ":" if spec.guarantee.definition == "iDP" else "-",
-            "linewidth": 1.8,
-            "marker": charts.MARKERS[(number + 3 * variant) % len(charts.MARKERS)],
-            "markersize": 5.5,
-            "markerfacecolor": "white" if variant % 2 else None,
+            "marker": charts.MARKERS[number % len(charts.MARKERS)],
         }
     return styles
 
