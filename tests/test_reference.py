@@ -20,8 +20,8 @@ ROOT = Path(__file__).resolve().parents[1]
 MODULES = re.findall(r"reference/([\w.]+)\.md", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
 CLOSE = ("self", "cls")
 TOO_LONG = {
-    "dpindex.study.run_demo": "tests/test_demo.py",
-    "dpindex.study.DemoResult": "tests/test_demo.py",
+    "dpindex.study.run_demo": "tests/study/test_demo.py",
+    "dpindex.study.DemoResult": "tests/study/test_demo.py",
 }
 """Names whose example takes a minute, and the tests that run them instead."""
 

@@ -72,7 +72,7 @@ def print_facts(
     dim: int,
     exposure: Sequence[str] = (),
 ) -> None:
-    """Print labelled lines, what is protected and what not, and what attacks are expected to do."""
+    """Print labelled lines, what is protected and what not, and what attacks may find."""
     say(title)
     for label, text in lines.items():
         say(f"{label:12}{text}")
@@ -82,7 +82,7 @@ def print_facts(
     say(f"  {guarantee.odds()}")
     if exposure:
         say()
-        say("What attacks are expected to do, if attributes are independent within their bounds")
+        say("What attacks may find")
         for line in exposure:
             say(f"  - {line}")
     say()

@@ -260,7 +260,7 @@ def test_what_cannot_be_attacked_is_refused() -> None:
         attack_panel(base, spec, public, Labels(np.zeros(50), np.zeros(3)))
 
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 ROWS = {
     "candidate ranking: top 1 of 10": ("candidate ranking", "top 1 of 10"),
     "candidate ranking: top 1 of 1000": ("candidate ranking", "top 1 of 1000"),
