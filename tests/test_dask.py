@@ -217,12 +217,41 @@ def test_freed_memory_is_kept() -> None:
     assert after < before / 4
 
 
-def test_an_option_that_is_not_there(tmp_path: Path) -> None:
-    pytest.importorskip("distributed")
+@pytest.mark.slow
+def test_f3_neither_messages_nor_logs_are_functions_of_the_vectors(
+    client: Any, cluster: Any, tmp_path: Path
+) -> None:
+    """Dask names a collection by an unkeyed hash of it, which confirms a guess of one vector."""
+    import dask
+    import dask.array as da
+    import dask.dataframe as dd
+    import pandas as pd
+
     import dpindex.integrations.dask
 
-    with pytest.raises(InputError, match="no option 'id_colum'; there are column, id_column, ids"):
-        dpindex.integrations.dask.build("x.npy", tmp_path / "index", SPEC, id_colum="id")
+    wrong = vectors(9)
+    wrong[7, 3] = 7.125  # beyond the bounds
+    array = da.from_array(wrong, chunks=4)
+    with dask.config.set({"dataframe.convert-string": False}):
+        frame = dd.from_pandas(pd.DataFrame({"v": list(wrong)}), npartitions=2)
+        text = dd.from_pandas(pd.DataFrame({"v": list(wrong), "what": list("abcde") + [5] * 4}), 2)
+    cases: list[tuple[Any, dict[str, Any], str, str]] = [
+        (array, {}, "the array, block 1: row 3, column 3", array.name),
+        (frame, {"column": "v"}, "the DataFrame, block 1: row 2, column 3", frame._name),
+        (text, {"column": "v", "payload_columns": ["what"]}, "give every column", text._name),
+        (array[:0], {}, "the array has no rows", array.name),
+    ]
+    for data, options, said, name in cases:
+        with pytest.raises(InputError) as refusal:
+            dpindex.integrations.dask.build(
+                data, tmp_path / "index", SPEC, client=client, **options
+            )
+        logs = str(client.get_worker_logs()) + str(client.get_scheduler_logs())
+        assert said in str(refusal.value)
+        for place in (str(refusal.value), logs):
+            assert name not in place
+            assert name.rpartition("-")[2] not in place
+            assert "7.125" not in place
 
 
 def test_without_a_client(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

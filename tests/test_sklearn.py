@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import fields
+from inspect import signature
 from typing import Any
 
 import numpy as np
@@ -21,16 +23,17 @@ from dpindex.base.errors import InputError, QualityWarning
 from dpindex.data import Ranges
 from dpindex.integrations.sklearn import PrivateProjection
 
+ONE = dpi.attribute(1.0)
 FRESH_NOISE = PrivateProjection.expected_failed_checks
 
 
 @pytest.mark.parametrize(
     ("estimator", "failing"),
     [
-        (PrivateProjection(), FRESH_NOISE),
-        (PrivateProjection("dp-signoporp-geometric", k=1, epsilon=0.1), FRESH_NOISE),
+        (PrivateProjection(adjacency=ONE), FRESH_NOISE),
+        (PrivateProjection("dp-signoporp-geometric", k=1, epsilon=0.1, adjacency=ONE), FRESH_NOISE),
         (
-            PrivateProjection("none-oporp", epsilon=None, allow_unprotected=True),
+            PrivateProjection("none-oporp", epsilon=None, adjacency=ONE, allow_unprotected=True),
             {},
         ),  # without noise all of them pass
     ],
@@ -66,10 +69,12 @@ def test_a_classifier_learns_from_private_codes() -> None:
     rng = np.random.default_rng(1)
     y = rng.integers(0, 2, 2000)
     x = np.clip(rng.normal(0, 0.2, (2000, 24)) + np.where(y, 0.5, -0.5)[:, None], -1, 1)
-    model = make_pipeline(PrivateProjection(k=8, epsilon=2.0, clip=False), LogisticRegression())
+    model = make_pipeline(
+        PrivateProjection(k=8, epsilon=2.0, clip=False, adjacency=ONE), LogisticRegression()
+    )
     # 0.998 with a standard deviation of 0.0015 over 100 runs: a false alarm is far below 1e-6.
     assert model.fit(x[:1000], y[:1000]).score(x[1000:], y[1000:]) > 0.85
-    again = PrivateProjection(k=8, epsilon=2.0).fit(x)
+    again = PrivateProjection(k=8, epsilon=2.0, adjacency=ONE).fit(x)
     assert (again.transform(x) != again.transform(x)).any()  # fresh noise every time
 
 
@@ -79,30 +84,26 @@ def test_a_classifier_learns_from_a_table_at_the_defaults() -> None:
     y = rng.integers(0, 2, 8000)
     x = rng.uniform(-1, 1, (8000, 8))
     x[:, 3] = np.where(y, 0.9, -0.9)
-    model = make_pipeline(PrivateProjection(), LogisticRegression())
-    assert PrivateProjection().fit(x).spec_.k == 8
+    model = make_pipeline(PrivateProjection(adjacency=ONE), LogisticRegression())
+    assert PrivateProjection(adjacency=ONE).fit(x).spec_.k == 8
     # Noise of deviation 1.4 about ±0.9: 0.75, with a standard deviation of 0.007.
     assert model.fit(x[:4000], y[:4000]).score(x[4000:], y[4000:]) > 0.68
 
 
-def test_a_search_says_once_what_it_spends_of_every_row() -> None:
+def test_a_search_has_every_parameter() -> None:
+    """They are written out, so that help, completion and ``set_params`` know them."""
+    named = set(signature(PrivateProjection).parameters) - {"ranges", "allow_unprotected"}
+    assert named == {field.name for field in fields(dpi.Spec)} - {"dim"}
     x = np.random.default_rng(3).uniform(-1, 1, (60, 4))
-    model = make_pipeline(PrivateProjection(epsilon=2.0), LogisticRegression())
-    search = GridSearchCV(model, {"logisticregression__C": [0.1, 1.0]}, cv=3)
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        search.fit(x, np.arange(60) % 2)
-    told = [str(warning.message) for warning in caught if "anew" in str(warning.message)]
-    assert len(told) == 1
-    assert "(c·f + 1)·epsilon" in told[0]
-    assert "transform once with epsilon = 2" in told[0]
-    assert "32 for three candidates at epsilon = 2 in five folds" in told[0]
-    model.fit(x, np.arange(60) % 2)  # alone it is one release, and nothing is said
+    model = make_pipeline(PrivateProjection(adjacency=ONE), LogisticRegression())
+    grid = {"privateprojection__epsilon": [1.0, 2.0], "privateprojection__k": [2, 4]}
+    search = GridSearchCV(model, grid, cv=3).fit(x, np.arange(60) % 2)
+    assert search.best_estimator_[0].spec_.k in (2, 4)
 
 
 def test_rows_are_clipped_by_default_where_a_method_has_bounds() -> None:
     x = np.random.default_rng(4).normal(size=(20, 8))
-    assert PrivateProjection().fit(x).spec_.clip
+    assert PrivateProjection(adjacency=ONE).fit(x).spec_.clip
     whole = PrivateProjection("record-cap", adjacency=dpi.record()).fit(x)
     assert not whole.spec_.clip
     assert whole.transform(x).shape == (20, whole.spec_.code_length)
@@ -112,19 +113,21 @@ def test_what_promises_little_is_said() -> None:
     """Bytes without a scale hide one grey level; a delta of a half may publish half of the rows."""
     x = np.full((20, 6), 200)
     with pytest.warns(QualityWarning, match=r"beta = 1 is 0\.392 % of the range"):
-        PrivateProjection(bounds=(0, 255)).fit(x)
+        PrivateProjection(bounds=(0, 255), adjacency=ONE).fit(x)
     with pytest.warns(QualityWarning, match=r"delta = 0\.5 is more than one over the number"):
-        PrivateProjection("dp-oporp", delta=0.5).fit(x)
+        PrivateProjection("dp-oporp", delta=0.5, adjacency=ONE).fit(x)
 
 
 def test_refusals() -> None:
     with pytest.raises(NotFittedError):
-        PrivateProjection().transform(np.zeros((2, 3)))
-    with pytest.raises(InputError, match=r"ranges must be a dpindex\.vectors\.Ranges or the path"):
-        PrivateProjection(ranges=[(0, 1)]).fit(np.zeros((2, 1)))
+        PrivateProjection(adjacency=ONE).transform(np.zeros((2, 3)))
+    with pytest.raises(InputError, match=r"ranges must be a dpindex\.data\.Ranges or the path"):
+        PrivateProjection(ranges=[(0, 1)], adjacency=ONE).fit(np.zeros((2, 1)))
     with pytest.raises(InputError, match="1 ranges for 3 columns"):
-        PrivateProjection(ranges=Ranges(("a",), (0,), (1,))).fit(np.zeros((2, 3)))
+        PrivateProjection(ranges=Ranges(("a",), (0,), (1,)), adjacency=ONE).fit(np.zeros((2, 3)))
+    with pytest.raises(InputError, match="adjacency must be"):
+        PrivateProjection().fit(np.zeros((2, 3)))
     with pytest.raises(InputError, match="needs a delta"):
-        PrivateProjection("dp-oporp").fit(np.zeros((2, 3)))
+        PrivateProjection("dp-oporp", adjacency=ONE).fit(np.zeros((2, 3)))
     with pytest.raises(InputError, match="outside the public bounds"):
-        PrivateProjection(clip=False).fit_transform(np.full((2, 3), 2.0))
+        PrivateProjection(clip=False, adjacency=ONE).fit_transform(np.full((2, 3), 2.0))

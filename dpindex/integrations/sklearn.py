@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import warnings
-from dataclasses import fields
-from inspect import Parameter, Signature, signature
 from typing import Any, ClassVar
 
 import numpy as np
@@ -17,39 +15,19 @@ from dpindex.base.arrays import Vectors
 from dpindex.base.errors import InputError, QualityWarning
 from dpindex.data import Ranges
 from dpindex.mechanism.method_table import find_method
+from dpindex.mechanism.parameters import Codebook
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec, doubts
-from dpindex.privacy import attribute
-
-__all__ = ["PrivateProjection"]
-
-
-_DEFAULTS = {"epsilon": 1.0, "adjacency": None, "clip": None}
-"""Where a transformer's defaults are not those of a spec."""
-
-
-def _constructor() -> Signature:
-    """Return the constructor's signature: the fields of a spec but ``dim``, which data give."""
-    self_ = Parameter("self", Parameter.POSITIONAL_OR_KEYWORD)
-    method = self_.replace(name="method", default="dp-oporp-staircase")
-    keywords = [
-        Parameter(
-            field.name, Parameter.KEYWORD_ONLY, default=_DEFAULTS.get(field.name, field.default)
-        )
-        for field in fields(Spec)
-        if field.name not in ("method", "dim")
-    ]
-    allow = Parameter("allow_unprotected", Parameter.KEYWORD_ONLY, default=False)
-    ranges = Parameter("ranges", Parameter.KEYWORD_ONLY, default=None)
-    return Signature([self_, method, *keywords, ranges, allow])
+from dpindex.privacy import VectorAdjacency
 
 
 class PrivateProjection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """Transform rows to differentially private codes, for example to train a classifier on them.
 
     Every call of ``transform`` or ``fit_transform`` draws fresh secret noise and *spends the budget
-    of every row again*: transform once and keep the result. ``GridSearchCV`` over c candidates in f
-    folds spends (c·f + 1)·epsilon of every row; a warning says so once. The noise is not
+    of every row again*: transform once, and search over what learns from the codes. Inside a
+    pipeline, cross-validation in f folds spends f·epsilon of every row, and ``GridSearchCV`` over c
+    candidates (c·f + 1)·epsilon: 16·epsilon for three candidates in five folds. The noise is not
     reproducible, so there is no ``random_state``; ``seed`` is that of the public projection.
 
     Parameters
@@ -61,8 +39,8 @@ class PrivateProjection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         table of up to 128.
     epsilon, delta : float
         Budget of one transformation of one row.
-    adjacency : Attribute, L2 or Record, optional
-        What neighbouring rows may differ in; default one attribute by at most 1.
+    adjacency : Attribute, L2 or Record
+        What neighbouring rows may differ in; ``fit`` refuses None, as there is no harmless default.
     clip : bool, optional
         Clip rows to ``bounds`` without a word, or refuse rows outside them; default clip, where a
         method has bounds. Bring the columns of a table inside first, as by ``ranges``.
@@ -82,11 +60,13 @@ class PrivateProjection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
     n_features_in_ : int
         Columns of the input of ``fit``.
 
+    >>> import dpindex as dpi
     >>> from sklearn.linear_model import RidgeClassifier
     >>> from sklearn.pipeline import make_pipeline
     >>> X = np.repeat([[1.0, 0.0, 0.0, 0.0], [0.0, 0.0, 0.0, 1.0]], 200, axis=0)
     >>> y = np.repeat([0, 1], 200)
-    >>> model = make_pipeline(PrivateProjection(k=4, epsilon=8.0), RidgeClassifier())
+    >>> terms = {"epsilon": 8.0, "adjacency": dpi.attribute(beta=1.0)}
+    >>> model = make_pipeline(PrivateProjection(k=4, **terms), RidgeClassifier())
     >>> bool(model.fit(X, y).score(X, y) > 0.8)
     True
     """
@@ -97,18 +77,47 @@ class PrivateProjection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
     }
     """Checks of scikit-learn's ``check_estimator`` that fail, and why."""
 
-    _clones = 0
-    """Clones that were made of this transformer."""
-    _number = 0
-    """Which clone of another transformer this is, from 1."""
-
-    def __init__(self, method: str = "dp-oporp-staircase", **parameters: Any) -> None:
-        bound = signature(type(self)).bind(method, **parameters)
-        bound.apply_defaults()
+    def __init__(
+        self,
+        method: str = "dp-oporp-staircase",
+        *,
+        k: int | None = None,
+        epsilon: float | None = 1.0,
+        delta: float = 0.0,
+        adjacency: VectorAdjacency | None = None,
+        repetitions: int = 1,
+        scale: float = 1.0,
+        bounds: tuple[float, float] = (-1.0, 1.0),
+        clip: bool | None = None,
+        min_norm: float | None = None,
+        norm: float | None = None,
+        seed: int = 0,
+        entries: int | None = None,
+        sparsity: int | None = None,
+        codebook: Codebook | None = None,
+        subset: int | None = None,
+        ranges: Ranges | str | os.PathLike[str] | None = None,
+        allow_unprotected: bool = False,
+    ) -> None:
         # scikit-learn looks up every parameter under its own name.
-        self.__dict__.update(bound.arguments)
-
-    __init__.__signature__ = _constructor()  # type: ignore[attr-defined]
+        self.method = method
+        self.k = k
+        self.epsilon = epsilon
+        self.delta = delta
+        self.adjacency = adjacency
+        self.repetitions = repetitions
+        self.scale = scale
+        self.bounds = bounds
+        self.clip = clip
+        self.min_norm = min_norm
+        self.norm = norm
+        self.seed = seed
+        self.entries = entries
+        self.sparsity = sparsity
+        self.codebook = codebook
+        self.subset = subset
+        self.ranges = ranges
+        self.allow_unprotected = allow_unprotected
 
     def fit(self, X: Vectors, y: Any = None) -> PrivateProjection:
         """Make the spec for the width of ``X``. Values are checked; nothing is learned from them.
@@ -131,8 +140,6 @@ class PrivateProjection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         self.ranges_ = _read_ranges(parameters.pop("ranges"))
         if self.ranges_ is not None:
             self.ranges_.scale(rows[:1])  # refuses another number of columns
-        if parameters["adjacency"] is None:
-            parameters["adjacency"] = attribute(1.0)
         if parameters["clip"] is None:
             parameters["clip"] = find_method(self.method).calibration.rounded
         self.spec_ = Spec(dim=rows.shape[1], **parameters)
@@ -153,17 +160,7 @@ class PrivateProjection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         if self.ranges_ is not None:
             rows = self.ranges_.scale(rows)
         privatizer = Privatizer(self.spec_, allow_unprotected=self.allow_unprotected)
-        if self._number == 2 and privatizer.spec.method_row.private:
-            self._number = 0
-            _warn_of_search(self.spec_.budget)
         return privatizer.privatize(rows).to_float()
-
-    def __sklearn_clone__(self) -> PrivateProjection:
-        """Return a clone that knows how many there are: searches and folds fit one each."""
-        clone: PrivateProjection = super().__sklearn_clone__()
-        self._clones += 1
-        clone._number = self._clones
-        return clone
 
     @property
     def _n_features_out(self) -> int:
@@ -186,14 +183,3 @@ def _read_ranges(ranges: Any) -> Ranges | None:
             f"ranges must be a dpindex.data.Ranges or the path of a .csv file, not {ranges!r}."
         )
     return ranges
-
-
-def _warn_of_search(epsilon: float) -> None:
-    warnings.warn(
-        f"every fit of a clone privatizes the rows anew: cross-validation in f folds spends "
-        f"f·epsilon of each row, and a search over c candidates (c·f + 1)·epsilon, which is "
-        f"{16 * epsilon:g} for three candidates at epsilon = {epsilon:g} in five folds; transform "
-        f"once with epsilon = {epsilon:g}, and search over what learns from the codes.",
-        UserWarning,
-        stacklevel=3,
-    )
