@@ -109,6 +109,60 @@ def test_estimators_know_no_encoder() -> None:
             assert not {SECRET, PRIVATIZER} & targets, module
 
 
+INTEGRATION_CONTRACTS = {
+    "a release on other machines": (
+        "Engine", "IndexOptions", "Shard", "Terms", "build_index", "Dataset", "Part",
+        "InMemoryPart", "VectorSource", "open_dataset", "as_source", "rows_at_a_time", "read_ids",
+        "Ranges",
+    ),
+    "an index that is searched elsewhere": (
+        "Searchable", "Batch", "Found", "FoundCodes", "Filter", "joined", "no_hits", "Candidates",
+        "new_reranking", "with_exact", "kind_of", "Ranking", "PackedSigns", "Symbols",
+        "DenoisedVectors", "EXACT", "Estimator", "Queries", "PrivateQueries", "Metric",
+        "posterior_of", "SimilarityCalibration",
+    ),
+    "what is published, as bytes and tables": (
+        "Codes", "check_format", "Settings", "Payload", "Table", "Denoiser", "denoiser_from_bytes",
+        "denoiser_to_bytes", "calibration_from_bytes", "ids_from_bytes", "ids_to_bytes",
+        "rows_per_segment",
+    ),
+    "the parameters of a spec": ("VectorAdjacency", "find_method", "doubts", "Kind"),
+    "the version": ("__version__",),
+}  # fmt: skip
+"""Names that integrations may import beside what ``dpindex`` exports and ``dpindex.base``.
+
+A new database, collector or engine needs none but these: add one here only with its reason.
+"""
+
+
+def test_integrations_use_the_public_face_and_listed_contracts() -> None:
+    """And nothing private of an object that is not their own."""
+    contracts = {name for names in INTEGRATION_CONTRACTS.values() for name in names}
+    used = set()
+    for module, path in modules().items():
+        if not module.startswith("dpindex.integrations"):
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("dpindex."):
+                room = (node.module or "").split(".")[1]
+                names = {alias.name for alias in node.names}
+                if room not in ("integrations", "base"):
+                    used |= names
+            if isinstance(node, ast.Attribute) and node.attr.startswith("_"):
+                owner = node.value.id if isinstance(node.value, ast.Name) else ""
+                own = owner in ("self", "cls", "os") or node.attr.startswith("__")
+                assert own, f"{module}:{node.lineno} uses {owner}.{node.attr}"
+    assert used - contracts - set(dpindex.__all__) == set()
+    assert contracts <= used, f"no integration needs {contracts - used}"
+
+
+def test_nothing_imports_an_integration_but_the_face_and_the_commands() -> None:
+    for module, targets in arrows().items():
+        if not module.startswith(("dpindex.integrations", "dpindex.cli")) and module != "dpindex":
+            used = [name for name in targets if name.startswith("dpindex.integrations")]
+            assert used == [], module
+
+
 def test_formats_are_not_told_apart_by_name() -> None:
     """A comparison with the name of a code format would have to grow with every new format."""
     comparisons = []

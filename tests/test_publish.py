@@ -154,7 +154,7 @@ def test_nothing_but_the_index_is_published(place: str, tmp_path: Path) -> None:
         assert isinstance(database, Lance)
         rows = database._connection.open_table("books_dpindex").to_arrow().to_pylist()
         columns = database._connection.open_table("books").schema.names
-    assert {row["id"].removesuffix("/0") for row in rows} == {"facts", "sample", "spec"}
+    assert {row["id"].removesuffix("/0") for row in rows} == {"facts", "spec"}
     assert columns == ["id", "code", "vector"]
     facts = database.read("facts") or b""
     assert str(tmp_path).encode() not in facts

@@ -128,6 +128,11 @@ class Searchable(ABC):
         self._coverage = QueryCoverage(settings.spec)
 
     @property
+    def shuffle_delta(self) -> float | None:
+        """Delta of the promise about a published shuffle; None for other indexes."""
+        return self._settings.shuffle_delta
+
+    @property
     def is_shuffled(self) -> bool:
         """Whether its codes were published in a secret random order, so that none is added."""
         return self._settings.shuffle_delta is not None

@@ -11,7 +11,7 @@ import json
 import math
 import os
 import re
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Iterator, Mapping, Set
 from contextlib import AbstractContextManager, ExitStack, closing
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
@@ -145,6 +145,24 @@ class Publication:
     schema: Any
 
     @classmethod
+    def of(cls, facts: Facts, read: Callable[[str], bytes | None]) -> Publication:
+        """Make it of its documents; InputError if they contradict each other."""
+        spec = Spec.from_json((read("spec") or b"").decode("utf-8", "replace"))
+        book = read("codebook")
+        if book is not None:
+            spec = spec.with_codebook(Codebook.from_bytes(book))
+        if spec.fingerprint.hex() != facts.fingerprint:
+            raise InputError("its spec does not have the fingerprint of its codes.")
+        denoiser = None
+        if facts.denoised:
+            denoiser = denoiser_from_bytes(read("denoiser") or b"", spec)
+        learned = read("calibration")
+        calibration = None if learned is None else calibration_from_bytes(learned)
+        metric: Any = facts.metric  # which the settings check
+        settings = Settings(spec, metric, EXACT, facts.query_epsilon, facts.shuffle_delta)
+        return cls(facts, settings, denoiser, calibration, _schema_from(read("schema")))
+
+    @classmethod
     def read(cls, database: Database) -> Publication | None:
         """Read the documents of a collection; None if there is no publication.
 
@@ -157,27 +175,7 @@ class Publication:
         if text is None:
             return None
         with naming("the published collection cannot be read"):
-            facts = Facts.from_bytes(text)
-            spec = Spec.from_json((database.read("spec") or b"").decode("utf-8", "replace"))
-            book = database.read("codebook")
-            if book is not None:
-                spec = spec.with_codebook(Codebook.from_bytes(book))
-            if spec.fingerprint.hex() != facts.fingerprint:
-                raise InputError("its spec does not have the fingerprint of its codes.")
-            denoiser = None
-            if facts.denoised:
-                denoiser = denoiser_from_bytes(database.read("denoiser") or b"", spec)
-            settings = Settings(
-                spec,
-                facts.metric,
-                EXACT,
-                facts.query_epsilon,
-                facts.shuffle_delta,  # type: ignore[arg-type]
-            )
-            learned = database.read("calibration")
-            calibration = None if learned is None else calibration_from_bytes(learned)
-            schema = _schema_from(database.read("schema"))
-            return cls(facts, settings, denoiser, calibration, schema)
+            return cls.of(Facts.from_bytes(text), database.read)
 
     @cached_property
     def ranking(self) -> Ranking:
@@ -309,7 +307,6 @@ def _write(
     exact_queries: bool,
     progress: Callable[[int, int], object],
 ) -> None:
-    settings = index._settings
     codes, ids, payload = index.codes, index.ids, index.payload
     dtype = codes.stored.dtype.str
     facts = Facts(
@@ -317,7 +314,7 @@ def _write(
         fingerprint=index.spec.fingerprint.hex(),
         metric=index.metric,
         query_epsilon=index.query_epsilon,
-        shuffle_delta=settings.shuffle_delta,
+        shuffle_delta=index.shuffle_delta,
         denoised=index.denoiser is not None,
         dtype=_WIDER.get(dtype, dtype),
         text_ids=ids.dtype.kind == "U",
@@ -325,51 +322,50 @@ def _write(
         ids_are_rows=np.array_equal(ids, np.arange(len(ids))),
         rows=len(ids),
     )
-    schema = None
-    documents = {
-        "spec": index.spec.to_json().encode(),
-    }
-    if index.calibration is not None:
-        documents["calibration"] = index.calibration.to_bytes()
-    if payload is not None:
-        schema = payload.schema
-        documents["schema"] = schema.serialize().to_pybytes()
-    if index.spec.codebook is not None:
-        documents["codebook"] = index.spec.codebook.to_bytes()
-    if index.denoiser is not None:
-        documents["denoiser"] = denoiser_to_bytes(index.denoiser)
-    layout = Publication(facts, settings, index.denoiser, index.calibration, schema).layout
+    documents = _documents(index)
+    layout = Publication.of(facts, documents.get).layout
     row_bytes = layout.code_bytes + 4 * layout.vector_width + _ROW_BYTES
-    size = _CHUNK_BYTES // row_bytes
 
-    def payload_of(rows: slice) -> Table:
-        return None if payload is None else payload.slice(rows.start, rows.stop - rows.start)
+    def chunks(start: int) -> Iterator[tuple[slice, Table]]:
+        for rows in row_blocks(len(ids), _CHUNK_BYTES // row_bytes, start):
+            yield rows, None if payload is None else payload.slice(start, rows.stop - start)
+            start = rows.stop
 
-    digest = hashlib.sha256(facts.to_bytes())
-    for data in documents.values():
-        digest.update(data)
-    for rows in row_blocks(len(ids), size):
-        digest.update(codes.take(rows).stored.tobytes())
-        digest.update(ids_to_bytes(ids[rows]))
-        if payload is not None:
-            digest.update(json.dumps(payload_of(rows).to_pylist(), default=str).encode())
+    digest = hashlib.sha256(facts.to_bytes() + b"".join(documents.values()))
+    for rows, table in chunks(0):
+        digest.update(codes.take(rows).stored.tobytes() + ids_to_bytes(ids[rows]))
+        if table is not None:
+            digest.update(json.dumps(table.to_pylist(), default=str).encode())
     facts = replace(facts, digest=digest.hexdigest())
-    publication = Publication(facts, settings, index.denoiser, index.calibration, schema)
+    publication = Publication.of(facts, documents.get)
     done = _begin(database, publication, documents)
-    for number, rows in enumerate(row_blocks(len(ids), size, done)):
-        made = publication.rows_of(codes.take(rows), ids[rows], payload_of(rows))
-        # What an interrupted call wrote after its last note is there already.
-        database.insert(made, replace=number == 0 and done > 0)
-        done = rows.stop
-        database.write("facts", replace(facts, done=done).to_bytes())
-        progress(done, len(ids))
+    replaced = done > 0  # what an interrupted call wrote after its last note is there already
+    for rows, table in chunks(done):
+        database.insert(publication.rows_of(codes.take(rows), ids[rows], table), replace=replaced)
+        replaced = False
+        database.write("facts", replace(facts, done=rows.stop).to_bytes())
+        progress(rows.stop, len(ids))
     database.finish()
     if (count := database.count()) != len(ids):
         raise InputError(
             f"the collection has {count} rows in place of {len(ids)}: something else writes it; "
             f"drop it and publish again."
         )
-    database.write("facts", replace(facts, done=done, complete=True).to_bytes())
+    database.write("facts", replace(facts, done=len(ids), complete=True).to_bytes())
+
+
+def _documents(index: PrivateIndex) -> dict[str, bytes]:
+    """What is published beside the rows."""
+    documents = {"spec": index.spec.to_json().encode()}
+    if index.spec.codebook is not None:
+        documents["codebook"] = index.spec.codebook.to_bytes()
+    if index.denoiser is not None:
+        documents["denoiser"] = denoiser_to_bytes(index.denoiser)
+    if index.calibration is not None:
+        documents["calibration"] = index.calibration.to_bytes()
+    if index.payload is not None:
+        documents["schema"] = index.payload.schema.serialize().to_pybytes()
+    return documents
 
 
 def _begin(database: Database, publication: Publication, documents: dict[str, bytes]) -> int:
