@@ -284,7 +284,9 @@ class _Block(Part):
         self._ids = ids
 
     def vectors(self) -> VectorSource:
-        raise InputError(f"{self.name} lies in the cluster; build it with dpindex.dask.build.")
+        raise InputError(
+            f"{self.name} lies in the cluster; build it with dpindex.integrations.dask.build."
+        )
 
     def ids(self) -> AnyArray | None:
         return self._ids
