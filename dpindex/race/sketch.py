@@ -461,10 +461,12 @@ class RaceSketch:
         parts = []
         for hits in self._hits(q):
             group_means = np.add.reduceat(hits, edges[:-1], axis=0) / np.diff(edges)[:, None]
-            error = np.full(hits.shape[1], np.nan)
+            mean = hits.mean(axis=0)
+            error = np.full(len(mean), np.nan)
             if rows > 1:
-                error = hits.std(axis=0, ddof=1) / math.sqrt(rows)
-            parts.append(np.stack([np.median(group_means, axis=0), hits.mean(axis=0), error]))
+                hits -= mean
+                error = np.sqrt(np.einsum("rn,rn->n", hits, hits) / (rows - 1) / rows)
+            parts.append(np.stack([np.median(group_means, axis=0), mean, error]))
         centre, means, errors = np.concatenate([np.empty((3, 0)), *parts], axis=1)
         # Rehashing makes the collision probability k + (1 − k)/W, which is taken back.
         chance = self.size * (1.0 - 1.0 / self._stretch)
