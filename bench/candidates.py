@@ -33,7 +33,7 @@ import numpy as np
 
 import dpindex as dpi
 from dpindex.data import open_dataset
-from dpindex.index.queries import QueryMode
+from dpindex.index.search import QueryMode
 
 PRIVATE, PUBLIC, QUERIES, BUILDS, K = 18_700, 4000, 500, 3, 10
 CASES = ((6.0, 25), (6.0, 50), (8.0, 8), (8.0, 16), (10.0, 4))

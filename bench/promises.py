@@ -23,7 +23,7 @@ import numpy as np
 from recipes import DATA, embeddings, pictures, table, trigrams
 
 import dpindex as dpi
-from dpindex.index.queries import QueryMode
+from dpindex.index.search import QueryMode
 from dpindex.similarity.symbol_codes import crowding
 from dpindex.study import ground_truth
 

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     )
     from dpindex.data import Ranges, open_dataset
     from dpindex.index.hits import Hits
-    from dpindex.index.owners import Answers, Originals, Owner
     from dpindex.index.private_index import PrivateIndex
+    from dpindex.index.reranking import Answers, Originals, Owner
     from dpindex.integrations import open
     from dpindex.integrations.published import PublishedIndex, publish
     from dpindex.mechanism.codes import BitCodes, FloatCodes, SymbolCodes, codes_from_bytes
@@ -87,7 +87,7 @@ _HOME = {
     ],
     "data": ["Ranges", "open_dataset"],
     "index.hits": ["Hits"],
-    "index.owners": ["Answers", "Originals", "Owner"],
+    "index.reranking": ["Answers", "Originals", "Owner"],
     "index.private_index": ["PrivateIndex"],
     "integrations": ["open"],
     "integrations.published": ["PublishedIndex", "publish"],

@@ -14,12 +14,9 @@ from made_datasets import low_rank
 
 from dpindex import InputError, PrivateIndex, Spec, attribute
 from dpindex.base.arrays import unit
-from dpindex.index.faiss_signs import FaissSigns
+from dpindex.index.backends import FaissSigns, SearchBackend, SymbolLists
 from dpindex.index.faiss_vectors import FaissVectors
-from dpindex.index.kinds import KINDS, Kind, kind_of
-from dpindex.index.ranking import DenoisedVectors
-from dpindex.index.search_backend import SearchBackend
-from dpindex.index.symbol_lists import SymbolLists
+from dpindex.index.kinds import KINDS, DenoisedVectors, Kind, kind_of
 from dpindex.mechanism.codes import SymbolFormat
 
 Array = npt.NDArray[Any]

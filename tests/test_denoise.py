@@ -23,7 +23,7 @@ from dpindex.denoise import (
     fit_denoiser,
 )
 from dpindex.denoise import fit as fitting
-from dpindex.denoise.channel import Channel, ScoreTable
+from dpindex.denoise.denoiser import Channel, ScoreTable
 from dpindex.denoise.mixture import SCALES, Mixture, signal_directions, spiked
 from dpindex.mechanism.spec import Projector
 

@@ -13,7 +13,7 @@ import pytest
 
 from dpindex.base.errors import InputError
 from dpindex.base.files import holding_lock
-from dpindex.index.locks import ReadWriteLock
+from dpindex.index.private_index import ReadWriteLock
 
 SOON = 600.0
 """Seconds after which a thread that has not come back counts as stuck."""

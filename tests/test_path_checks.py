@@ -36,7 +36,7 @@ from dpindex.audit import verify
 from dpindex.audit.law_verifiers import VERIFIERS, law_verifier_class
 from dpindex.audit.words import Recorder, Replay, UnexplainedError, table_draws
 from dpindex.data import Ranges
-from dpindex.index.queries import QueryMaker
+from dpindex.index.search import QueryMaker
 from dpindex.integrations.client import Client
 from dpindex.mechanism.noise.additive import AdditiveNoise, staircase_noise
 from dpindex.mechanism.noise.signs import FlipsByLevel, draw_flips

@@ -20,10 +20,10 @@ from specs import codebook
 import dpindex as dpi
 from dpindex.base.errors import InputError
 from dpindex.data import open_dataset
-from dpindex.index.faiss_signs import FaissSigns
+from dpindex.index.backends import FaissSigns
 from dpindex.index.faiss_vectors import FaissVectors
+from dpindex.index.kinds import Ranking
 from dpindex.index.private_index import PrivateIndex
-from dpindex.index.ranking import Ranking
 from dpindex.mechanism.codes import Codes, NumberFormat, SignFormat
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec

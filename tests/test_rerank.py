@@ -15,8 +15,8 @@ import dpindex as dpi
 from dpindex import InputError
 from dpindex.data.dataset import Dataset, InMemoryPart, as_dataset, open_dataset
 from dpindex.data.source import as_source
-from dpindex.index import original_rows, owners
-from dpindex.similarity.exact import exact_similarities
+from dpindex.index import reranking
+from dpindex.similarity.similarity import exact_similarities
 
 Array = npt.NDArray[Any]
 
@@ -112,7 +112,7 @@ def test_files_of_vectors(file: str, files: Path) -> None:
 
 @pytest.mark.parametrize("metric", METRICS)
 def test_every_kind_of_originals(metric: Any, files: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr(owners, "_BLOCK_NUMBERS", 37 * DIM)  # many blocks
+    monkeypatch.setattr(reranking, "_BLOCK_NUMBERS", 37 * DIM)  # many blocks
     index = _index(metric=metric)
     shuffled = np.random.default_rng(1).permutation(N)
     with open_dataset(files / "x.npy", rows_per_part=70) as dataset:
@@ -248,7 +248,7 @@ def test_one_query_alone_and_sparse_queries() -> None:
 
 
 def test_batches_are_bounded_by_candidates(monkeypatch: Any) -> None:
-    monkeypatch.setattr("dpindex.index.searchable._BATCH_CANDIDATES", 2 * N)
+    monkeypatch.setattr("dpindex.index.search._BATCH_CANDIDATES", 2 * N)
     sizes = []
 
     class Counted(dpi.Owner):
@@ -290,7 +290,7 @@ def test_only_parts_of_candidates_are_read() -> None:
         parts.append(part)
     read.clear()
     index = _index()
-    reader = original_rows.DatasetRows(Dataset("parts", DIM, 4, tuple(parts)))
+    reader = reranking.DatasetRows(Dataset("parts", DIM, 4, tuple(parts)))
     originals = dpi.Originals(X)
     originals._reader = reader
     hits = index.search(Q[:1], K, candidates=8, rerank=originals)
@@ -345,9 +345,9 @@ def test_squared_distances_of_owners_are_not_negative() -> None:
 
 
 def test_a_large_memory_map_is_read_in_stretches(files: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr(original_rows, "_MAPPED_BYTES", 50 * 8 * DIM)
+    monkeypatch.setattr(reranking, "_MAPPED_BYTES", 50 * 8 * DIM)
     released = []
-    monkeypatch.setattr(original_rows, "release_pages", released.append)
+    monkeypatch.setattr(reranking, "release_pages", released.append)
     _check(_index().search(Q, K, candidates=N, rerank=files / "x.npy"), "cosine")
     assert len(released) == N // 50
     private = np.load(files / "x.npy", mmap_mode="c")  # its pages may hold changes

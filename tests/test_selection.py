@@ -9,7 +9,7 @@ import pytest
 from streams import seed_noise
 
 import dpindex as dpi
-from dpindex.index import selection
+from dpindex.index import filters as selection
 
 N, DIM = 800, 16
 RNG = np.random.default_rng(0)

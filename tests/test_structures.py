@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from dpindex import InputError, Spec, attribute
-from dpindex.index.faiss_signs import FaissSigns
+from dpindex.index.backends import FaissSigns
+from dpindex.index.build import structures
 from dpindex.index.faiss_vectors import FaissVectors
 from dpindex.index.private_index import PrivateIndex
-from dpindex.index.structures import structures
 
 SPEC = Spec("dp-oporp-staircase", dim=96, k=32, epsilon=3.0, adjacency=attribute(1.0))
 

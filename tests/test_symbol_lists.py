@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpindex.index.symbol_lists import SymbolLists, _shuffled
+from dpindex.index.backends import SymbolLists, _shuffled
 
 
 def _lists(symbols: Any, parts: int = 1) -> SymbolLists:

@@ -38,8 +38,7 @@ from dpindex.denoise import (
     denoiser_to_bytes,
     fit_denoiser,
 )
-from dpindex.denoise.channel import Channel, ScoreTable
-from dpindex.denoise.denoiser import CalibrationBins, EPIteration
+from dpindex.denoise.denoiser import CalibrationBins, Channel, EPIteration, ScoreTable
 from dpindex.index.private_index import PrivateIndex
 from dpindex.mechanism.codes import BitCodes, NumberFormat, SymbolFormat, codes_from_bytes
 from dpindex.mechanism.parameters import Codebook

@@ -131,7 +131,7 @@ def build(
 
 
 def _print_index_types(spec: Spec, rows: int, metric: Any, denoised: bool) -> None:
-    from dpindex.index.structures import structures
+    from dpindex.index.build import structures
 
     row_bytes = spec.format.max_row_bytes
     typer.echo(

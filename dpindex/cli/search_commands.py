@@ -20,7 +20,7 @@ from dpindex.data.stores import is_url
 from dpindex.mechanism.codes import read_codes
 
 if TYPE_CHECKING:  # help loads no noise laws
-    from dpindex.index.owners import Owner
+    from dpindex.index.reranking import Owner
     from dpindex.storage.summary import Summary
 
 _SHOWN = 10
@@ -121,7 +121,7 @@ def query(
 
 def _owner(rerank: str | None, ids: str | None, ranges: Path | None) -> Owner | None:
     """Return who orders the candidates, None without original vectors."""
-    from dpindex.index.owners import Originals
+    from dpindex.index.reranking import Originals
 
     if rerank is None:
         if ids is not None:

@@ -12,8 +12,7 @@ import numpy as np
 from dpindex.base.arrays import Doubles, Integers, Singles, row_blocks
 from dpindex.base.errors import InputError, NoDenoiserError, TooLittleSignalError
 from dpindex.base.threads import limited_threads
-from dpindex.denoise.channel import Channel, ScoreTable
-from dpindex.denoise.denoiser import CalibrationBins, Denoiser, EPIteration
+from dpindex.denoise.denoiser import CalibrationBins, Channel, Denoiser, EPIteration, ScoreTable
 from dpindex.denoise.mixture import SCALES, Filter, Mixture, signal_directions
 from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.spec import Spec

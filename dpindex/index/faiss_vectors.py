@@ -17,8 +17,8 @@ import numpy as np
 
 from dpindex.base.arrays import Doubles, Floats, Singles, spaced, unit
 from dpindex.base.errors import InputError
-from dpindex.index import faiss_library as faiss
-from dpindex.index.search_backend import EXACT, Rows, SearchBackend, best_of
+from dpindex.index.backends import EXACT, SearchBackend, best_of, faiss
+from dpindex.storage.row_parts import Rows
 
 _ALIASES = {"f32": "Flat", "f16": "SQfp16", "int8": "SQ8"}
 _GRAMMAR = re.compile(
@@ -152,14 +152,14 @@ class FaissVectors(SearchBackend):
 
     @property
     def _metric(self) -> int:
-        return int(faiss.METRIC_L2 if self._distance else faiss.METRIC_INNER_PRODUCT)
+        return int(faiss().METRIC_L2 if self._distance else faiss().METRIC_INNER_PRODUCT)
 
     @property
     def row_bytes(self) -> float:
         kind = self._type
         kept = self._type.rotation or self._width
         coder = kind.factory.rsplit(",")[-1].removeprefix(f"HNSW{kind.links}") or "Flat"
-        size = int(faiss.index_factory(kept, coder).sa_code_size())
+        size = int(faiss().index_factory(kept, coder).sa_code_size())
         # A row number in its list; two links for each of a node and some of the levels above.
         return size + 8 * (kind.lists > 0) + (8 * kind.links + 16) * (kind.links > 0)
 
@@ -185,7 +185,7 @@ class FaissVectors(SearchBackend):
         width = self._type.rotation
         self._rotation = None if width is None else _leading(vectors, width)
         rotated = self._rotated(vectors)
-        index = faiss.index_factory(rotated.shape[1], factory, self._metric)
+        index = faiss().index_factory(rotated.shape[1], factory, self._metric)
         self._kept_alive = _without_warnings(index)
         index.train(rotated)
         probes = spaced(len(vectors), _PROBES)
@@ -199,7 +199,7 @@ class FaissVectors(SearchBackend):
 
     def reserve(self, count: int) -> None:
         """Take the memory of vectors at once, where they lie in one array: to grow takes thrice."""
-        if isinstance(self._index, faiss.IndexFlatCodes):
+        if isinstance(self._index, faiss().IndexFlatCodes):
             self._index.codes.resize(count * self._index.code_size)
             self._index.codes.resize(0)
 
@@ -207,7 +207,7 @@ class FaissVectors(SearchBackend):
         vectors = self._prepared(items)
         if not self.exact:
             depth = min(len(vectors), _NEIGHBOURS + 1)
-            near, rows = faiss.knn(self._probes, vectors, depth, metric=self._metric)
+            near, rows = faiss().knn(self._probes, vectors, depth, metric=self._metric)
             if self._distance:
                 near = -near
             near = np.concatenate([self._near, near], axis=1)
@@ -241,15 +241,15 @@ class FaissVectors(SearchBackend):
         """In the exact index, the vectors as this one keeps them."""
         part = copy(self)
         part._type = parse_index_type(EXACT, self._width)
-        part._index = faiss.IndexFlat(self._index.d, self._metric)
+        part._index = faiss().IndexFlat(self._index.d, self._metric)
         part._index.add(self._kept(rows))
         return part
 
     def _kept(self, rows: Rows) -> Singles:
         lists: Any = self._index
-        if isinstance(lists, faiss.IndexPreTransform):
-            lists = faiss.downcast_index(lists.index)
-        if isinstance(lists, faiss.IndexIVF):
+        if isinstance(lists, faiss().IndexPreTransform):
+            lists = faiss().downcast_index(lists.index)
+        if isinstance(lists, faiss().IndexIVF):
             with _MAPPING:  # searches run side by side
                 lists.make_direct_map()
         return np.asarray(self._index.reconstruct_batch(rows))
@@ -268,18 +268,18 @@ class FaissVectors(SearchBackend):
         """Return scores or distances and rows as Faiss does, −1 where no more were visited."""
         parameters: Any = None
         if self._type.links:
-            parameters = faiss.SearchParametersHNSW(efSearch=max(effort, count))
+            parameters = faiss().SearchParametersHNSW(efSearch=max(effort, count))
         elif self._type.lists:
-            parameters = faiss.SearchParametersIVF(nprobe=effort)
+            parameters = faiss().SearchParametersIVF(nprobe=effort)
             if self._type.factory.startswith("OPQ"):
-                parameters = faiss.SearchParametersPreTransform(index_params=parameters)
+                parameters = faiss().SearchParametersPreTransform(index_params=parameters)
         scores, rows = self._index.search(rotated, count, params=parameters)
         return scores, rows
 
     def _exhaustive(self, rotated: Singles, count: int) -> tuple[Singles, Rows]:
         """Return scores or distances and rows with every place filled: everything is visited."""
         if self._type.links:
-            scores, rows = faiss.downcast_index(self._index.storage).search(rotated, count)
+            scores, rows = faiss().downcast_index(self._index.storage).search(rotated, count)
         else:
             scores, rows = self._visit(rotated, count, self._type.efforts[1])
         # Fast scan leaves out what has the least possible score, as all have for a zero query.
@@ -306,13 +306,13 @@ def _without_warnings(index: Any) -> list[Any]:
 
     Returns what must live as long as the index.
     """
-    index = faiss.downcast_index(index)
+    index = faiss().downcast_index(index)
     made = []
-    if isinstance(index, faiss.IndexPreTransform):
-        opq = faiss.downcast_VectorTransform(index.chain.at(0))
-        made.append(faiss.ProductQuantizer(opq.d_out, opq.M, 8))
+    if isinstance(index, faiss().IndexPreTransform):
+        opq = faiss().downcast_VectorTransform(index.chain.at(0))
+        made.append(faiss().ProductQuantizer(opq.d_out, opq.M, 8))
         opq.pq = made[0]
-        index = faiss.downcast_index(index.index)
+        index = faiss().downcast_index(index.index)
     # Polysemous training takes a second a part, for a search that is never run here.
     if hasattr(index, "do_polysemous_training"):
         index.do_polysemous_training = False

@@ -6,11 +6,15 @@ decoded numbers, a row here.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
+from dpindex.base.arrays import AnyArray, Doubles, spaced, unit
+from dpindex.base.files import release_pages
+from dpindex.base.threads import limited_threads
 from dpindex.denoise import Denoiser
-from dpindex.index.ranking import PackedSigns, Ranking, Symbols
-from dpindex.mechanism.codes import CodeFormat, SignFormat, SymbolFormat
+from dpindex.index.backends import FaissSigns, SearchBackend, SymbolLists
+from dpindex.index.faiss_vectors import FaissVectors
+from dpindex.mechanism.codes import CodeFormat, Codes, SignFormat, SymbolFormat
 from dpindex.mechanism.spec import Spec
 from dpindex.similarity.calibration import SimilarityCalibration
 from dpindex.similarity.likelihoods import (
@@ -28,12 +32,142 @@ from dpindex.similarity.posterior import (
 )
 from dpindex.similarity.similarity import (
     Estimator,
+    Metric,
     NumberSimilarity,
+    PrivateQueries,
+    Queries,
     SignSimilarity,
     Similarity,
     SymbolSimilarity,
+    codeword_similarities,
 )
+from dpindex.storage.code_store import CodeStore
 from dpindex.storage.manifest import Settings
+from dpindex.storage.row_parts import Rows
+
+if TYPE_CHECKING:
+    from dpindex.denoise import Denoiser
+
+
+class Ranking:
+    """A search backend that follows a store.
+
+    Its items are decoded codes, and exact queries come in the same units; a subclass may choose
+    other items and queries.
+
+    Parameters
+    ----------
+    width : int
+        Coordinates of an item.
+    metric : "cosine", "ip" or "l2"
+        What neighbours are ranked by.
+    index_type : str
+        How the backend keeps items.
+
+    Raises
+    ------
+    InputError
+        For an index type that the codes cannot have.
+    """
+
+    backend_type: ClassVar[type[SearchBackend]] = FaissVectors
+
+    def __init__(self, width: int, metric: Metric, index_type: str) -> None:
+        self.backend = self.backend_type(width, metric, index_type)
+        self._removals: int | None = None
+        self._rows = 0
+
+    def items(self, codes: Codes) -> AnyArray:
+        """The backend's items of some codes."""
+        return codes.to_float()
+
+    def asked(self, queries: Queries) -> AnyArray:
+        """Return what the backend is asked: items if queries are private, else exact vectors."""
+        return queries.to_float()
+
+    def is_synced(self, store: CodeStore) -> bool:
+        """Return True if the backend holds every row of the store."""
+        return (self._removals, self._rows) == (store.removals, len(store))
+
+    def sync(self, store: CodeStore) -> None:
+        """Bring the backend up to date; after Ctrl-C the next call goes on where it ended."""
+        backend = self.backend
+        if self._removals != store.removals or backend.needs_retraining(len(store)):
+            self._removals = None
+            self._rows = 0
+            sample = store.take(spaced(len(store), backend.sample_rows))
+            backend.begin(self.items(sample))
+            backend.reserve(len(store))
+            self._removals = store.removals
+        for codes in store.blocks(len(backend), backend.block_rows):
+            backend.add(self.items(codes))
+            release_pages(codes.stored)
+        backend.finish()
+        self._rows = len(store)
+
+    def search(self, queries: Queries, count: int) -> tuple[Doubles, Rows]:
+        """Scores and rows of the best ``count`` for each query, best first, shape (nq, count)."""
+        return self.search_in(self.backend, queries, count)
+
+    def search_in(
+        self, backend: SearchBackend, queries: Queries, count: int
+    ) -> tuple[Doubles, Rows]:
+        """Search another backend of the same items, such as a subset of this one."""
+        find = backend.search if isinstance(queries, PrivateQueries) else backend.search_exact
+        return find(self.asked(queries), count)
+
+
+class PackedSigns(Ranking):
+    """Sign codes as they are; exact queries in grid integers, so that scores are exact."""
+
+    backend_type = FaissSigns
+
+    def items(self, codes: Codes) -> AnyArray:
+        return codes.stored
+
+    def asked(self, queries: Queries) -> AnyArray:
+        if isinstance(queries, PrivateQueries):
+            return queries.codes.stored
+        return queries.projections
+
+
+class Symbols(Ranking):
+    """Symbols; a query is the similarities of all codewords to it, or to its own symbol."""
+
+    backend_type = SymbolLists
+
+    def items(self, codes: Codes) -> AnyArray:
+        return codes.stored
+
+    def asked(self, queries: Queries) -> AnyArray:
+        return codeword_similarities(queries)
+
+
+class DenoisedVectors(Ranking):
+    """Denoised codes, exact queries as they are, private ones denoised alike.
+
+    Denoised vectors are shrunken towards what is usual, so their scores rank well and say little.
+    """
+
+    def __init__(self, denoiser: Denoiser, metric: Metric, index_type: str) -> None:
+        # The denoiser itself brings vectors to the norm under which inner products rank best.
+        ranked_by: Metric = "ip" if metric == "cosine" else metric
+        super().__init__(denoiser.spec.code_length, ranked_by, index_type)
+        self._metric = metric
+        self._denoiser = denoiser
+
+    @limited_threads(1)  # blocks of codes use the processors better than BLAS does
+    def items(self, codes: Codes) -> AnyArray:
+        if self._metric == "cosine":
+            return self._denoiser.to_rank(codes)
+        return self._denoiser(codes)
+
+    def asked(self, queries: Queries) -> AnyArray:
+        if isinstance(queries, PrivateQueries):
+            vectors: AnyArray = self._denoiser(queries.codes, queries.spec)
+        else:
+            vectors = queries.to_float()
+        return unit(vectors) if self._metric == "cosine" else vectors
 
 
 class Kind(NamedTuple):

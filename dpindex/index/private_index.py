@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
 import numpy as np
 
@@ -19,16 +20,20 @@ from dpindex.data.dataset import Dataset, as_dataset
 from dpindex.data.source import as_source
 from dpindex.data.stores import is_url
 from dpindex.denoise import Denoiser, Kind, fit_denoiser
-from dpindex.index.collection import Collection
-from dpindex.index.filters import Filter, kept_rows
+from dpindex.index.backends import EXACT
+from dpindex.index.filters import Filter, Selection, kept_rows
 from dpindex.index.hits import Hits, joined
-from dpindex.index.kinds import kind_of, posterior_of
-from dpindex.index.queries import QueryMode, checked_k
-from dpindex.index.ranking import DenoisedVectors, Ranking
+from dpindex.index.kinds import DenoisedVectors, Ranking, kind_of, posterior_of
 from dpindex.index.reranking import direction
-from dpindex.index.search_backend import EXACT, Rows
-from dpindex.index.searchable import Batch, Found, FoundCodes, Searchable, of_selected
-from dpindex.index.selection import Selection
+from dpindex.index.search import (
+    Batch,
+    Found,
+    FoundCodes,
+    QueryMode,
+    Searchable,
+    checked_k,
+    of_selected,
+)
 from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.public_random import PublicStream
 from dpindex.mechanism.spec import Spec
@@ -39,17 +44,61 @@ from dpindex.storage.directory import IndexDirectory
 from dpindex.storage.fetch import fetched
 from dpindex.storage.manifest import Settings
 from dpindex.storage.payload import Table
+from dpindex.storage.row_parts import Rows
 from dpindex.storage.save import Checkpoint, Contents, read_index, write_index
 
-if TYPE_CHECKING:  # who only searches needs no ledger and no secret stream
+if TYPE_CHECKING:
     from dpindex.accounting.ledger import Ledger
     from dpindex.base.progress import Progress
     from dpindex.storage.release.workspace import Workspace
 
+
 _Answer = TypeVar("_Answer")
 
 
-class PrivateIndex(Collection, Searchable):
+class ReadWriteLock:
+    """Shared by readers, exclusive for a writer, who is not starved by new readers."""
+
+    def __init__(self) -> None:
+        self._condition = threading.Condition()
+        self._readers = 0
+        self._writing = False
+        self._waiting = 0
+
+    # Ctrl-C may strike at any call, so what was taken is recorded inside the ``try``.
+
+    @contextmanager
+    def read(self) -> Iterator[None]:
+        held = False
+        try:
+            with self._condition:
+                self._condition.wait_for(lambda: not self._writing and not self._waiting)
+                self._readers += 1
+                held = True
+            yield
+        finally:
+            with self._condition:
+                self._readers -= held
+                self._condition.notify_all()
+
+    @contextmanager
+    def write(self) -> Iterator[None]:
+        held = waiting = False
+        try:
+            with self._condition:
+                self._waiting += 1
+                waiting = True
+                self._condition.wait_for(lambda: not self._writing and not self._readers)
+                self._writing = held = True
+            yield
+        finally:
+            with self._condition:
+                self._waiting -= waiting
+                self._writing = self._writing and not held
+                self._condition.notify_all()
+
+
+class PrivateIndex(Searchable):
     """A searchable set of private codes, each under an id and perhaps with a payload in the clear.
 
     Think of it as a dictionary from ids to codes: ``id in index``, ``index[id]`` and ``len(index)``
@@ -100,9 +149,10 @@ class PrivateIndex(Collection, Searchable):
         index_type: str = EXACT,
         query_epsilon: float | None = None,
     ) -> None:
-        Searchable.__init__(self, Settings(spec, metric, index_type, query_epsilon))
+        super().__init__(Settings(spec, metric, index_type, query_epsilon))
         self.index_type: Final = index_type
-        Collection.__init__(self, spec.format)
+        self._store = CodeStore(spec.format)
+        self._lock = ReadWriteLock()
         self._calibration: SimilarityCalibration | None = None
         self._rank_with(None)
         self._checkpoint: Checkpoint | None = None
@@ -148,6 +198,95 @@ class PrivateIndex(Collection, Searchable):
             "path": self.path or "not saved",
         }
         return facts_html(f"PrivateIndex: {len(self)} codes", facts)
+
+    def __len__(self) -> int:
+        return len(self._store)
+
+    def __contains__(self, id: object) -> bool:
+        """Whether there is a code under that id; 7 and "7" are different ids."""
+        return id in self._store
+
+    def __iter__(self) -> Iterator[Any]:
+        """The ids in the order of their rows, as they are now: ints or strings."""
+        return iter(self._store.ids.tolist())
+
+    def __getitem__(self, id: int | str) -> Codes:
+        """The code under one id, as codes of one row; KeyError if there is none."""
+        with self._lock.read():
+            if id not in self._store:
+                raise KeyError(f"id {id!r} is not in the index")
+            return self._store.take(self._store.rows(id))
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            f"a {type(self).__name__} cannot be pickled or copied; save it, and open the directory "
+            f"where it is needed."
+        )
+
+    @property
+    def ids(self) -> AnyArray:
+        """All ids in the order of their rows, int64 or strings."""
+        return self._store.ids.copy()
+
+    @property
+    def codes(self) -> Codes:
+        """All codes in the order of their rows: what the index publishes."""
+        with self._lock.read():
+            return self._store.codes
+
+    @property
+    def payload(self) -> Table:
+        """The payload of all rows, a ``pyarrow.Table``: published in the clear; None without."""
+        return self._store.payload.table
+
+    @property
+    def payload_columns(self) -> dict[str, str]:
+        """Type of each payload column by its name, in Arrow's words."""
+        return self._store.payload.columns
+
+    def repeats(self, codes: Codes) -> int:
+        """How many of these codes are in the index already, byte for byte.
+
+        Noise makes equal codes of 128 bits or more next to impossible, even of equal vectors,
+        unless epsilon is very large: such a code was added before, or copied.
+
+        >>> import numpy as np
+        >>> import dpindex as dpi
+        >>> spec = dpi.Spec("dp-oporp-staircase", dim=32, k=32, epsilon=2.0,
+        ...     adjacency=dpi.attribute(1.0))
+        >>> index, codes = dpi.PrivateIndex(spec), dpi.Privatizer(spec).privatize(np.eye(32))
+        >>> index.add_codes(codes.take(slice(20)))
+        >>> index.repeats(codes)
+        20
+        """
+        with self._lock.read():
+            return self._store.repeats(codes)
+
+    def check_rerelease(self, ids: AnyArray, allow_rerelease: bool) -> int:
+        """How many of these ids new vectors would replace; InputError unless that is allowed."""
+        replaced = len(self._store.rows(ids, missing=True))
+        if replaced and not allow_rerelease:
+            raise InputError(
+                f"{replaced} of these {len(ids)} ids are in the index: replacing a vector is a "
+                f"second release of it, and its epsilons add up; allow it if that is meant.",
+                field="allow_rerelease",
+            )
+        return replaced
+
+    def check_payload(self, payload: Any, count: int) -> Table:
+        """The payload of ``count`` new rows as a table, or the InputError of adding it."""
+        return self._store.payload.checked(payload, count)
+
+    def remove(self, ids: Any) -> int:
+        """Remove vectors by id; returns how many. Their codes are gone from the next save on.
+
+        Raises
+        ------
+        InputError
+            If one of the ids is not in the index; nothing is removed then.
+        """
+        with self._lock.write():
+            return self._store.remove(ids)
 
     def add(
         self,

@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
+import inspect
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from dpindex.base.arrays import Doubles, issparse
-from dpindex.base.checks import whole_number
+from dpindex.base.arrays import AnyArray, Doubles, as_table, canonical_csr, issparse, row_blocks
+from dpindex.base.checks import id_array, other_kind_of_ids, whole_number
 from dpindex.base.errors import InputError
+from dpindex.base.files import release_pages
+from dpindex.data.dataset import Dataset, Part, open_dataset
+from dpindex.data.source import as_source
 from dpindex.index.hits import Hits
-from dpindex.index.owners import Candidates, Owner, Rerank, owner_of
 from dpindex.mechanism.codes import Codes
-from dpindex.similarity.similarity import Metric
+from dpindex.similarity.similarity import Metric, exact_similarities
 from dpindex.storage.row_parts import Rows
-
-__all__ = [
-    "CANDIDATES",
-    "Nearest",
-    "Reranking",
-    "direction",
-    "new_reranking",
-    "with_exact",
-    "within",
-]
+from dpindex.storage.stored_ids import StoredIds
 
 CANDIDATES = 1000
 """Candidates of each query where none are named."""
@@ -100,7 +97,7 @@ def new_reranking(
     Parameters
     ----------
     rerank
-        See :func:`dpindex.index.owners.owner_of`.
+        See :func:`dpindex.index.reranking.owner_of`.
     candidates : int, optional
         Default :data:`CANDIDATES`, or k if that is more.
     k : int
@@ -159,3 +156,470 @@ def direction(metric: Metric) -> float:
     if metric == "l2":
         return -1.0
     return 1.0
+
+
+Rerank: TypeAlias = Any
+"""An owner, or what :func:`owner_of` makes one of."""
+
+_BLOCK_NUMBERS = 1 << 22
+"""Numbers of original vectors that are compared together: 32 MB."""
+
+_ROUNDING = 1e-5
+"""By how much a cosine in single precision may leave [−1, 1]."""
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """The rows of an index that its codes found for each query, best first.
+
+    Attributes
+    ----------
+    ids : array, shape (nq, R)
+    rows : int64 array, shape (nq, R), optional
+        Row numbers of the candidates, in the order in which the ids were added; None where the
+        index does not know them.
+    total : int
+        Rows of the index.
+    """
+
+    ids: AnyArray
+    rows: Rows | None
+    total: int
+
+
+class Owner(ABC):
+    """Who compares the original vectors of candidates with queries.
+
+    >>> import numpy as np
+    >>> class Nobody(Owner):
+    ...     def similarities(self, queries, candidates, metric):
+    ...         return np.full(candidates.ids.shape, np.nan)
+    >>> Nobody().similarities(np.eye(2), Candidates(np.array([[7], [8]]), None, 9), "ip").shape
+    (2, 1)
+    """
+
+    @abstractmethod
+    def similarities(self, queries: Doubles, candidates: Candidates, metric: Metric) -> Doubles:
+        """Return the exact similarity of each query with each of its candidates.
+
+        Parameters
+        ----------
+        queries : float64 array, shape (nq, dim)
+            In the clear, in units of the data.
+        candidates : Candidates
+        metric : "cosine", "ip" or "l2"
+
+        Returns
+        -------
+        Array of shape (nq, R): cosines, inner products or squared distances in units of the data;
+        NaN where the owner gives no answer.
+
+        Raises
+        ------
+        InputError
+            For answers that are no similarities.
+        """
+
+
+class Originals(Owner):
+    """Original vectors in rows: an array, a memory map, a sparse matrix, a file or a dataset.
+
+    Only the rows of candidates are read, a block at a time. Of a file that is not .npy, and of a
+    dataset, the parts that hold candidates are read from their beginning.
+
+    Parameters
+    ----------
+    vectors : array, memmap, sparse matrix, path or Dataset, shape (n, dim)
+    ids : sequence of n whole numbers or strings, optional
+        The id of each row; default those of the dataset. Without any, row i is the i-th row of the
+        index, whose number of rows must be n. Name the ids of an index from which rows were removed
+        or in which they were replaced: the row numbers of an index follow its order.
+
+    Raises
+    ------
+    InputError
+        For vectors that are no matrix, and ids that are not unique or as many as the vectors.
+
+    >>> originals = Originals(np.eye(3), ids=["a", "b", "c"])
+    >>> candidates = Candidates(np.array([["c", "x", "a"]]), None, 3)
+    >>> originals.similarities(np.array([[3.0, 0.0, 4.0]]), candidates, "cosine").tolist()
+    [[0.8, nan, 0.6]]
+    """
+
+    def __init__(self, vectors: Any, ids: Any = None) -> None:
+        self._reader = open_rows(vectors)
+        self._ids: StoredIds | None = None
+        if ids is None:
+            ids = self._reader.ids
+        if ids is not None:
+            self._ids = _unique_ids(id_array(ids), self._reader.rows)
+
+    def check(self, dim: int) -> None:
+        """Raise InputError unless vectors have ``dim`` attributes."""
+        columns = self._reader.columns
+        if columns != dim:
+            raise InputError(
+                f"{self._reader.name}: there are {columns} columns where the index has {dim}."
+            )
+
+    def similarities(self, queries: Doubles, candidates: Candidates, metric: Metric) -> Doubles:
+        self.check(queries.shape[1])
+        rows = self._rows(candidates)
+        order = np.argsort(rows, axis=1)
+        ascending = np.take_along_axis(rows, order, axis=1)
+        result = np.full(rows.shape, np.nan)
+        for stretch in self._reader.stretches(np.sort(rows, axis=None)):
+            for line, query in enumerate(queries):
+                for places in self._places_in(stretch, ascending[line]):
+                    vectors = stretch.vectors[ascending[line, places] - stretch.first]
+                    similarity = exact_similarities(query, vectors, metric)
+                    result[line, order[line, places]] = similarity
+        return result
+
+    def _places_in(self, stretch: Stretch, rows: Rows) -> Iterator[slice]:
+        """Return where ascending rows lie in a stretch, a block at a time."""
+        start, stop = np.searchsorted(rows, [stretch.first, stretch.stop]).tolist()
+        return row_blocks(stop, _BLOCK_NUMBERS // self._reader.columns, start)
+
+    def _rows(self, candidates: Candidates) -> Rows:
+        """Return the row of each candidate, −1 for one without a vector."""
+        ids = candidates.ids
+        if self._ids is not None:
+            if ids.dtype.kind != self._ids.kind:
+                raise other_kind_of_ids(ids.dtype.kind == "U", "those of the vectors to rerank by")
+            return self._ids.rows(ids.ravel()).reshape(ids.shape)
+        if candidates.rows is None:
+            raise InputError(
+                "originals without ids stand in the order of the index, which is not known here; "
+                "name its rows by ids.",
+                field="ids",
+            )
+        if self._reader.rows != candidates.total:
+            raise InputError(
+                f"originals without ids stand in the order of the index, and there are "
+                f"{self._reader.rows} for its {candidates.total} rows; name its rows by ids.",
+                field="ids",
+            )
+        return candidates.rows
+
+
+class Fetched(Owner):
+    """Original vectors by id: a mapping, or a function that returns vectors.
+
+    Parameters
+    ----------
+    source : mapping of ids to vectors, or callable
+        A function gets an array of unique ids, and returns their vectors in the same order, shape
+        (n, dim), a row of NaN for an id whose vector it does not give. Ids that a mapping does not
+        have get no answer.
+
+    >>> fetched = Fetched({7: [0.0, 2.0]})
+    >>> candidates = Candidates(np.array([[7, 8]]), None, 2)
+    >>> fetched.similarities(np.array([[1.0, 1.0]]), candidates, "ip").tolist()
+    [[2.0, nan]]
+    """
+
+    def __init__(self, source: Mapping[Any, Any] | Callable[[AnyArray], Any]) -> None:
+        if isinstance(source, Mapping):
+            self._fetch = _of_mapping(source)
+            return
+        _check_arguments(source, 1)
+        self._fetch = lambda ids, dim: source(ids)
+
+    def similarities(self, queries: Doubles, candidates: Candidates, metric: Metric) -> Doubles:
+        dim = queries.shape[1]
+        result = np.empty(candidates.ids.shape)
+        for lines, columns in _blocks(result.shape, max(1, _BLOCK_NUMBERS // dim)):
+            ids = candidates.ids[lines, columns]
+            unique, inverse = np.unique(ids, return_inverse=True)
+            vectors = self._vectors(unique, dim)
+            places = inverse.reshape(ids.shape)
+            result[lines, columns] = [
+                exact_similarities(query, vectors[of_query], metric)
+                for query, of_query in zip(queries[lines], places, strict=True)
+            ]
+        return result
+
+    def _vectors(self, keys: AnyArray, dim: int) -> Doubles:
+        """Return the vectors of unique ids, NaN for an id without one."""
+        vectors = _numbers(self._fetch(keys, dim), "the vectors to rerank by")
+        if vectors.shape != (len(keys), dim):
+            raise InputError(
+                f"the vectors to rerank by have shape {vectors.shape} where {(len(keys), dim)} is "
+                f"expected: one vector for each id."
+            )
+        return vectors
+
+
+class Answers(Owner):
+    """Similarities that owners compute themselves: they see the queries, and keep their vectors.
+
+    Parameters
+    ----------
+    function : callable
+        Gets one query in the clear, a float64 array of shape (dim,), and the ids of its candidates,
+        shape (R,). Returns R similarities in the metric of the index and in units of the data; NaN
+        or None for a candidate that gives no answer.
+
+    Raises
+    ------
+    InputError
+        For what cannot be called with a query and ids.
+
+    >>> phones = {7: np.array([0.6, 0.8])}
+    >>> def ask(query, ids):
+    ...     return [phones[i] @ query if i in phones else None for i in ids]
+    >>> candidates = Candidates(np.array([[7, 8]]), None, 2)
+    >>> Answers(ask).similarities(np.array([[1.0, 0.0]]), candidates, "cosine").tolist()
+    [[0.6, nan]]
+    """
+
+    def __init__(self, function: Callable[[Doubles, AnyArray], Any]) -> None:
+        _check_arguments(function, 2)
+        self._function = function
+
+    def similarities(self, queries: Doubles, candidates: Candidates, metric: Metric) -> Doubles:
+        result = np.empty(candidates.ids.shape)
+        for row, (query, ids) in enumerate(zip(queries, candidates.ids, strict=True)):
+            answers = _numbers(self._function(query, ids), "the answers of an owner")
+            if answers.shape != ids.shape:
+                raise InputError(
+                    f"an owner answered with shape {answers.shape} where {ids.shape} is expected: "
+                    f"one similarity for each id, NaN for none."
+                )
+            result[row] = _checked_answers(answers, metric)
+        return result
+
+
+def owner_of(rerank: Rerank) -> Owner:
+    """Return who compares candidates.
+
+    Parameters
+    ----------
+    rerank : Owner, array, memmap, sparse matrix, path, Dataset, mapping or callable
+        An owner is returned as it is. A mapping of ids to vectors, and a function from ids to
+        vectors, become :class:`Fetched`; a function from a query and ids to similarities is named
+        by :class:`Answers`. Anything else becomes :class:`Originals`.
+
+    Raises
+    ------
+    InputError
+        For anything else.
+
+    >>> type(owner_of(np.eye(3))).__name__, type(owner_of({7: [1.0]})).__name__
+    ('Originals', 'Fetched')
+    """
+    if isinstance(rerank, Owner):
+        return rerank
+    if isinstance(rerank, str | os.PathLike | Dataset):
+        return Originals(rerank)
+    if isinstance(rerank, Mapping) or callable(rerank):
+        return Fetched(rerank)
+    return Originals(rerank)
+
+
+def _blocks(shape: tuple[int, ...], size: int) -> Iterator[tuple[slice, slice]]:
+    """Yield blocks of at most so many entries of a table: whole lines where one line fits."""
+    lines, width = shape
+    for block in row_blocks(lines, size // max(1, width)):
+        for columns in row_blocks(width, size):
+            yield block, columns
+
+
+def _unique_ids(ids: AnyArray, rows: int) -> StoredIds:
+    """Return the ids of rows; InputError unless they are as many, and unique."""
+    if len(ids) != rows:
+        raise InputError(f"there are {len(ids)} ids for {rows} vectors to rerank by.")
+    unique, counts = np.unique(ids, return_counts=True)
+    if len(unique) < rows:
+        name = unique[counts > 1][0].item()
+        raise InputError(f"two vectors to rerank by have the id {name!r}; ids must be unique.")
+    return StoredIds([ids])
+
+
+def _of_mapping(mapping: Mapping[Any, Any]) -> Callable[[AnyArray, int], Any]:
+    def fetch(ids: AnyArray, dim: int) -> Any:
+        vectors = np.full((len(ids), dim), np.nan)
+        for place, key in enumerate(ids.tolist()):
+            if key not in mapping:
+                continue
+            vector = _numbers(mapping[key], f"the vector of id {key!r} to rerank by")
+            if vector.shape != (dim,):
+                raise InputError(
+                    f"the vector of id {key!r} to rerank by has shape {vector.shape} where "
+                    f"{(dim,)} is expected."
+                )
+            vectors[place] = vector
+        return vectors
+
+    return fetch
+
+
+def _check_arguments(function: Any, count: int) -> None:
+    """Raise InputError for what cannot be called with so many arguments."""
+    sentence = (
+        "a function to rerank by takes ids and returns vectors; wrap a function that takes a query "
+        "and ids and returns similarities in dpindex.Answers."
+    )
+    if not callable(function):
+        raise InputError(sentence)
+    try:
+        signature = inspect.signature(function)
+    except (ValueError, TypeError):  # a function in C may not tell
+        return
+    try:
+        signature.bind(*range(count))
+    except TypeError:
+        raise InputError(sentence) from None
+
+
+def _numbers(values: Any, name: str) -> Doubles:
+    """Return real numbers as float64; InputError for anything else."""
+    try:
+        if np.asarray(values).dtype.kind in "biufO":
+            return np.asarray(values, dtype=np.float64)
+    except (ValueError, TypeError):
+        pass
+    raise InputError(f"{name} must be real numbers in a table.")
+
+
+def _checked_answers(answers: Doubles, metric: Metric) -> Doubles:
+    """Return answers; InputError for one that no pair of vectors can have."""
+    answered = answers[~np.isnan(answers)]
+    if np.isinf(answered).any():
+        raise InputError("an owner answered with an infinite similarity.")
+    if metric == "cosine":
+        if (np.abs(answered) > 1 + _ROUNDING).any():
+            raise InputError("an owner answered with a cosine outside [-1, 1].")
+        return np.clip(answers, -1.0, 1.0)
+    if metric == "l2" and (answered < 0).any():
+        raise InputError("an owner answered with a squared distance below 0.")
+    return answers
+
+
+_MAPPED_BYTES = 1 << 29
+"""Bytes of a memory map that are in memory at a time."""
+
+
+class Stretch(NamedTuple):
+    """Consecutive rows of a table.
+
+    Attributes
+    ----------
+    first, stop : int
+        Row numbers.
+    vectors : array or CSR matrix, shape (stop − first, columns)
+    """
+
+    first: int
+    stop: int
+    vectors: Any
+
+
+class RowReader(ABC):
+    """A table of vectors whose rows are read by number.
+
+    Attributes
+    ----------
+    name : str
+        What messages call it.
+    rows, columns : int
+    ids : array, optional
+        The id of each row, where the table has ids.
+    """
+
+    name: str
+    rows: int
+    columns: int
+    ids: AnyArray | None = None
+
+    @abstractmethod
+    def stretches(self, rows: Rows) -> Iterator[Stretch]:
+        """Yield, in order, stretches that hold these ascending row numbers.
+
+        A stretch is used before the next one is asked for.
+        """
+
+
+class ArrayRows(RowReader):
+    """Rows of an array or CSR matrix in memory, or of a memory map."""
+
+    def __init__(self, array: Any, name: str = "the vectors to rerank by") -> None:
+        as_source(array, name)  # refuses what is no matrix of numbers
+        self.name = name
+        self._array: Any = canonical_csr(array) if issparse(array) else as_table(array)
+        self.rows, self.columns = self._array.shape
+        self._is_mapped = _is_shared_map(array)
+
+    def stretches(self, rows: Rows) -> Iterator[Stretch]:
+        if not self._is_mapped or self._array.nbytes <= _MAPPED_BYTES:
+            yield Stretch(0, self.rows, self._array)
+            return
+        # Pages near a row that is read are mapped with it, and count as memory until they are let
+        # go of: one stretch of the file is mapped at a time.
+        size = _MAPPED_BYTES * self.rows // self._array.nbytes
+        for block in row_blocks(self.rows, size):
+            if _have_between(rows, block.start, block.stop):
+                yield Stretch(block.start, block.stop, self._array[block])
+                release_pages(self._array)
+
+
+class DatasetRows(RowReader):
+    """Rows of a dataset: the parts that hold them are read from their beginning."""
+
+    def __init__(self, dataset: Dataset) -> None:
+        self._dataset = dataset
+        self.name = dataset.name
+        self.rows = dataset.rows
+        self.columns = dataset.columns
+        ids = [part.ids() for part in dataset.parts]
+        if ids and all(part_ids is not None for part_ids in ids):
+            self.ids = np.concatenate(ids)  # type: ignore[arg-type]
+
+    def stretches(self, rows: Rows) -> Iterator[Stretch]:
+        start = 0
+        for part in self._dataset.parts:
+            if _have_between(rows, start, start + part.rows):
+                yield from self._of_part(part, start, rows)
+            start += part.rows
+
+    def _of_part(self, part: Part, start: int, rows: Rows) -> Iterator[Stretch]:
+        last = rows[np.searchsorted(rows, start + part.rows) - 1]
+        with part.vectors() as source:
+            for first, chunk in source.chunks(self._dataset.rows_at_a_time):
+                stretch = Stretch(start + first, start + first + chunk.shape[0], chunk)
+                yield stretch
+                if stretch.stop > last:
+                    return
+
+
+def _have_between(rows: Rows, first: int, stop: int) -> bool:
+    """Return True if one of the ascending rows lies in [first, stop)."""
+    start, end = np.searchsorted(rows, [first, stop])
+    return bool(start < end)
+
+
+def open_rows(vectors: Any) -> RowReader:
+    """Return the reader of an array, a memory map, a sparse matrix, a file or a dataset.
+
+    >>> [(s.first, s.stop) for s in open_rows(np.eye(3)).stretches(np.array([0, 2]))]
+    [(0, 3)]
+    """
+    if isinstance(vectors, Dataset):
+        return DatasetRows(vectors)
+    if not isinstance(vectors, str | os.PathLike):
+        return ArrayRows(vectors)
+    dataset = open_dataset(vectors)  # refuses a damaged file, with its name
+    path = os.fsdecode(vectors)
+    if path.lower().endswith(".npy"):
+        return ArrayRows(np.load(path, mmap_mode="r", allow_pickle=False), path)
+    return DatasetRows(dataset)
+
+
+def _is_shared_map(array: Any) -> bool:
+    """Return True for a memory map whose pages can be dropped without loss."""
+    while isinstance(array, np.ndarray):
+        if isinstance(array, np.memmap):
+            return array.mode != "c"
+        array = array.base
+    return False

@@ -26,13 +26,19 @@ from dpindex.base.errors import InputError, naming
 from dpindex.base.progress import no_progress
 from dpindex.base.text import refuse_unprintable
 from dpindex.denoise import Denoiser, denoiser_from_bytes, denoiser_to_bytes
+from dpindex.index.backends import EXACT
 from dpindex.index.filters import Filter
 from dpindex.index.hits import Hits, joined, no_hits
-from dpindex.index.kinds import kind_of, posterior_of
+from dpindex.index.kinds import (
+    DenoisedVectors,
+    PackedSigns,
+    Ranking,
+    Symbols,
+    kind_of,
+    posterior_of,
+)
 from dpindex.index.private_index import PrivateIndex
-from dpindex.index.ranking import DenoisedVectors, PackedSigns, Ranking, Symbols
-from dpindex.index.search_backend import EXACT
-from dpindex.index.searchable import Batch, Found, FoundCodes, Searchable
+from dpindex.index.search import Batch, Found, FoundCodes, Searchable
 from dpindex.integrations.database import Database, Layout, Rows
 from dpindex.integrations.lance import Lance
 from dpindex.integrations.milvus import Milvus

@@ -27,8 +27,8 @@ from dpindex.base.errors import BusyError, InputError
 from dpindex.base.extras import import_extra
 from dpindex.base.private_files import holding_folder, state_folder
 from dpindex.index.hits import Hits
-from dpindex.index.owners import Originals
 from dpindex.index.private_index import PrivateIndex
+from dpindex.index.reranking import Originals
 from dpindex.integrations.collector import Collector, Outcome, UnavailableError
 from dpindex.integrations.published import PublishedIndex, is_database_url, open_published
 from dpindex.version import __version__

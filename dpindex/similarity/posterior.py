@@ -31,10 +31,12 @@ from dpindex.similarity.calibration import (
     log_energies,
     own_variance,
 )
-from dpindex.similarity.float_codes import Estimate, NoisyVectorStats, noise_moments
-from dpindex.similarity.sign_codes import (
+from dpindex.similarity.float_codes import (
+    Estimate,
+    NoisyVectorStats,
     agreement_curve,
     agreement_variance,
+    noise_moments,
     score_variance,
     self_score,
     signal_kept,

@@ -13,10 +13,10 @@ import numpy as np
 
 from dpindex.base.arrays import Singles
 from dpindex.denoise import Kind
-from dpindex.index.queries import QueryMode
-from dpindex.index.search_backend import Rows
+from dpindex.index.search import QueryMode
 from dpindex.mechanism.spec import Spec
 from dpindex.similarity.similarity import Metric
+from dpindex.storage.row_parts import Rows
 from dpindex.study.linkage import LINKED
 from dpindex.study.reconstruction import EXPOSURE
 from dpindex.study.specs import common_adjacency, label

@@ -33,7 +33,7 @@ from dpindex.base.threads import limited_threads
 from dpindex.data import VectorSource, as_source
 from dpindex.denoise import Kind
 from dpindex.index.private_index import PrivateIndex
-from dpindex.index.queries import QueryMode
+from dpindex.index.search import QueryMode
 from dpindex.mechanism.spec import Spec
 from dpindex.similarity.similarity import Metric
 from dpindex.storage.leak_check import LeakCheck, refuse_leaks

@@ -19,7 +19,7 @@ from dpindex.base.errors import InputError
 from dpindex.base.extras import import_extra
 from dpindex.base.progress import Progress
 from dpindex.data import VectorSource, dense_rows
-from dpindex.index.search_backend import Rows
+from dpindex.storage.row_parts import Rows
 from dpindex.study.curve import Curve, Examples, Reconstructed, Sample
 from dpindex.study.reconstruction import can_be_reconstructed, cosines, public_rows
 from dpindex.study.specs import label

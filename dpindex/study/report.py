@@ -30,7 +30,7 @@ from dpindex.base.errors import InputError
 from dpindex.base.extras import import_extra
 from dpindex.base.files import write_file
 from dpindex.data import dense_rows
-from dpindex.index.queries import QueryMode
+from dpindex.index.search import QueryMode
 from dpindex.mechanism.spec import Spec
 from dpindex.privacy import Guarantee, record
 from dpindex.study.attacks import Attack, panel_tables

@@ -17,11 +17,11 @@ from dpindex.data import as_source, dense_rows
 from dpindex.denoise import Denoiser, Kind, fit_if_possible
 from dpindex.index.kinds import kind_of
 from dpindex.index.private_index import PrivateIndex
-from dpindex.index.queries import QueryMode
-from dpindex.index.search_backend import Rows
+from dpindex.index.search import QueryMode
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec
 from dpindex.similarity.similarity import Metric
+from dpindex.storage.row_parts import Rows
 from dpindex.study.linkage import Linkage
 from dpindex.study.reconstruction import (
     EXPOSURE,

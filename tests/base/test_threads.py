@@ -16,7 +16,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 import dpindex as dpi
 from dpindex.base import threads
 from dpindex.base.threads import idle_cores, limited_threads
-from dpindex.denoise.channel import Channel
+from dpindex.denoise.denoiser import Channel
 
 
 def sizes() -> list[int]:

@@ -12,7 +12,7 @@ import numpy as np
 from dpindex.base.arrays import Doubles
 from dpindex.base.html import table_html
 from dpindex.denoise import Kind
-from dpindex.index.queries import QueryMode
+from dpindex.index.search import QueryMode
 from dpindex.mechanism.codes import SignFormat
 from dpindex.mechanism.spec import Spec, doubts
 from dpindex.privacy import Attribute, Guarantee

@@ -3,30 +3,28 @@
 from __future__ import annotations
 
 import math
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
 
 from dpindex.base.arrays import AnyArray, Doubles, Vectors, row_blocks
 from dpindex.base.checks import finite_number
-from dpindex.base.errors import InputError
+from dpindex.base.errors import InputError, QualityWarning
 from dpindex.index.filters import Filter
 from dpindex.index.hits import Hits, no_hits
 from dpindex.index.kinds import kind_of
-from dpindex.index.owners import Candidates, Rerank
-from dpindex.index.queries import QueryMaker, QueryMode, checked_k
-from dpindex.index.query_coverage import QueryCoverage
-from dpindex.index.reranking import Reranking, new_reranking, with_exact, within
+from dpindex.index.reranking import Candidates, Rerank, Reranking, new_reranking, with_exact, within
 from dpindex.mechanism.codes import Codes, check_format
+from dpindex.mechanism.spec import Projector, Spec
 from dpindex.similarity.float_codes import Estimate
-from dpindex.similarity.similarity import Estimator, Queries
+from dpindex.similarity.similarity import Estimator, ExactQueries, PrivateQueries, Queries
+from dpindex.similarity.symbol_codes import far_queries
 from dpindex.storage.manifest import Settings
 from dpindex.storage.payload import Table
 from dpindex.storage.row_parts import Rows
-
-__all__ = ["BLOCK_NUMBERS", "Batch", "Found", "FoundCodes", "Searchable"]
 
 BLOCK_NUMBERS = 1 << 22
 """Numbers that are handled together where similarities are estimated: 32 MB."""
@@ -363,3 +361,116 @@ class Searchable(ABC):
         if codes.fingerprint != self.spec.fingerprint:
             raise InputError("these codes were made under another spec than this index.")
         check_format(codes, self.spec.format)
+
+
+QueryMode = Literal["exact", "private"]
+
+
+def checked_k(k: Any) -> int:
+    """Return ``k``; InputError unless it is a whole number of at least 1."""
+    if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:
+        raise InputError(f"k must be a whole number of at least 1, not {k!r}.")
+    return int(k)
+
+
+class QueryMaker:
+    """Makes queries of vectors or codes.
+
+    Parameters
+    ----------
+    spec, query_spec : Spec
+        Of the codes that are searched, and of private queries.
+
+    Raises
+    ------
+    InputError
+        For a spec of queries that no query can be made under.
+
+    >>> from dpindex import attribute
+    >>> spec = Spec("dp-oporp-staircase", dim=6, k=2, epsilon=2.0, adjacency=attribute(1.0))
+    >>> len(QueryMaker(spec, spec)(np.zeros((3, 6)), "exact"))
+    3
+    """
+
+    def __init__(self, spec: Spec, query_spec: Spec) -> None:
+        self.spec = spec
+        self.query_spec = query_spec
+        self._projector = Projector(spec)
+        Projector(query_spec)  # refuses now what could not be asked later
+
+    def vectors(self, queries: Vectors) -> Any:
+        """Return queries as an array or CSR matrix, shape (nq, dim)."""
+        return self._projector.rows(queries)
+
+    def __call__(
+        self, queries: Vectors | Codes, mode: QueryMode, *, allow_unprotected: bool = False
+    ) -> Queries:
+        """Return vectors projected or privatized, codes as they are."""
+        if mode not in ("exact", "private"):
+            raise InputError(f"query must be 'exact' or 'private', not {mode!r}.")
+        if isinstance(queries, Codes):
+            return self._of_codes(queries)
+        if mode == "exact":
+            return ExactQueries(self._projector.project(queries), self.spec)
+        # here: other queries need no secret stream
+        from dpindex.mechanism.privatizer import Privatizer
+
+        self.query_spec.refuse_unprotected(allow_unprotected, "send its query as a private one")
+        codes = Privatizer(self.query_spec, allow_unprotected=True).privatize(queries)
+        return PrivateQueries(codes, self.query_spec)
+
+    def _of_codes(self, codes: Codes) -> Queries:
+        specs = {spec.fingerprint: spec for spec in (self.query_spec, self.spec)}
+        if codes.fingerprint not in specs:
+            raise InputError("these query codes were made under another spec than this index.")
+        check_format(codes, self.spec.format)
+        if len(codes) == 0:
+            raise InputError("there are no query codes.")
+        # The spec decodes them, whatever they say of themselves.
+        spec = specs[codes.fingerprint]
+        return PrivateQueries(spec.format.codes(codes.stored), spec)
+
+
+_MIN_QUERIES = 20
+"""Queries of which the share that lies far is known well enough to be told."""
+
+_MANY_FAR = 0.2
+
+
+class QueryCoverage:
+    """Warns once if many queries lie far from a codebook.
+
+    Parameters
+    ----------
+    spec : Spec
+        Of the codes that are searched; without a codebook no query is far.
+    """
+
+    def __init__(self, spec: Spec) -> None:
+        self._codebook = spec.codebook
+        self._checked = False
+
+    def warn_of_far(self, queries: Any) -> None:
+        """Warn once if many of the first queries, shape (nq, dim), lie far from all codewords.
+
+        Codes, sparse vectors and fewer than 20 queries tell nothing. The answer does not depend on
+        it: that to private queries is a function of their codes alone.
+
+        Warns
+        -----
+        QualityWarning
+        """
+        if self._codebook is None or self._checked or not isinstance(queries, np.ndarray):
+            return
+        if queries.ndim != 2 or len(queries) < _MIN_QUERIES:
+            return
+        self._checked = True
+        share = far_queries(queries, self._codebook)
+        if share > _MANY_FAR:
+            warnings.warn(
+                f"{share:.0%} of the queries lie farther from the codebook than 95 % of public "
+                "vectors do: it holds nothing like them, and few of their neighbours will be "
+                "found",
+                QualityWarning,
+                stacklevel=4,
+            )

@@ -1,0 +1,426 @@
+"""The seam of search engines: what each has to offer to an index."""
+
+from __future__ import annotations
+
+import threading
+from abc import ABC, abstractmethod
+from copy import copy
+from functools import cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dpindex.base.arrays import AnyArray, Bytes, Doubles, Floats, row_blocks
+from dpindex.base.errors import InputError
+from dpindex.base.files import release_pages
+from dpindex.storage.row_parts import RowParts, Rows
+
+EXACT = "f32"
+"""The index type that every backend has."""
+
+
+def best_of(scores: AnyArray, rows: Rows, count: int) -> tuple[AnyArray, Rows]:
+    """The best ``count`` of each line, best first; of equal scores the lower row comes first."""
+    if scores.dtype.kind == "i":
+        return _best_of_integers(scores, rows, count)
+    order = np.argsort(-scores, axis=1)  # several times as fast as a sort that keeps rows in order
+    in_order = np.take_along_axis(scores, order, axis=1)
+    tied = (in_order[:, 1:] == in_order[:, :-1]).any(axis=1)
+    if tied.any():
+        order[tied] = np.lexsort((rows[tied], -scores[tied]), axis=1)
+    return in_order[:, :count], np.take_along_axis(rows, order[:, :count], axis=1)
+
+
+def _best_of_integers(scores: AnyArray, rows: Rows, count: int) -> tuple[AnyArray, Rows]:
+    """Sort whole scores and rows, none negative, as one number each."""
+    span = 1 + int(rows.max(initial=0))
+    keys = np.sort(rows - span * scores.astype(np.int64), axis=1)[:, :count]
+    negated, ordered = np.divmod(keys, span)
+    return -negated, ordered
+
+
+@cache
+def faiss() -> Any:
+    """Return Faiss, imported when vectors are first searched: a manifest is read without it."""
+    import faiss as library
+
+    # Faiss turns to matrix products only for large batches by default; ours are small enough to
+    # answer Ctrl-C, and six times faster this way. Older versions count queries, from 20.
+    library.cvar.distance_compute_blas_threshold = min(
+        library.cvar.distance_compute_blas_threshold, 4096
+    )
+    return library
+
+
+class SearchBackend(ABC):
+    """Items under the row numbers 0, 1, 2, …, and the nearest of them to a query.
+
+    Items are what one entry of the table in :mod:`dpindex.index.kinds` makes of codes: vectors,
+    or packed signs. A backend keeps nothing that cannot be rebuilt from the codes, and it is asked
+    for scores and rows only: similarities are read off the codes. Items and queries are finite.
+
+    Parameters
+    ----------
+    width : int
+        Coordinates of an item.
+    metric : "cosine", "ip" or "l2"
+        What neighbours are ranked by.
+    index_type : str
+        How items are kept, in words of the backend's own; every one knows :data:`EXACT`.
+
+    Raises
+    ------
+    InputError
+        For an index type that it does not have.
+    """
+
+    sample_rows: int = 0
+    """Items that :meth:`begin` should be given a sample of."""
+
+    block_rows: int | None = None
+    """Items that :meth:`add` should be given at most, None for a few megabytes of coordinates."""
+
+    of_vectors: bool = False
+    """True if items are vectors of numbers, for which there are several index types."""
+
+    exact: bool = True
+    """True if a search always finds the true neighbours."""
+
+    recall: float | None = None
+    """Share of the ten nearest that a search finds, measured on the items, where not exact."""
+
+    @abstractmethod
+    def __init__(self, width: int, metric: str, index_type: str) -> None: ...
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """Items that were added."""
+
+    @property
+    @abstractmethod
+    def row_bytes(self) -> float:
+        """Bytes of memory that an item takes, the codes themselves aside."""
+
+    def check_count(self, count: int) -> None:  # noqa: B027
+        """InputError if so many items are too few to fit it to; by default any number will do."""
+
+    @abstractmethod
+    def begin(self, sample: AnyArray) -> None:
+        """Forget all items, and fit whatever is fitted to a sample of those that will come."""
+
+    def reserve(self, count: int) -> None:  # noqa: B027
+        """Called after :meth:`begin`, with the number of items that come; by default nothing."""
+
+    @abstractmethod
+    def add(self, items: AnyArray) -> None:
+        """Append items, shape (n, …), which nobody changes afterwards: it may keep them."""
+
+    def finish(self) -> None:  # noqa: B027
+        """Called before a search when items were added; by default nothing."""
+
+    def needs_retraining(self, count: int) -> bool:
+        """Return True if it was fitted to far fewer than ``count`` items, and should begin anew."""
+        return False
+
+    @abstractmethod
+    def search(self, queries: AnyArray, count: int) -> tuple[Doubles, Rows]:
+        """The nearest items of queries that are items themselves.
+
+        Parameters
+        ----------
+        queries : array, shape (nq, …)
+        count : int
+            Items wanted for each query, [1, len].
+
+        Returns
+        -------
+        Scores (higher is nearer) and rows, both of shape (nq, count), best first; every row number
+        is of an item, and none stands twice for a query.
+        """
+
+    def search_exact(self, queries: AnyArray, count: int) -> tuple[Doubles, Rows]:
+        """Return the nearest items of exact vectors; by default as :meth:`search` does."""
+        return self.search(queries, count)
+
+    max_subset: int = 1 << 62
+    """Items that :meth:`subset` should be asked for at once."""
+
+    @abstractmethod
+    def subset(self, rows: Rows) -> SearchBackend:
+        """A backend of these items alone (ascending row numbers), to be searched and not added to.
+
+        Item i of it is item ``rows[i]`` here, and has the same score.
+        """
+
+
+_FIRST_SYMBOLS = 64
+
+
+def _shuffled(rows: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    """A fixed public permutation of 64-bit numbers (the finalizer of splitmix64)."""
+    mixed = rows + np.uint64(0x9E3779B97F4A7C15)
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
+    return mixed ^ (mixed >> np.uint64(31))
+
+
+class SymbolLists(SearchBackend):
+    """Rows by symbol. Queries are scores of all symbols, shape (nq, K), higher is nearer.
+
+    Rows of one symbol tie; they come in a random order that is fixed for an index, so that neither
+    the order of adding nor the query decides which of them are found.
+    """
+
+    def __init__(self, width: int, metric: str, index_type: str) -> None:
+        self._parts: list[npt.NDArray[np.uint16]] = []
+        self._count = 0
+        self.begin(np.empty((0, 1)))
+
+    def __len__(self) -> int:
+        return self._count
+
+    @property
+    def row_bytes(self) -> float:
+        return 10  # a row number and a symbol
+
+    def begin(self, sample: AnyArray) -> None:
+        self._parts = []
+        self._count = 0
+        self._rows: Rows = np.empty(0, dtype=np.int64)
+        self._starts: Rows = np.zeros(1, dtype=np.int64)
+
+    def add(self, items: AnyArray) -> None:
+        self._parts.append(items[:, 0].astype(np.uint16, copy=False))
+        self._count += len(items)
+
+    def finish(self) -> None:
+        self._parts = [np.concatenate(self._parts)]
+        self._sort(np.arange(self._count))
+
+    def subset(self, rows: Rows) -> SymbolLists:
+        part = copy(self)
+        part._parts = [self._parts[0][rows]]
+        part._count = len(rows)
+        part._sort(rows)
+        return part
+
+    def _sort(self, names: Rows) -> None:
+        """Make the lists; within one, the row numbers in the whole index decide the order."""
+        (symbols,) = self._parts
+        chance = _shuffled(names.astype("<u8")).view("<u2").reshape(-1, 4)
+        # Keys of 16 bits are sorted by radix.
+        self._rows = np.lexsort((*chance.T[1:], symbols)).astype(np.int64, copy=False)
+        self._starts = np.searchsorted(symbols[self._rows], np.arange(int(symbols.max()) + 2))
+
+    def search(self, queries: AnyArray, count: int) -> tuple[Doubles, Rows]:
+        sizes = np.zeros(queries.shape[1], dtype=np.int64)
+        sizes[: len(self._starts) - 1] = np.diff(self._starts)
+        scores = np.empty((len(queries), count))
+        rows = np.empty((len(queries), count), dtype=np.int64)
+        for i, query in enumerate(queries):
+            best = self._best_symbols(query, sizes, count)
+            lists = [self._rows[self._starts[s] : self._starts[s + 1]] for s in best]
+            rows[i] = np.concatenate(lists)[:count]
+            scores[i] = np.repeat(query[best], sizes[best])[:count]
+        return scores, rows
+
+    def _best_symbols(
+        self, query: AnyArray, sizes: npt.NDArray[np.int64], count: int
+    ) -> npt.NDArray[np.intp]:
+        """The symbols of highest score that have ``count`` rows together, ties by symbol."""
+        candidates = _FIRST_SYMBOLS
+        filled = np.flatnonzero(sizes)
+        while candidates < len(filled):
+            cut = np.partition(query[filled], len(filled) - candidates)[len(filled) - candidates]
+            top = filled[query[filled] >= cut]
+            if sizes[top].sum() >= count:
+                filled = top
+                break
+            candidates *= 4
+        order = filled[np.argsort(-query[filled], kind="stable")]
+        enough = int(np.searchsorted(np.cumsum(sizes[order]), count)) + 1
+        return order[:enough]
+
+
+_SMALL_ROWS = 4096
+_SCAN_ROWS = 1 << 18
+_BLOCK_ROWS = 8192
+_BLOCK_QUERIES = 256
+_BLOCK_NUMBERS = 1 << 20
+_GAP = 0.25
+"""By how many standard deviations of a score few candidates lie below the best of a million: where
+rounding errs by more, they are not worth a scan of their own."""
+
+
+class FaissSigns(SearchBackend):
+    """Signs, packed eight to a byte, first sign lowest.
+
+    Private queries are compared with the codes where they lie, exact ones with a copy in the order
+    that fast scan reads, of as many bytes, which is made piece by piece for the first of them.
+
+    A code of k signs is a product-quantizer code whose 4-bit centroids are the sign patterns, so
+    ``Σ y_j s_j`` is a product quantizer's inner product and runs at the speed of its fast scan.
+    Fast scan rounds its tables to bytes; the rounding is bounded, so the candidates it returns are
+    rescored exactly and the answer is provably the exact ranking, or more candidates are fetched.
+    """
+
+    block_rows = 1 << 18
+
+    def __init__(self, width: int, metric: str, index_type: str) -> None:
+        if index_type != EXACT:
+            raise InputError(
+                f"index_type {index_type!r} is for vectors of numbers; signs are searched exactly "
+                f"as they are: leave it out.",
+                field="index_type",
+            )
+        self._width = width
+        self._bytes = -(-width // 8)
+        self._building = threading.Lock()
+        self.begin(np.empty((0, self._bytes), dtype=np.uint8))
+
+    def __len__(self) -> int:
+        return len(self._codes)
+
+    @property
+    def row_bytes(self) -> float:
+        return self._bytes  # once there was an exact query, 0 before
+
+    def begin(self, sample: AnyArray) -> None:
+        self._codes = RowParts([sample[:0]])
+        self._scans: list[Any] = []
+
+    def add(self, items: Bytes) -> None:
+        *others, last = self._codes.arrays
+        if len(last) < _SMALL_ROWS:  # each part costs every search some time
+            items = np.concatenate([last, items]) if len(last) else items
+            self._codes = RowParts([*others, items])
+        else:
+            self._codes = self._codes.plus(items)
+
+    def _scanned(self) -> list[Any]:
+        """Fast scans of all codes, of :data:`_SCAN_ROWS` each; 0.3 s per million to be made."""
+        with self._building:  # searches run side by side
+            scans = self._scans
+            if scans and scans[-1].ntotal < min(
+                _SCAN_ROWS, len(self) - _SCAN_ROWS * len(scans[1:])
+            ):
+                scans.pop()  # a scan cannot be appended to
+            for start in range(_SCAN_ROWS * len(scans), len(self), _SCAN_ROWS):
+                scans.append(_fast_scan(self._codes.take(slice(start, start + _SCAN_ROWS))))
+                for _, part in self._codes.within(start, start + _SCAN_ROWS):
+                    release_pages(part)
+            return scans
+
+    def subset(self, rows: Rows) -> FaissSigns:
+        part = FaissSigns(self._width, "cosine", EXACT)
+        part.add(self._codes.take(rows))
+        return part
+
+    def search(self, queries: Bytes, count: int) -> tuple[Doubles, Rows]:
+        """Scores ``k − 2·hamming = Σ s_j t_j`` and rows of the best ``count`` for each query."""
+        queries = np.ascontiguousarray(queries)
+        near = np.empty((len(queries), 0), dtype=np.int32)
+        rows = np.empty((len(queries), 0), dtype=np.int64)
+        for start, part in self._codes:
+            distance, part_rows = faiss().knn_hamming(queries, part, min(count, len(part)))
+            near, rows = best_of(
+                np.hstack([near, -distance]), np.hstack([rows, part_rows + start]), count
+            )
+        return self._width + 2 * near.astype(np.float64), rows
+
+    def search_exact(self, queries: Floats, count: int) -> tuple[Doubles, Rows]:
+        """Scores ``Σ y_j s_j``, exact, and rows of the best ``count`` for each query."""
+        padded = np.zeros((len(queries), 8 * self._bytes), dtype=np.float64)
+        padded[:, : self._width] = queries
+        scores = np.empty((len(queries), count))
+        rows = np.empty((len(queries), count), dtype=np.int64)
+        uncertain = np.ones(len(queries), dtype=np.bool_)
+        few_suffice = rounding_bound(padded) < _GAP * np.linalg.norm(padded, axis=1)
+        for candidates, eligible in ((2 * count + 16, few_suffice), (8 * count + 256, uncertain)):
+            block = np.flatnonzero(uncertain & eligible)
+            if block.size and candidates < len(self):
+                best, places, certain = self._rescored(padded[block], candidates, count)
+                settled = block[certain]
+                scores[settled] = best[certain]
+                rows[settled] = places[certain]
+                uncertain[settled] = False
+        unsettled = np.flatnonzero(uncertain)
+        for part in row_blocks(len(unsettled), _BLOCK_QUERIES):
+            block = unsettled[part]
+            scores[block], rows[block] = rank_all(self._codes, padded[block], count)
+        return scores, rows
+
+    def _rescored(self, queries: Doubles, candidates: int, count: int) -> tuple[AnyArray, ...]:
+        """The best of the fast scan's candidates, and whether no other code can be among them."""
+        coarse, rows = self.coarse(queries, candidates)
+        best, places = best_of(self._exact_scores(queries, rows), rows, count)
+        # What was not returned scores at most the worst coarse score plus the rounding error.
+        unseen = coarse.min(axis=1) + rounding_bound(queries)
+        # Rows of −1 fill up where the scan drops codes of the least possible score.
+        certain = (best[:, -1] > unseen) & (rows >= 0).all(axis=1)
+        return best, places, certain
+
+    def coarse(self, queries: Doubles, count: int) -> tuple[Doubles, Rows]:
+        """The fast scan's own scores, off by at most :func:`rounding_bound`, and their rows.
+
+        Rows of −1 stand where it leaves out codes of the least possible score.
+        """
+        # A common scale keeps float32 tables exact enough; ranking does not depend on it.
+        largest = np.maximum(np.abs(queries).max(axis=1, keepdims=True), 1e-300)
+        scaled = (queries / largest).astype(np.float32)
+        coarse = np.empty((len(scaled), 0), dtype=np.float32)
+        rows = np.empty((len(scaled), 0), dtype=np.int64)
+        for number, scan in enumerate(self._scanned()):
+            near, scan_rows = scan.search(scaled, min(count, scan.ntotal))
+            scan_rows = np.where(scan_rows >= 0, scan_rows + number * _SCAN_ROWS, -1)
+            coarse = np.hstack([coarse, near])
+            rows = np.hstack([rows, scan_rows])
+            if number:
+                coarse, rows = best_of(coarse, rows, count)
+        return coarse * largest, rows
+
+    def _exact_scores(self, queries: Doubles, rows: Rows) -> Doubles:
+        """``Σ y_j s_j = 2 Σ y_j b_j − Σ y_j`` of candidate rows, b the bits of a code."""
+        scores = np.empty(rows.shape)
+        size = _BLOCK_NUMBERS // (rows.shape[1] * queries.shape[1])
+        for block in row_blocks(len(rows), size):
+            codes = self._codes.take(np.maximum(rows[block], 0))
+            bits = np.unpackbits(codes, axis=2, bitorder="little")
+            scores[block] = 2 * np.matmul(bits.astype(np.float64), queries[block, :, None])[:, :, 0]
+        scores -= queries.sum(axis=1, keepdims=True)
+        return scores
+
+
+def rounding_bound(queries: Doubles) -> Doubles:
+    """Bound on fast scan's error: each table entry is off by at most one step of its scale.
+
+    The scale maps the widest table to 255 and the sum of all to at most 65535.
+    """
+    spans = 2 * np.abs(queries).reshape(len(queries), -1, 4).sum(axis=2)
+    step = np.maximum(spans.max(axis=1) / 255, spans.sum(axis=1) / 65535)
+    return np.asarray(spans.shape[1] * step * (1 + 1e-3))
+
+
+def _fast_scan(codes: Bytes) -> Any:
+    groups = 2 * codes.shape[1]
+    index = faiss().IndexPQ(4 * groups, groups, 4, faiss().METRIC_INNER_PRODUCT)
+    patterns = 2.0 * ((np.arange(16)[:, None] >> np.arange(4)) & 1) - 1.0
+    centroids = np.tile(patterns.astype(np.float32), (groups, 1, 1))
+    faiss().copy_array_to_vector(centroids.ravel(), index.pq.centroids)
+    faiss().copy_array_to_vector(codes.ravel(), index.codes)
+    index.ntotal = len(codes)
+    index.is_trained = True
+    return faiss().IndexPQFastScan(index)
+
+
+def rank_all(codes: RowParts, queries: Doubles, count: int) -> tuple[Doubles, Rows]:
+    """All codes against a few queries: for small indexes, and for crowds of equal codes."""
+    scores = np.empty((len(queries), 0))
+    rows = np.empty((len(queries), 0), dtype=np.int64)
+    for start, part in codes.within(0, len(codes), _BLOCK_ROWS):
+        bits = np.unpackbits(part, axis=1, bitorder="little")
+        block = np.broadcast_to(np.arange(start, start + len(bits)), (len(queries), len(bits)))
+        scores = np.hstack([scores, queries @ (2.0 * bits - 1.0).T])
+        scores, rows = best_of(scores, np.hstack([rows, block]), count)
+    return scores, rows
