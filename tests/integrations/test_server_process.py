@@ -125,7 +125,7 @@ def test_the_example_of_the_page(index: Path, capsys: pytest.CaptureFixture[str]
     other = dpi.PrivateIndex(spec, query_epsilon=4.0)
     other.add(vectors[2], ids=["berta"])
     other.save(place)
-    page = (Path(__file__).parents[1] / "docs" / "collector.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "collector.md").read_text(encoding="utf-8")
     (block,) = re.findall(r"^```py\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     known: dict[str, Any] = {"submit_token": SUBMIT, "search_token": SEARCH}
     known |= {"vector": vectors[0], "query": vectors[1]}

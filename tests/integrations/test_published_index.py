@@ -7,13 +7,14 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from collector_contract import CollectorContract
 from lite import LITE, PLACES, address, end_with_children
 from postgres_server import wait_for_leases_to_end
 from streams import Seeded
@@ -21,7 +22,6 @@ from streams import Seeded
 import dpindex as dpi
 from dpindex import InputError
 from dpindex.integrations.client import Client
-from dpindex.integrations.collector import Collector, Submission
 
 pytest.importorskip("pyarrow")
 pytestmark = [*LITE, pytest.mark.usefixtures("known_noise")]
@@ -241,28 +241,24 @@ def test_signs_without_vectors_are_for_private_queries(place: str, tmp_path: Pat
     served.close()
 
 
-@pytest.mark.parametrize("spec", [SIGNS, NUMBERS, SYMBOLS], ids=lambda spec: spec.method)
 @pytest.mark.parametrize("place", PLACES)
-def test_a_collector_writes_to_it(place: str, spec: dpi.Spec, tmp_path: Path) -> None:
-    index = dpi.PrivateIndex(spec)
-    index.add(X[:50], [f"old{i}" for i in range(50)], payload={"year": [1999] * 50})
-    uri = address(tmp_path, place)
-    dpi.publish(index, uri)
-    served = dpi.open(uri)
-    codes = dpi.Privatizer(spec).privatize(X[50:60])
-    with Collector(served, tmp_path / "log", served.save) as collector:
-        outcomes = [
-            collector.submit(Submission(codes.take(slice(i, i + 1)), np.array([name]))).result()
-            for i, name in enumerate(["it's new", "new1", "old3"])
-        ]
-    assert outcomes == ["stored", "stored", "taken"]
-    assert len(served) == 52
-    assert np.array_equal(served["it's new"].stored, codes.stored[:1])
-    hits = served.search(X[50:51], 52)
-    assert "it's new" in hits.ids
-    years = dict(zip(hits.ids[0].tolist(), hits.payload["year"].to_pylist(), strict=True))
-    assert (years["it's new"], years["old0"]) == (None, 1999)
-    served.close()
+class TestCollectors(CollectorContract):
+    @pytest.fixture
+    def opened(
+        self, place: str, filled: dpi.PrivateIndex, tmp_path: Path
+    ) -> Iterator[Callable[[], Any]]:
+        uri = address(tmp_path, place)
+        dpi.publish(filled, uri)
+        served: list[Any] = []
+
+        def again() -> Any:
+            if served:
+                served[-1].close()
+            served.append(dpi.open(uri))
+            return served[-1], served[-1].save
+
+        yield again
+        served[-1].close()
 
 
 @pytest.mark.parametrize("name", PLACES)
@@ -292,7 +288,7 @@ def test_a_collector_over_http_survives_a_kill(name: str, tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("place", PLACES)
 def test_the_page_runs_as_it_is_typed(place: str, tmp_path: Path) -> None:
-    page = (Path(__file__).parents[1] / "docs" / "serving.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "serving.md").read_text(encoding="utf-8")
     books = address(tmp_path, place)
     if place != "postgresql":
         books = f"books{Path(place).suffix}"

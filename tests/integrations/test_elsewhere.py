@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-PAGE = (Path(__file__).parents[1] / "docs" / "elsewhere.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "elsewhere.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.usefixtures("known_noise")

@@ -219,7 +219,7 @@ def test_a_searcher_reranks_with_the_holder(server: Any) -> None:
 @pytest.mark.skipif(os.name != "posix", reason="a shell of POSIX")
 def test_the_page_runs_as_it_is_typed(tmp_path: Path) -> None:
     """The three deployments, each block in order; the collector listens at a free port."""
-    page = (Path(__file__).parents[1] / "docs" / "candidates.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "candidates.md").read_text(encoding="utf-8")
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     page = page.replace("dpindex serve my-index", f"dpindex serve my-index --port {port}")

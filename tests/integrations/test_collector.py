@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from collector_contract import CollectorContract
 
 import dpindex as dpi
 from dpindex.integrations.collector import (
@@ -229,3 +231,15 @@ def test_too_many_that_wait_are_sent_away(
         assert refused >= 1
         assert {done(outcome) for outcome in waiting} == {"stored"}
     assert len(reopened(index)) == 20 - refused
+
+
+class TestOfAnIndexInAFolder(CollectorContract):
+    @pytest.fixture
+    def opened(self, filled: dpi.PrivateIndex, tmp_path: Path) -> Callable[[], Any]:
+        filled.save(tmp_path / "filled")
+
+        def again() -> Any:
+            index = dpi.PrivateIndex.open(tmp_path / "filled")
+            return index, lambda: index.save(tmp_path / "filled")
+
+        return again

@@ -1,0 +1,113 @@
+"""What a database adapter must do: subclass :class:`DatabaseContract` and give it a database.
+
+class TestMine(DatabaseContract):
+    @pytest.fixture
+    def database(self, tmp_path):
+        made = Mine(str(tmp_path), "books")
+        yield made
+        made.close()
+"""
+
+from __future__ import annotations
+
+from datetime import date
+from decimal import Decimal
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+
+from dpindex.integrations.database import Database, Layout, Rows
+
+pa = pytest.importorskip("pyarrow")
+
+
+def rows_of(ids: Any, payload: Any = None) -> Rows:
+    """Rows with two bytes of code and three numbers of vector each."""
+    codes = np.arange(2 * len(ids), dtype=np.uint8).reshape(-1, 2)
+    vectors = np.arange(3 * len(ids), dtype=np.float32).reshape(-1, 3) + 1
+    return Rows(np.array(ids), codes, vectors, payload)
+
+
+class DatabaseContract:
+    """Rows and documents come back as they were given, and are found by the metric."""
+
+    text_ids: ClassVar[list[str]] = [
+        *("plain", "a'b", 'a"b', "a\\b", "a%27b", "tab\t", "snow ☃", " "),
+        *("\\' or true --", "'); drop table books; --", "%s %(x)s", "x\\"),
+    ]
+    payload: ClassVar[dict[str, tuple[Any, list[Any]]]] = {
+        "flag": ("bool", [True, False, None]),
+        "small": ("int8", [-128, 127, None]),
+        "half": ("float32", [0.5, -1.25, None]),
+        "day": ("date32", [date(2020, 1, 31), date(1969, 7, 20), None]),
+        "price": (pa.decimal128(7, 2), [Decimal("12.30"), Decimal("-0.01"), None]),
+        "title": ("string", ["a'b\"\\", "", None]),
+        "tags": (pa.list_(pa.string()), [["a", "☃"], [], None]),
+    }
+
+    @pytest.mark.parametrize("kind", ["text", "numbers"])
+    def test_ids_and_codes_come_back(self, database: Database, kind: str) -> None:
+        ids: list[Any] = self.text_ids if kind == "text" else [1 - 2**63, -1, 0, 7, 2**63 - 1]
+        database.create(Layout(kind == "text", 2, 3, "ip"))
+        rows = rows_of(ids)
+        database.insert(rows)
+        database.insert(rows, replace=True)
+        database.finish()
+        assert database.count() == len(ids)
+        for row, id_ in enumerate(ids):
+            found = database.select(database.is_in("id", [id_]), 10)
+            assert found.ids.tolist() == [id_]
+            assert found.codes.tolist() == rows.codes[row : row + 1].tolist()
+        assert database.count(database.is_in("id", ids)) == len(ids)
+
+    def test_symbols_are_found_by_their_number(self, database: Database) -> None:
+        database.create(Layout(False, 0, 0, "ip"))
+        database.insert(Rows(np.arange(6), np.array([3, 1, 3, 0, 65535, 1])))
+        database.finish()
+        found = database.select(database.is_in("code", [3, 65535]), 10)
+        assert sorted(zip(found.ids.tolist(), found.codes.tolist(), strict=True)) == [
+            (0, 3), (2, 3), (4, 65535)
+        ]  # fmt: skip
+        assert len(database.select(database.is_in("code", [1]), 1).ids) == 1
+        assert database.count(f"({database.is_in('code', [1])}) and (id > 3)") == 1
+
+    def test_payload_comes_back_with_its_types_and_gaps(self, database: Database) -> None:
+        columns = self.payload
+        table = pa.table([pa.array(v, t) for t, v in columns.values()], names=list(columns))
+        database.create(Layout(False, 2, 3, "ip", table.schema))
+        database.insert(rows_of([1, 2, 3], table))
+        database.insert(rows_of([4]))
+        database.finish()
+        found = database.select(database.is_in("id", [1, 2, 3, 4]), 10, payload=True)
+        assert found.payload.schema == table.schema
+        ordered = found.payload.take(np.argsort(found.ids)).to_pylist()
+        assert ordered == [*table.to_pylist(), dict.fromkeys(columns)]
+
+    @pytest.mark.parametrize("metric", ["ip", "l2"])
+    def test_scores_are_the_metrics(self, database: Database, metric: Any) -> None:
+        database.create(Layout(False, 2, 3, metric))
+        rows = rows_of([1, 2, 3, 4])
+        database.insert(rows)
+        database.finish()
+        query, x = np.array([[1, -2, 0.5]], np.float32), rows.vectors
+        assert x is not None
+        expected = x @ query[0] if metric == "ip" else -((x - query) ** 2).sum(axis=1)
+        ids, scores = database.search(query, 3, None)
+        order = np.argsort(-expected)[:3]
+        assert ids[0].tolist() == (order + 1).tolist()
+        np.testing.assert_allclose(scores[0], expected[order], rtol=1e-5)
+        ids, scores = database.search(np.array([[0, 1], [6, 6]], np.uint8), 2, "id < 5")
+        assert [i.tolist()[0] for i in ids] == [1, 4]
+        assert [i.tolist() for i in scores] == [[0.0, -2.0], [-1.0, -3.0]]
+        assert [len(i) for i in database.search(rows.codes[:3], 2, "id > 4")[0]] == [0, 0, 0]
+
+    def test_documents_of_any_size(self, database: Database) -> None:
+        assert database.read("facts") is None
+        for size in (0, 1, 48_000, 6_000_001):
+            data = np.random.default_rng(size).bytes(size)
+            database.write("facts", data)
+            database.write("facts2", b"another")
+            assert database.read("facts") == data
+        database.drop()
+        assert not database.exists()
