@@ -19,7 +19,15 @@ from typing import Any
 import numpy as np
 
 import dpindex as dpi
-from dpindex.base.charts import COLOURS, GREYS, epsilon_axis, legend_below, new_figure, tidy, to_png
+from dpindex.base.display import (
+    COLOURS,
+    GREYS,
+    epsilon_axis,
+    legend_below,
+    new_figure,
+    tidy,
+    to_png,
+)
 from dpindex.study.attacks import Attack, Labels, attack_panel
 
 DATA = Path(os.environ.get("DPINDEX_DATA", "../shared/data"))

@@ -37,7 +37,7 @@ from peers_schemes import (
 from record import BASE, PUBLIC, load
 
 import dpindex as dpi
-from dpindex.base.charts import COLOURS, GREYS, legend_below, new_figure, tidy, to_png
+from dpindex.base.display import COLOURS, GREYS, legend_below, new_figure, tidy, to_png
 
 TRUE = 50
 DELTA = 1e-6

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpindex.base.checks import id_array
+from dpindex.base.arrays import id_array
 from dpindex.base.errors import InputError
 from dpindex.base.files import pack
 from dpindex.storage.ids import Ids, ids_from_bytes, ids_to_bytes

@@ -409,7 +409,7 @@ def test_stray_bits_beyond_k_are_refused() -> None:
 
 @pytest.mark.parametrize("data", [b"", b"DPIX", b"x" * 200, bytes(80)])
 def test_foreign_bytes_are_refused(data: bytes) -> None:
-    with pytest.raises(InputError, match="not dpindex codes"):
+    with pytest.raises(InputError, match="no dpindex codes"):
         codes_from_bytes(data)
 
 
@@ -422,7 +422,7 @@ def test_other_versions_are_named(version: int) -> None:
 
 def test_containers_of_another_kind_are_named() -> None:
     header = header_of(made("signs")) | {"kind": "ids"}
-    with pytest.raises(InputError, match="are dpindex ids, not dpindex codes"):
+    with pytest.raises(InputError, match="are dpindex ids, no codes"):
         codes_from_bytes(framed(header, made("signs").stored.tobytes()))
 
 

@@ -326,7 +326,7 @@ def noise_known() -> Iterator[pytest.MonkeyPatch]:
     """The same noise whichever tests are run."""
     seeds = count()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dpindex.base.threads.cores", lambda: 1)  # seeds are drawn in order
+        patch.setattr("dpindex.base.arrays.cores", lambda: 1)  # seeds are drawn in order
         patch.setattr("dpindex.mechanism.privatizer.secret_stream", lambda: Seeded(next(seeds)))
         yield patch
 

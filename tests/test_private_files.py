@@ -13,7 +13,7 @@ import pytest
 from dpindex import PrivateIndex, Spec, attribute
 from dpindex.accounting.ledger import Ledger
 from dpindex.base.errors import DamagedError, StorageError
-from dpindex.base.private_files import machine_secret, private_folder
+from dpindex.base.files import machine_secret, private_folder
 from dpindex.data import open_dataset
 from dpindex.index.build import build_index
 from dpindex.storage.release import IndexOptions

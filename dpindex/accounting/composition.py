@@ -9,7 +9,7 @@ from fractions import Fraction
 from functools import reduce
 from typing import Any
 
-from dpindex.base.checks import finite_number
+from dpindex.base.arrays import finite_number
 from dpindex.base.errors import InputError
 from dpindex.mechanism.noise.gaussian import table_distance
 from dpindex.mechanism.spec import Spec

@@ -26,10 +26,9 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 
 from dpindex.accounting.composition import compose
-from dpindex.base.checks import checked_epsilon, finite_number, json_value
+from dpindex.base.arrays import checked_epsilon, finite_number, json_value
 from dpindex.base.errors import BusyError, DamagedError, InputError, StorageError
-from dpindex.base.files import write_file
-from dpindex.base.private_files import read_private_file
+from dpindex.base.files import read_private_file, write_file
 from dpindex.mechanism.spec import Spec
 from dpindex.privacy import Guarantee, Records, add_up
 

@@ -27,9 +27,8 @@ import numpy as np
 from scipy import optimize, special
 
 from dpindex.audit.pairs import Counts, Pair, worst_pairs
-from dpindex.base.arrays import Floats
-from dpindex.base.charts import BLUE, DARK, ORANGE, new_figure, tidy, to_png
-from dpindex.base.checks import finite_number, whole_number
+from dpindex.base.arrays import Floats, finite_number, whole_number
+from dpindex.base.display import BLUE, DARK, ORANGE, new_figure, tidy, to_png
 from dpindex.base.errors import InputError
 from dpindex.index.private_index import PrivateIndex
 from dpindex.mechanism.codes import Codes, codes_from_bytes

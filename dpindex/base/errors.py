@@ -5,21 +5,10 @@ Every error is an :class:`InputError`. A subclass exists where a caller must tel
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-
-__all__ = [
-    "BusyError",
-    "DamagedError",
-    "InputError",
-    "MissingPackageError",
-    "NoDenoiserError",
-    "NoGuaranteeError",
-    "QualityWarning",
-    "StorageError",
-    "TooLittleSignalError",
-    "naming",
-]
+from importlib import import_module
+from typing import Any
 
 
 class InputError(ValueError):
@@ -104,3 +93,75 @@ def naming(name: str) -> Iterator[None]:
         if not sentence.startswith(name):
             error.args = (f"{name}: {sentence}",)
         raise
+
+
+_MAX_REASON = 200
+
+
+def escaped(text: str) -> str:
+    r"""Return text on one line, in which characters that cannot be printed are Python's escapes.
+
+    >>> print(escaped("year\n\x1b[2Jepsilon = 0.1"))
+    year\n\x1b[2Jepsilon = 0.1
+    """
+    if text.isprintable():
+        return text
+    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
+
+
+def one_line(error: object) -> str:
+    r"""Return what an error of another library says, on one line of at most 200 characters.
+
+    >>> one_line(ValueError("no such\n  column"))
+    'no such column'
+    """
+    return " ".join(str(error).split())[:_MAX_REASON]
+
+
+def refuse_unprintable(names: Iterable[str], kind: str) -> None:
+    r"""Refuse names that could forge what is printed around them.
+
+    Raises
+    ------
+    InputError
+        For a name with a line break, an escape sequence or another character that is not printed.
+
+    >>> refuse_unprintable(["year", "a\nb"], "column")  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+      ...
+    dpindex.base.errors.InputError: the name of column 'a\nb' has characters that cannot be ...
+    """
+    for name in names:
+        if not name.isprintable():
+            raise InputError(
+                f"the name of {kind} {escaped(repr(name))} has characters that cannot be printed;"
+                " rename it."
+            )
+
+
+EXTRAS = {
+    "cloud": "obstore pyarrow",
+    "dask": "dask[dataframe] distributed",
+    "eval": "jinja2 matplotlib pillow scikit-learn",
+    "io": "h5py pyarrow",
+    "lance": "lancedb",
+    "langchain": "langchain-core",
+    "milvus": "pymilvus milvus-lite==2.5.1 setuptools~=80.9 pyarrow",
+    "postgres": "psycopg[binary] pyarrow",
+    "serve": "fastapi uvicorn",
+}
+"""Packages of each extra. Messages name them: pip finds them wherever dpindex came from."""
+
+
+def import_extra(module: str, need: str, extra: str) -> Any:
+    """The module of that name; InputError, which states the ``need``, if it is not installed.
+
+    >>> import_extra("no_such_module", "pictures need matplotlib", "io")
+    Traceback (most recent call last):
+      ...
+    dpindex.base.errors.MissingPackageError: pictures need matplotlib; run pip install h5py pyarrow.
+    """
+    try:
+        return import_module(module)
+    except ImportError as error:
+        raise MissingPackageError(f"{need}; run pip install {EXTRAS[extra]}.") from error

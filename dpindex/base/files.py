@@ -1,4 +1,5 @@
-"""Files: a bounded reader, a durable writer, a lock, and the one container of all binary formats.
+"""Files: a bounded reader, a durable writer, a lock, one container of all binary formats; files
+and folders that their owner alone can read; and the secret of this machine.
 
 A container is a frame with sizes and a SHA-256, a header of JSON, and plain little-endian arrays.
 Sizes and digest are checked before anything is interpreted; nothing is ever unpickled.
@@ -14,10 +15,10 @@ import os
 import stat
 import struct
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, TypeAlias, TypeVar
+from typing import Any, BinaryIO, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -297,46 +298,33 @@ def unpack(data: Buffer, kind: str, *, verified: bool = False) -> Contents:
         If the bytes are cut off, changed, of another version or kind, or no container at all.
     """
     data = memoryview(data).toreadonly()
-    words = _wording(kind)
-    body_start = _framed(data, words, verified)
+    body_start = _framed(data, kind, verified)
     try:
         header = _header(data[_FRAME.size : body_start])
         arrays = _arrays(header["arrays"], data[body_start:])
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        raise DamagedError(f"{words.these} {words.have} a header that no dpindex writes.") from None
+        raise DamagedError(
+            f"the bytes of the {kind} have a header that no dpindex writes."
+        ) from None
     if header["kind"] != kind:
-        raise DamagedError(f"these bytes are dpindex {header['kind']:.40}, not {words.named}.")
+        raise DamagedError(f"these bytes are dpindex {header['kind']:.40}, no {kind}.")
     return header["facts"], arrays
 
 
-class _Wording(NamedTuple):
-    """How a message speaks of one kind of container."""
-
-    these: str
-    have: str
-    are: str
-    named: str
-
-
-def _wording(kind: str) -> _Wording:
-    if kind.endswith("s"):
-        return _Wording(f"these {kind}", "have", "are", f"dpindex {kind}")
-    return _Wording(f"this {kind}", "has", "is", f"a dpindex {kind}")
-
-
-def _framed(data: memoryview, words: _Wording, verified: bool) -> int:
+def _framed(data: memoryview, kind: str, verified: bool) -> int:
     """Check the frame around header and body, and return where the body begins."""
-    these, have, are, named = words
     if len(data) < _FRAME.size or data[:4] != MAGIC:
-        raise DamagedError(f"these bytes are not {named}.")
+        raise DamagedError(f"these bytes are no dpindex {kind}.")
     _, version, reserved, header_bytes, body_bytes, digest = _FRAME.unpack_from(data)
     if version != _VERSION or reserved:
-        raise DamagedError(f"{these} {have} format version {data[4]}; this is version {_VERSION}.")
+        raise DamagedError(
+            f"the bytes of the {kind} have format version {data[4]}; this is version {_VERSION}."
+        )
     body_start = _FRAME.size + header_bytes
     if header_bytes > _MAX_HEADER or body_start + body_bytes != len(data):
-        raise DamagedError(f"{these} {are} cut off or {have} bytes too many.")
+        raise DamagedError(f"the bytes of the {kind} are cut off or too many.")
     if not verified and hashlib.sha256(data[_FRAME.size :]).digest() != digest:
-        raise DamagedError(f"{these} {are} damaged: the checksum does not match.")
+        raise DamagedError(f"the bytes of the {kind} are damaged: the checksum does not match.")
     return int(body_start)
 
 
@@ -365,3 +353,113 @@ def _arrays(shapes: Any, body: memoryview) -> dict[str, AnyArray]:
     if start != len(body):
         raise ValueError("bytes of no array")
     return arrays
+
+
+_SECRET = "secret"
+_SECRET_BYTES = 32
+
+
+def refuse_open_to_others(path: Path) -> None:
+    """Refuse a file or folder that is there and that another user may read, write or enter.
+
+    Raises
+    ------
+    StorageError
+        With the command that takes these permissions away. Only POSIX systems have them.
+    """
+    if os.name != "posix" or not path.exists():
+        return
+    status = path.stat()
+    if stat.S_IMODE(status.st_mode) & 0o077:
+        mode = 700 if stat.S_ISDIR(status.st_mode) else 600
+        raise StorageError(f"{path} can be read by others; run chmod {mode} {path}.")
+
+
+def read_private_file(path: Path, max_bytes: int) -> bytes:
+    """Return the bytes of a file as :func:`dpindex.base.files.read_file` does.
+
+    Raises
+    ------
+    StorageError
+        Also if another user may read it.
+    """
+    data = read_file(path, max_bytes)
+    refuse_open_to_others(path)
+    return data
+
+
+def private_folder(path: Path) -> None:
+    """Make a folder of mode 0700, and what is missing above it, durably.
+
+    Raises
+    ------
+    StorageError
+        If it is there and another user may enter it.
+    """
+    make_folder(path, 0o700)
+    refuse_open_to_others(path)
+
+
+@contextmanager
+def holding_folder(folder: Path, what: str) -> Iterator[Path]:
+    """Make a private folder if need be, hold the lock file in it, and give the folder.
+
+    Raises
+    ------
+    BusyError
+        If another process holds it.
+    StorageError
+        If it cannot be made, is a symbolic link, or another user may enter it.
+    """
+    if folder.is_symlink():
+        raise StorageError(f"{folder} is a symbolic link, not a folder; remove it.")
+    with ExitStack() as stack:
+        try:
+            private_folder(folder)
+            stack.enter_context(holding_lock(folder / "lock", what))
+        except OSError as error:
+            raise StorageError(
+                f"{folder} cannot be written: {error.strerror or error}; allow it, or move the "
+                f"index to a folder that can be written."
+            ) from None
+        yield folder
+
+
+def state_folder() -> Path:
+    """Return where this machine's secret and the logs of collectors of database servers lie.
+
+    It is ``$DPINDEX_STATE``, or the folder of the user's own state.
+    """
+    if named := os.environ.get("DPINDEX_STATE"):
+        return Path(named)
+    users = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
+    return Path(users) / "dpindex"
+
+
+def machine_secret() -> bytes:
+    """Return 32 secret bytes of this user on this machine, made when they are first needed.
+
+    Hashes of private content are keyed with them: whoever has not the secret confirms no guess of
+    the content.
+
+    Raises
+    ------
+    StorageError
+        If the folder of the state cannot be written, or another user may read the secret.
+    """
+    folder = state_folder()
+    place = folder / _SECRET
+    try:
+        private_folder(folder)
+        if not place.exists():
+            with suppress(InputError):  # another process made it first
+                create_file(place, os.urandom(_SECRET_BYTES), mode=0o600)
+    except OSError as error:
+        raise StorageError(
+            f"{folder} cannot be written: {error.strerror or error}; name another folder in "
+            f"DPINDEX_STATE."
+        ) from None
+    secret = read_private_file(place, _SECRET_BYTES)
+    if len(secret) != _SECRET_BYTES:
+        raise DamagedError(f"{place} is not the secret of a machine; remove it.")
+    return secret

@@ -13,8 +13,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from dpindex.base.errors import InputError
-from dpindex.base.text import escaped
+from dpindex.base.errors import InputError, escaped
 from dpindex.version import __version__
 
 _INTERRUPTED = "interrupted; whatever was committed is kept."

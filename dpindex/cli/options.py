@@ -16,10 +16,9 @@ import typer
 from typer.core import TyperCommand
 from typer.models import OptionInfo
 
-from dpindex.base.checks import MAX_TEXT
-from dpindex.base.errors import InputError
+from dpindex.base.arrays import MAX_TEXT
+from dpindex.base.errors import InputError, escaped
 from dpindex.base.files import MAGIC
-from dpindex.base.text import escaped
 from dpindex.data import Dataset, Ranges, VectorSource, read_ids, read_payload
 from dpindex.data.readers import VECTOR_SUFFIXES
 from dpindex.privacy import VectorAdjacency, attribute, l2, record

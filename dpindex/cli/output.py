@@ -15,10 +15,9 @@ import numpy as np
 import typer
 
 from dpindex.base.arrays import AnyArray
-from dpindex.base.errors import InputError
+from dpindex.base.display import progress_bar as progress_bar
+from dpindex.base.errors import InputError, escaped
 from dpindex.base.files import create_file
-from dpindex.base.progress import progress_bar as progress_bar
-from dpindex.base.text import escaped
 from dpindex.mechanism.codes import CodeFormat
 from dpindex.privacy import Guarantee
 

@@ -80,7 +80,7 @@ def plan(
 
     Uses public knowledge alone, and recommends a method.
     """
-    from dpindex.base.charts import require_matplotlib
+    from dpindex.base.display import require_matplotlib
     from dpindex.study.planner import plan as make_plan
     from dpindex.study.planner import plan_png
 

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import numpy as np
 import typer
 
-from dpindex.base.arrays import AnyArray
+from dpindex.base.arrays import AnyArray, limited_threads
 from dpindex.base.errors import InputError, QualityWarning, naming
-from dpindex.base.threads import limited_threads
 from dpindex.cli import options as o
 from dpindex.cli import output as out
 from dpindex.data import Ranges, open_dataset, open_vectors, read_ids

@@ -9,8 +9,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from dpindex.base.arrays import AnyArray, row_blocks
-from dpindex.base.checks import id_array
+from dpindex.base.arrays import AnyArray, id_array, row_blocks
 from dpindex.base.errors import InputError
 from dpindex.data.parquet import column_type, ids_of, open_file, sole_column, vectors_of
 from dpindex.data.ranges import Ranges

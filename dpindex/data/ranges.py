@@ -13,8 +13,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dpindex.base.arrays import AnyArray, Doubles, Vectors
-from dpindex.base.checks import MAX_TEXT
+from dpindex.base.arrays import MAX_TEXT, AnyArray, Doubles, Vectors
 from dpindex.base.errors import InputError
 from dpindex.base.files import parse_file
 from dpindex.data.source import VectorSource, as_source

@@ -17,8 +17,7 @@ import numpy as np
 import scipy
 from numpy.lib.format import read_array_header_1_0, read_array_header_2_0, read_magic
 
-from dpindex.base.arrays import AnyArray, Doubles
-from dpindex.base.checks import id_array
+from dpindex.base.arrays import AnyArray, Doubles, id_array
 from dpindex.data.parquet import open_parquet, parquet_ids
 from dpindex.data.source import MAX_RATIO, Location, VectorSource, by_rows, is_matrix, locate
 

@@ -12,11 +12,16 @@ from typing import IO, Any, TypeAlias, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from dpindex.base.arrays import AnyArray, as_table, canonical_csr, is_masked, issparse
-from dpindex.base.checks import as_matrix
-from dpindex.base.errors import InputError, StorageError, naming
-from dpindex.base.extras import EXTRAS
-from dpindex.base.text import escaped, one_line, refuse_unprintable
+from dpindex.base.arrays import AnyArray, as_matrix, as_table, canonical_csr, is_masked, issparse
+from dpindex.base.errors import (
+    EXTRAS,
+    InputError,
+    StorageError,
+    escaped,
+    naming,
+    one_line,
+    refuse_unprintable,
+)
 
 MAX_RATIO = 1032
 """The largest factor by which a DEFLATE stream can grow; a file that claims more is damaged."""

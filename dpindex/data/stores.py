@@ -15,10 +15,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
-from dpindex.base.errors import InputError, StorageError
-from dpindex.base.extras import import_extra
+from dpindex.base.errors import InputError, StorageError, import_extra, one_line
 from dpindex.base.files import read_file
-from dpindex.base.text import one_line
 
 __all__ = ["Bucket", "Folder", "Store", "is_url", "local_path", "open_store"]
 

@@ -6,7 +6,7 @@ import math
 import os
 from typing import NamedTuple
 
-from dpindex.base.progress import Progress
+from dpindex.base.display import Progress
 from dpindex.data.dataset import Dataset
 from dpindex.index.backends import EXACT
 from dpindex.index.kinds import Ranking, kind_of

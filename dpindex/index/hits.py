@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 
 from dpindex.base.arrays import AnyArray, Bools, Floats
-from dpindex.base.errors import InputError
-from dpindex.base.extras import import_extra
-from dpindex.base.html import table_html
+from dpindex.base.display import table_html
+from dpindex.base.errors import InputError, import_extra
 from dpindex.storage.payload import ID, Table
 
 _NAMES = {"ids": ID, "scores": "score"}

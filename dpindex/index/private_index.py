@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 import numpy as np
 
 from dpindex.base.arrays import AnyArray, Vectors, row_blocks, spaced
+from dpindex.base.display import facts_html
 from dpindex.base.errors import InputError
-from dpindex.base.html import facts_html
 from dpindex.data.dataset import Dataset, as_dataset
 from dpindex.data.source import as_source
 from dpindex.data.stores import is_url
@@ -49,7 +49,7 @@ from dpindex.storage.save import Checkpoint, Contents, read_index, write_index
 
 if TYPE_CHECKING:
     from dpindex.accounting.ledger import Ledger
-    from dpindex.base.progress import Progress
+    from dpindex.base.display import Progress
     from dpindex.storage.release.workspace import Workspace
 
 

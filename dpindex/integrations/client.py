@@ -17,8 +17,7 @@ from urllib.request import HTTPRedirectHandler, ProxyHandler, Request, build_ope
 
 import numpy as np
 
-from dpindex.base.arrays import row_blocks
-from dpindex.base.checks import real_matrix
+from dpindex.base.arrays import real_matrix, row_blocks
 from dpindex.base.errors import InputError
 from dpindex.mechanism.spec import Spec
 

@@ -25,11 +25,9 @@ from typing import Any, TypeVar
 import numpy as np
 
 from dpindex.accounting.ledger import Ledger
-from dpindex.base.arrays import AnyArray
-from dpindex.base.checks import id_array
-from dpindex.base.errors import InputError
-from dpindex.base.extras import import_extra
-from dpindex.base.progress import Progress
+from dpindex.base.arrays import AnyArray, id_array
+from dpindex.base.display import Progress
+from dpindex.base.errors import InputError, import_extra
 from dpindex.data.dataset import Dataset, InMemoryPart, Part, open_dataset, rows_at_a_time
 from dpindex.data.readers import read_ids
 from dpindex.data.source import VectorSource, as_source

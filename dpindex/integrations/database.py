@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from dpindex.base.arrays import AnyArray, Bytes, Doubles, Singles
-from dpindex.base.private_files import holding_folder
+from dpindex.base.files import holding_folder
 
 
 @dataclass(frozen=True)

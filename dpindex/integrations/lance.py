@@ -12,9 +12,7 @@ from typing import Any
 import numpy as np
 
 from dpindex.base.arrays import AnyArray, Bytes, Doubles, Singles
-from dpindex.base.errors import InputError
-from dpindex.base.extras import import_extra
-from dpindex.base.text import one_line
+from dpindex.base.errors import InputError, import_extra, one_line
 from dpindex.integrations.database import Database, Layout, Rows, lease_beside
 
 __all__ = ["Lance"]

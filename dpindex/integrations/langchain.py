@@ -10,8 +10,7 @@ import numpy as np
 
 from dpindex.accounting.ledger import Ledger
 from dpindex.base.arrays import Doubles
-from dpindex.base.errors import InputError
-from dpindex.base.extras import import_extra
+from dpindex.base.errors import InputError, import_extra
 from dpindex.index.private_index import PrivateIndex
 from dpindex.mechanism.spec import Spec
 

@@ -18,9 +18,7 @@ from urllib.parse import quote, unquote
 import numpy as np
 
 from dpindex.base.arrays import AnyArray, Bytes, Doubles, Singles, row_blocks
-from dpindex.base.errors import InputError, StorageError
-from dpindex.base.extras import import_extra
-from dpindex.base.text import one_line
+from dpindex.base.errors import InputError, StorageError, import_extra, one_line
 from dpindex.integrations.database import Database, Layout, Rows, lease_beside
 
 __all__ = ["Milvus"]

@@ -11,9 +11,7 @@ from typing import Any
 import numpy as np
 
 from dpindex.base.arrays import AnyArray, Bytes, Doubles, Singles
-from dpindex.base.errors import BusyError, InputError, StorageError
-from dpindex.base.extras import import_extra
-from dpindex.base.text import one_line
+from dpindex.base.errors import BusyError, InputError, StorageError, import_extra, one_line
 from dpindex.integrations.database import Database, Layout, Rows
 
 __all__ = ["Postgres"]

@@ -20,11 +20,19 @@ from typing import Any, Final, get_type_hints
 
 import numpy as np
 
-from dpindex.base.arrays import AnyArray, Doubles, Singles, row_blocks, unit
-from dpindex.base.checks import checked_fields, id_array, json_value, other_kind_of_ids
-from dpindex.base.errors import InputError, naming
-from dpindex.base.progress import no_progress
-from dpindex.base.text import refuse_unprintable
+from dpindex.base.arrays import (
+    AnyArray,
+    Doubles,
+    Singles,
+    checked_fields,
+    id_array,
+    json_value,
+    other_kind_of_ids,
+    row_blocks,
+    unit,
+)
+from dpindex.base.display import no_progress
+from dpindex.base.errors import InputError, naming, refuse_unprintable
 from dpindex.denoise import Denoiser, denoiser_from_bytes, denoiser_to_bytes
 from dpindex.index.backends import EXACT
 from dpindex.index.filters import Filter

@@ -22,10 +22,9 @@ from typing import Any, NoReturn
 import numpy as np
 
 import dpindex.integrations.requests as r
-from dpindex.base.checks import whole_number
-from dpindex.base.errors import BusyError, InputError
-from dpindex.base.extras import import_extra
-from dpindex.base.private_files import holding_folder, state_folder
+from dpindex.base.arrays import whole_number
+from dpindex.base.errors import BusyError, InputError, import_extra
+from dpindex.base.files import holding_folder, state_folder
 from dpindex.index.hits import Hits
 from dpindex.index.private_index import PrivateIndex
 from dpindex.index.reranking import Originals

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 from weakref import WeakValueDictionary
 
-from dpindex.base.checks import checked_delta, whole_number
+from dpindex.base.arrays import checked_delta, whole_number
 from dpindex.base.errors import InputError, NoGuaranteeError
 from dpindex.mechanism.noise import Calibration, additive, gaussian, signs, symbols
 from dpindex.mechanism.noise.signs import min_norm_on_grid

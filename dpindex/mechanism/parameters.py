@@ -14,20 +14,27 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from dpindex.base import checks
 from dpindex.base.arrays import (
+    MAX_TEXT,
     AnyArray,
+    Fault,
     Floats,
     Singles,
+    checked_epsilon,
+    checked_fields,
+    finite_number,
     in_units_of_largest,
     issparse,
+    json_value,
+    not_finite,
+    real_matrix,
     spaced,
     unit,
+    whole_number,
 )
-from dpindex.base.checks import Fault, not_finite, real_matrix, whole_number
+from dpindex.base.display import facts_html
 from dpindex.base.errors import InputError, NoGuaranteeError
 from dpindex.base.files import pack, parse_file, unpack
-from dpindex.base.html import facts_html
 from dpindex.data import as_source, dense_rows, open_vectors
 from dpindex.privacy import VectorAdjacency, adjacency_from_dict
 
@@ -226,23 +233,23 @@ class Parameters:
 
     def __post_init__(self) -> None:
         values: dict[str, Any] = {
-            "dim": checks.whole_number(self.dim, "dim", 1, 2**31 - 1),
-            "repetitions": checks.whole_number(self.repetitions, "repetitions", 1, 1024),
-            "seed": checks.whole_number(self.seed, "seed", 0, 2**63 - 1),
-            "scale": checks.finite_number(self.scale, "scale", above=0.0),
-            "delta": checks.finite_number(self.delta, "delta"),
+            "dim": whole_number(self.dim, "dim", 1, 2**31 - 1),
+            "repetitions": whole_number(self.repetitions, "repetitions", 1, 1024),
+            "seed": whole_number(self.seed, "seed", 0, 2**63 - 1),
+            "scale": finite_number(self.scale, "scale", above=0.0),
+            "delta": finite_number(self.delta, "delta"),
             "bounds": _interval(self.bounds),
         }
         if self.k is not None:
             max_length = max(1 << 20, values["dim"] * values["repetitions"])
-            values["k"] = checks.whole_number(self.k, "k", 1, max_length)
+            values["k"] = whole_number(self.k, "k", 1, max_length)
         if self.epsilon is not None:
-            values["epsilon"] = checks.checked_epsilon(self.epsilon)
+            values["epsilon"] = checked_epsilon(self.epsilon)
         for name in ("min_norm", "norm"):
             if (value := getattr(self, name)) is not None:
-                values[name] = checks.finite_number(value, name, above=0.0)
+                values[name] = finite_number(value, name, above=0.0)
         if self.subset is not None:
-            values["subset"] = checks.whole_number(self.subset, "subset", 1, 1 << 16)
+            values["subset"] = whole_number(self.subset, "subset", 1, 1 << 16)
         if not isinstance(self.codebook, Codebook | None):
             raise InputError("codebook must be a dpindex.Codebook.")
         if not isinstance(self.clip, bool):
@@ -317,7 +324,7 @@ class Parameters:
         if not isinstance(data, dict) or data.get("format") != _FORMAT:
             raise InputError(f"the spec is not a dpindex spec of format {_FORMAT}.")
         without_format = {name: value for name, value in data.items() if name != "format"}
-        values = checks.checked_fields(without_format, cls, "the spec")
+        values = checked_fields(without_format, cls, "the spec")
         values["adjacency"] = adjacency_from_dict(values["adjacency"])
         if values.get("codebook") is not None:
             values["codebook"] = Codebook.named(values["codebook"])
@@ -330,12 +337,12 @@ class Parameters:
     @classmethod
     def from_json(cls: type[_Stated], text: str | bytes) -> _Stated:
         """The inverse of :meth:`to_json`; raises InputError on anything that is not a spec."""
-        return cls.from_dict(checks.json_value(text, "the spec"))
+        return cls.from_dict(json_value(text, "the spec"))
 
     @classmethod
     def read(cls: type[_Stated], path: str | os.PathLike[str]) -> _Stated:
         """The spec in a file; raises InputError, which begins with the path, if there is none."""
-        return parse_file(path, checks.MAX_TEXT, cls.from_json)
+        return parse_file(path, MAX_TEXT, cls.from_json)
 
 
 def is_stated(parameters: Parameters, field: Field[Any]) -> bool:
@@ -346,8 +353,8 @@ def is_stated(parameters: Parameters, field: Field[Any]) -> bool:
 def _interval(value: Any) -> tuple[float, float]:
     if not isinstance(value, tuple | list) or len(value) != 2:
         raise InputError(f"bounds must be a pair (low, high), not {value!r}.")
-    low = checks.finite_number(value[0], "the lower bound")
-    high = checks.finite_number(value[1], "the upper bound")
+    low = finite_number(value[0], "the lower bound")
+    high = finite_number(value[1], "the upper bound")
     if low >= high:
         raise InputError(f"bounds must have low < high, not ({low:g}, {high:g}).")
     return low, high

@@ -6,10 +6,16 @@ from collections.abc import Callable
 
 import numpy as np
 
-from dpindex.base.arrays import Integers, Vectors, cores, issparse
-from dpindex.base.checks import finite_number
+from dpindex.base.arrays import (
+    Integers,
+    Vectors,
+    cores,
+    finite_number,
+    issparse,
+    keep_freed_memory,
+    map_from_both_ends,
+)
 from dpindex.base.errors import InputError
-from dpindex.base.threads import keep_freed_memory, map_from_both_ends
 from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.public_random import BitSource
 from dpindex.mechanism.secret_random import secret_stream

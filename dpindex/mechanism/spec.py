@@ -9,8 +9,15 @@ from typing import Any, cast
 import numpy as np
 import scipy
 
-from dpindex.base.arrays import AnyArray, Floats, Vectors, issparse, row_blocks
-from dpindex.base.checks import check_values, real_matrix
+from dpindex.base.arrays import (
+    AnyArray,
+    Floats,
+    Vectors,
+    check_values,
+    issparse,
+    real_matrix,
+    row_blocks,
+)
 from dpindex.base.errors import InputError
 from dpindex.mechanism.codes import CodeFormat
 from dpindex.mechanism.method_table import Method, find_method

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from typing import Any, ClassVar, Literal, TypeAlias, TypeVar, get_args
 
-from dpindex.base.checks import finite_number, from_kind
+from dpindex.base.arrays import finite_number, from_kind
 from dpindex.base.errors import InputError
 
 Neighbouring: TypeAlias = Literal["add-remove", "replace"]

@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from typing import Any, Literal
 
+from dpindex.base.display import facts_html
 from dpindex.base.errors import InputError
-from dpindex.base.html import facts_html
 from dpindex.privacy.adjacency import Adjacency, Record
 from dpindex.privacy.shuffling import ShuffledRecords, amplified_epsilon
 

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dpindex.base.arrays import Floats
-from dpindex.base.checks import checked_delta, finite_number, whole_number
+from dpindex.base.arrays import Floats, checked_delta, finite_number, whole_number
 from dpindex.privacy.adjacency import Adjacency
 
 _MOST_CODES = 2**53

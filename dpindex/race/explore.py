@@ -9,8 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import optimize
 
-from dpindex.base.arrays import Floats, Vectors
-from dpindex.base.checks import finite_number, real_matrix, whole_number
+from dpindex.base.arrays import Floats, Vectors, finite_number, real_matrix, whole_number
 from dpindex.base.errors import InputError
 from dpindex.mechanism.public_random import PublicStream
 from dpindex.race.sketch import RaceSketch

@@ -28,8 +28,14 @@ from scipy import sparse
 from scipy.spatial.distance import cdist
 from scipy.special import ndtr, ndtri
 
-from dpindex.base.arrays import Doubles, row_blocks
-from dpindex.base.checks import check_values, finite_number, from_kind, whole_number
+from dpindex.base.arrays import (
+    Doubles,
+    check_values,
+    finite_number,
+    from_kind,
+    row_blocks,
+    whole_number,
+)
 from dpindex.base.errors import InputError
 from dpindex.mechanism.public_random import PublicStream
 

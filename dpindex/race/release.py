@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from dpindex.accounting.ledger import Ledger
-from dpindex.base.checks import check_values, real_matrix
+from dpindex.base.arrays import check_values, real_matrix
+from dpindex.base.display import Progress
 from dpindex.base.errors import naming
-from dpindex.base.progress import Progress
 from dpindex.data.dataset import Dataset
 from dpindex.race.sketch import MAX_BYTES, RaceSketch, SketchSpec
 from dpindex.storage.leak_check import LeakCheck

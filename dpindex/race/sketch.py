@@ -15,11 +15,16 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
-from dpindex.base.arrays import AnyArray, Doubles, Floats, Integers, Vectors, cores
-from dpindex.base.checks import (
+from dpindex.base.arrays import (
+    AnyArray,
+    Doubles,
+    Floats,
+    Integers,
+    Vectors,
     checked_delta,
     checked_epsilon,
     checked_fields,
+    cores,
     finite_number,
     json_value,
     real_matrix,

@@ -29,13 +29,13 @@ from dpindex.base.files import (
     map_file,
     pack,
     parse_file,
+    private_folder,
     read_file,
     release_pages,
     sync_folder,
     unpack,
     write_file,
 )
-from dpindex.base.private_files import private_folder
 from dpindex.mechanism.codes import Codes, codes_from_bytes
 from dpindex.mechanism.parameters import Codebook
 from dpindex.similarity.calibration import SimilarityCalibration, calibration_from_bytes

@@ -9,8 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from dpindex.base.arrays import AnyArray
-from dpindex.base.checks import MAX_ID_LENGTH, check_id_lengths, id_array, other_kind_of_ids
+from dpindex.base.arrays import (
+    MAX_ID_LENGTH,
+    AnyArray,
+    check_id_lengths,
+    id_array,
+    other_kind_of_ids,
+)
 from dpindex.base.errors import DamagedError, InputError
 from dpindex.base.files import Buffer, pack, unpack
 from dpindex.storage.row_parts import RowParts, Rows

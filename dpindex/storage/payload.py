@@ -15,9 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from dpindex.base.arrays import AnyArray
-from dpindex.base.errors import DamagedError, InputError
-from dpindex.base.extras import import_extra
-from dpindex.base.text import one_line, refuse_unprintable
+from dpindex.base.errors import DamagedError, InputError, import_extra, one_line, refuse_unprintable
 
 ID = "id"
 """Name of the ids beside payload columns, which no column may have."""

@@ -23,9 +23,17 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy
 
-from dpindex.base.arrays import AnyArray, Doubles, Floats, Integers, row_blocks, spaced, unit
+from dpindex.base.arrays import (
+    AnyArray,
+    Doubles,
+    Floats,
+    Integers,
+    limited_threads,
+    row_blocks,
+    spaced,
+    unit,
+)
 from dpindex.base.errors import InputError
-from dpindex.base.threads import limited_threads
 from dpindex.data import as_source, dense_rows
 from dpindex.index.kinds import kind_of
 from dpindex.mechanism.codes import Codes

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from dpindex.base.arrays import Doubles
-from dpindex.base.errors import InputError
-from dpindex.base.extras import import_extra
-from dpindex.base.progress import Progress
+from dpindex.base.display import Progress
+from dpindex.base.errors import InputError, import_extra
 from dpindex.data import as_source
 from dpindex.index.private_index import PrivateIndex
 from dpindex.mechanism.spec import Spec

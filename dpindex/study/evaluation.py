@@ -23,13 +23,10 @@ from typing import Any, get_args
 import numpy as np
 from scipy import sparse
 
-from dpindex.base.arrays import in_units_of_largest, row_norms, unit
-from dpindex.base.checks import whole_number
+from dpindex.base.arrays import in_units_of_largest, limited_threads, row_norms, unit, whole_number
+from dpindex.base.display import Progress, no_progress
 from dpindex.base.errors import InputError
-from dpindex.base.files import holding_lock, make_folder, read_file
-from dpindex.base.private_files import machine_secret
-from dpindex.base.progress import Progress, no_progress
-from dpindex.base.threads import limited_threads
+from dpindex.base.files import holding_lock, machine_secret, make_folder, read_file
 from dpindex.data import VectorSource, as_source
 from dpindex.denoise import Kind
 from dpindex.index.private_index import PrivateIndex
@@ -88,7 +85,7 @@ def evaluate(
     candidates, are measured in the first run of each spec alone.
 
     BLAS and OpenMP use no more threads than there are idle processors when it begins:
-    :func:`dpindex.base.threads.limited_threads`.
+    :func:`dpindex.base.arrays.limited_threads`.
 
     The codes are discarded, so nothing private is published by measuring. A published curve,
     however, is a statistic of the data without any guarantee.

@@ -15,9 +15,8 @@ from typing import Any
 import numpy as np
 
 from dpindex.base.arrays import AnyArray, Bytes, Singles, spaced
-from dpindex.base.errors import InputError
-from dpindex.base.extras import import_extra
-from dpindex.base.progress import Progress
+from dpindex.base.display import Progress
+from dpindex.base.errors import InputError, import_extra
 from dpindex.data import VectorSource, dense_rows
 from dpindex.storage.row_parts import Rows
 from dpindex.study.curve import Curve, Examples, Reconstructed, Sample

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Annotated, Any, Literal, get_args
 
-from dpindex.base.checks import checked_epsilon, finite_number, whole_number
+from dpindex.base.arrays import checked_epsilon, finite_number, whole_number
 from dpindex.base.errors import InputError
 
 __all__ = ["FOUND", "NEIGHBOURS", "PlanOptions"]

@@ -24,10 +24,9 @@ import faiss
 import numpy as np
 import scipy
 
-from dpindex.base import charts
+from dpindex.base import display as charts
 from dpindex.base.arrays import AnyArray, row_norms, unit
-from dpindex.base.errors import InputError
-from dpindex.base.extras import import_extra
+from dpindex.base.errors import InputError, import_extra
 from dpindex.base.files import write_file
 from dpindex.data import dense_rows
 from dpindex.index.search import QueryMode

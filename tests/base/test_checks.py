@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from dpindex.base.checks import (
+from dpindex.base.arrays import (
     checked_delta,
     checked_epsilon,
     finite_number,

@@ -9,7 +9,7 @@ import pytest
 
 from dpindex import InputError, Ledger, PrivateIndex, Privatizer, Spec, attribute
 from dpindex.base import errors
-from dpindex.base.extras import import_extra
+from dpindex.base.errors import import_extra
 from dpindex.base.files import holding_lock, map_file, read_file, unpack
 from dpindex.denoise import fit_denoiser
 

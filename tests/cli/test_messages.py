@@ -18,8 +18,7 @@ from commands import STAIRCASE, Run, fails
 
 import dpindex
 from dpindex import InputError, PrivateIndex, Privatizer, Spec, attribute
-from dpindex.base.errors import naming
-from dpindex.base.extras import EXTRAS
+from dpindex.base.errors import EXTRAS, naming
 from dpindex.race import PStable, RaceSketch, SketchSpec
 
 SPEC = Spec("dp-oporp-staircase", dim=6, epsilon=20.0, adjacency=attribute(1.0))

@@ -468,12 +468,12 @@ def test_damage_is_found(tmp_path: Path) -> None:
         for cut in (0, 3, 20, len(raw) // 2, len(raw) - 1):
             with pytest.raises(InputError):
                 RaceSketch.from_bytes(raw[:cut])
-        with pytest.raises(InputError, match="this sketch is cut off or has bytes too many"):
+        with pytest.raises(InputError, match="the bytes of the sketch are cut off or too many"):
             RaceSketch.from_bytes(raw + b"\0")
     (tmp_path / "x").write_bytes(b"not a sketch at all" * 10)
-    with pytest.raises(InputError, match=r"x: these bytes are not a dpindex sketch"):
+    with pytest.raises(InputError, match=r"x: these bytes are no dpindex sketch"):
         RaceSketch.open(tmp_path / "x")
-    with pytest.raises(InputError, match="these bytes are dpindex codes, not a dpindex sketch"):
+    with pytest.raises(InputError, match="these bytes are dpindex codes, no sketch"):
         RaceSketch.from_bytes(pack("codes", {}, {}))
 
 

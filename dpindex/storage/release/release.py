@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Generic
 import numpy as np
 
 from dpindex.base.arrays import AnyArray, row_blocks
+from dpindex.base.display import Progress, no_progress
 from dpindex.base.errors import DamagedError, InputError
-from dpindex.base.progress import Progress, no_progress
 from dpindex.data.dataset import Dataset
 from dpindex.storage.leak_check import LeakCheck, LeakEvidence, refuse_leaks
 from dpindex.storage.manifest import segment_number

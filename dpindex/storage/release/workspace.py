@@ -22,8 +22,15 @@ import numpy as np
 
 from dpindex.base.arrays import AnyArray
 from dpindex.base.errors import BusyError, InputError, StorageError, naming
-from dpindex.base.files import holding_lock, make_folder, pack, unpack
-from dpindex.base.private_files import private_folder, read_private_file, refuse_open_to_others
+from dpindex.base.files import (
+    holding_lock,
+    make_folder,
+    pack,
+    private_folder,
+    read_private_file,
+    refuse_open_to_others,
+    unpack,
+)
 from dpindex.storage.release.content import TAG_BYTES, ContentKey
 from dpindex.storage.staging import (
     RELEASE_MARK,

@@ -12,9 +12,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from dpindex.base.arrays import share_cores
+from dpindex.base.arrays import idle_cores, share_cores
 from dpindex.base.errors import NoGuaranteeError
-from dpindex.base.threads import idle_cores
 from dpindex.mechanism.noise.additive import AdditiveNoise
 from dpindex.mechanism.noise.signs import FlipsByLevel
 from dpindex.mechanism.privatizer import Privatizer

@@ -7,8 +7,7 @@ from typing import Any
 import faiss
 import numpy as np
 
-from dpindex.base.arrays import Singles, unit
-from dpindex.base.checks import whole_number
+from dpindex.base.arrays import Singles, unit, whole_number
 from dpindex.base.errors import InputError
 from dpindex.mechanism.parameters import MAX_SIZE, MIN_SIZE, Codebook
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from dpindex.base.arrays import AnyArray
+from dpindex.base.display import Progress
 from dpindex.base.errors import InputError, NoGuaranteeError
-from dpindex.base.progress import Progress
 from dpindex.data import VectorSource
 from dpindex.mechanism.method_table import Method, find_method
 from dpindex.mechanism.method_table import methods as all_methods

@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeAlias, get_args
 import numpy as np
 
 from dpindex.base.arrays import Doubles
-from dpindex.base.html import table_html
+from dpindex.base.display import table_html
 from dpindex.denoise import Kind
 from dpindex.index.search import QueryMode
 from dpindex.mechanism.codes import SignFormat

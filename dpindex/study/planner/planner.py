@@ -9,10 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from dpindex.base.checks import whole_number
+from dpindex.base.arrays import limited_threads, whole_number
+from dpindex.base.display import Progress, no_progress
 from dpindex.base.errors import InputError, NoGuaranteeError
-from dpindex.base.progress import Progress, no_progress
-from dpindex.base.threads import limited_threads
 from dpindex.data import as_source
 from dpindex.mechanism.spec import Spec
 from dpindex.privacy import Record

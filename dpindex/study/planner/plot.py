@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from dpindex.base.charts import (
+from dpindex.base.display import (
     COLOURS,
     MARKERS,
     epsilon_axis,

@@ -16,11 +16,11 @@ from dpindex.base.arrays import (
     Floats,
     Integers,
     Singles,
+    finite_number,
     in_units_of_largest,
     spaced,
     unit,
 )
-from dpindex.base.checks import finite_number
 from dpindex.base.errors import DamagedError, InputError, StorageError
 from dpindex.data import VectorSource, dense_rows
 from dpindex.mechanism.projections.dense import normal_integers

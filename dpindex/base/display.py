@@ -1,0 +1,167 @@
+"""What is shown of long work and of results: a progress bar, HTML for notebooks, charts.
+
+Matplotlib and rich are imported only when something is drawn.
+"""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from html import escape
+from importlib.util import find_spec
+from typing import Any, TypeAlias
+
+from dpindex.base.errors import import_extra
+
+Progress: TypeAlias = Callable[[int, int, str], object]
+"""Called with the steps that are done, all steps, and what is done now."""
+
+
+def no_progress(done: int, total: int, task: str = "") -> None:
+    """Show nothing, whatever ``done``, ``total`` and ``task`` are: see :func:`progress_bar`.
+
+    >>> no_progress(1, 2)
+    """
+
+
+@contextmanager
+def progress_bar(what: str) -> Iterator[Callable[..., None]]:
+    """A bar named ``what`` on a terminal and in a notebook with ipywidgets, silence in a pipe.
+
+    Yields ``report(done, total, task="")``, which the ``progress`` argument of
+    :func:`dpindex.plan`, :func:`dpindex.evaluate` and
+    :func:`dpindex.index.build.build_index` takes.
+
+    >>> with progress_bar("planning") as report:
+    ...     report(1, 2)
+    """
+    if not (sys.stderr and sys.stderr.isatty()) and "IPython" not in sys.modules:
+        yield lambda *_: None  # nobody waits for rich to be imported
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    console = Console(stderr=True)
+    # rich warns about a notebook without ipywidgets and shows nothing.
+    seen = find_spec("ipywidgets") is not None if console.is_jupyter else console.is_terminal
+    with Progress(console=console, disable=not seen, transient=True) as progress:
+        bar = progress.add_task(what, total=None)
+
+        def report(done: int, total: int, task: str = "") -> None:
+            description = f"{what}: {task}" if task else what
+            progress.update(bar, completed=done, total=total, description=description)
+
+        yield report
+
+
+_LEFT = ' style="text-align: left"'
+
+
+def facts_html(title: str, facts: Mapping[str, object]) -> str:
+    """A title and labelled lines.
+
+    >>> facts_html("Index", {"path": "<a>"})  # doctest: +ELLIPSIS
+    '<b>Index</b><table><tr><th ...>path</th><td ...>&lt;a&gt;</td></tr></table>'
+    """
+    rows = (f"<th{_LEFT}>{_text(name)}</th><td{_LEFT}>{_text(v)}</td>" for name, v in facts.items())
+    return f"<b>{_text(title)}</b><table>{_lines(rows)}</table>"
+
+
+def table_html(title: str, header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """A title and a table.
+
+    >>> table_html("Hits", ["id"], [["<b>"]])
+    '<b>Hits</b><table><tr><th>id</th></tr><tr><td>&lt;b&gt;</td></tr></table>'
+    """
+    head = "".join(f"<th>{_text(name)}</th>" for name in header)
+    body = ("".join(f"<td>{_text(value)}</td>" for value in row) for row in rows)
+    return f"<b>{_text(title)}</b><table>{_lines([head, *body])}</table>"
+
+
+def _lines(rows: Iterable[str]) -> str:
+    return "".join(f"<tr>{row}</tr>" for row in rows)
+
+
+def _text(value: object) -> str:
+    return escape(str(value))
+
+
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#5B4A9E")
+"""The palette of Okabe & Ito (2008), which is safe for colour-blind readers, without its yellow."""
+
+BLUE = COLOURS[0]
+ORANGE = COLOURS[1]
+GREYS = ("#333333", "#777777", "#A0A0A0")
+"""For lines that are not private."""
+
+DARK = GREYS[0]
+BAND = "#888888"
+"""For the range that noise alone covers."""
+
+MARKERS = "osD^vPX*"
+
+_DPI = 160
+
+
+def require_matplotlib() -> None:
+    """Raise InputError unless Matplotlib is installed: check before hours of work.
+
+    >>> require_matplotlib()
+    """
+    _library("figure")
+
+
+def new_figure(width: float, height: float) -> Any:
+    """Return an empty figure of that size in inches.
+
+    It is independent of pyplot's global state and needs no screen. InputError without Matplotlib.
+
+    >>> new_figure(4, 3).get_size_inches().tolist()
+    [4.0, 3.0]
+    """
+    return _library("figure").Figure(figsize=(width, height), layout="constrained")
+
+
+def to_png(figure: Any) -> bytes:
+    """Return a figure as the bytes of a PNG.
+
+    >>> to_png(new_figure(1, 1))[1:4]
+    b'PNG'
+    """
+    buffer = io.BytesIO()
+    figure.dpi = _DPI
+    canvas = _library("backends.backend_agg").FigureCanvasAgg(figure)
+    canvas.print_png(buffer)  # savefig lays it out twice
+    return buffer.getvalue()
+
+
+def tidy(panel: Any) -> None:
+    """Draw a light grid, and no frame above and on the right of a panel."""
+    panel.grid(alpha=0.25)
+    panel.spines[["top", "right"]].set_visible(False)
+
+
+def epsilon_axis(panel: Any, epsilons: Sequence[float], label: str) -> None:
+    """Make the horizontal axis of a panel logarithmic, with a tick for each epsilon."""
+    panel.set(xlabel=label, xscale="log")
+    panel.set_xticks(epsilons, [f"{epsilon:g}" for epsilon in epsilons])
+    panel.minorticks_off()
+
+
+def legend_below(figure: Any, handles: Sequence[Any], labels: Sequence[str]) -> None:
+    """Name lines below all panels of a figure, in two columns."""
+    figure.legend(
+        handles,
+        labels,
+        loc="outside lower center",
+        ncols=min(2, len(handles)),
+        frameon=False,
+        fontsize=9,
+        handlelength=3.2,
+    )
+
+
+def _library(module: str) -> Any:
+    return import_extra(f"matplotlib.{module}", "drawing a picture needs matplotlib", "eval")
