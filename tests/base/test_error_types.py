@@ -17,7 +17,7 @@ SPEC = Spec("dp-oporp-staircase", dim=6, epsilon=20.0, adjacency=attribute(1.0))
 X = np.random.default_rng(0).uniform(-1, 1, (20, 6))
 
 
-@pytest.mark.parametrize("name", [name for name in errors.__all__ if name.endswith("Error")])
+@pytest.mark.parametrize("name", [name for name in vars(errors) if name.endswith("Error")])
 def test_every_error_is_an_input_error_that_says_when(name: str) -> None:
     error = getattr(errors, name)
     assert issubclass(error, InputError)
