@@ -13,11 +13,18 @@ import numpy as np
 import numpy.typing as npt
 import scipy
 
-from dpindex.base.arrays import AnyArray, Doubles, Singles, cores, row_blocks
-from dpindex.base.checks import finite_number, whole_number
+from dpindex.base.arrays import (
+    AnyArray,
+    Doubles,
+    Singles,
+    cores,
+    finite_number,
+    row_blocks,
+    whole_number,
+)
+from dpindex.base.display import facts_html
 from dpindex.base.errors import DamagedError, InputError, NoDenoiserError
 from dpindex.base.files import pack, unpack
-from dpindex.base.html import facts_html
 from dpindex.denoise.mixture import Filter
 from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.noise import Likelihood, NumberLaw

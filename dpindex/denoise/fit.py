@@ -9,9 +9,8 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from dpindex.base.arrays import Doubles, Integers, Singles, row_blocks
+from dpindex.base.arrays import Doubles, Integers, Singles, limited_threads, row_blocks
 from dpindex.base.errors import InputError, NoDenoiserError, TooLittleSignalError
-from dpindex.base.threads import limited_threads
 from dpindex.denoise.denoiser import CalibrationBins, Channel, Denoiser, EPIteration, ScoreTable
 from dpindex.denoise.mixture import SCALES, Filter, Mixture, signal_directions
 from dpindex.mechanism.codes import Codes

@@ -14,11 +14,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from dpindex.base.arrays import Doubles, row_blocks
-from dpindex.base.checks import id_array, other_kind_of_ids
-from dpindex.base.errors import InputError
-from dpindex.base.extras import import_extra
-from dpindex.base.text import one_line
+from dpindex.base.arrays import Doubles, id_array, other_kind_of_ids, row_blocks
+from dpindex.base.errors import InputError, import_extra, one_line
 from dpindex.index.backends import SearchBackend, best_of
 from dpindex.index.kinds import Ranking
 from dpindex.similarity.similarity import Queries

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
-from dpindex.base.arrays import AnyArray, Doubles, spaced, unit
+from dpindex.base.arrays import AnyArray, Doubles, limited_threads, spaced, unit
 from dpindex.base.files import release_pages
-from dpindex.base.threads import limited_threads
 from dpindex.denoise import Denoiser
 from dpindex.index.backends import FaissSigns, SearchBackend, SymbolLists
 from dpindex.index.faiss_vectors import FaissVectors

@@ -11,8 +11,17 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from dpindex.base.arrays import AnyArray, Doubles, as_table, canonical_csr, issparse, row_blocks
-from dpindex.base.checks import id_array, other_kind_of_ids, whole_number
+from dpindex.base.arrays import (
+    AnyArray,
+    Doubles,
+    as_table,
+    canonical_csr,
+    id_array,
+    issparse,
+    other_kind_of_ids,
+    row_blocks,
+    whole_number,
+)
 from dpindex.base.errors import InputError
 from dpindex.base.files import release_pages
 from dpindex.data.dataset import Dataset, Part, open_dataset

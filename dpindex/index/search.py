@@ -10,8 +10,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
 
-from dpindex.base.arrays import AnyArray, Doubles, Vectors, row_blocks
-from dpindex.base.checks import finite_number
+from dpindex.base.arrays import AnyArray, Doubles, Vectors, finite_number, row_blocks
 from dpindex.base.errors import InputError, QualityWarning
 from dpindex.index.filters import Filter
 from dpindex.index.hits import Hits, no_hits

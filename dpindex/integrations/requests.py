@@ -20,7 +20,7 @@ import numpy as np
 
 from dpindex.base.arrays import AnyArray, Doubles, in_units_of_largest
 from dpindex.base.errors import DamagedError, InputError, naming
-from dpindex.base.private_files import read_private_file
+from dpindex.base.files import read_private_file
 from dpindex.index.reranking import Candidates, Owner
 from dpindex.integrations.collector import Submission
 from dpindex.mechanism.codes import Codes, check_format, codes_from_bytes
