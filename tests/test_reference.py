@@ -1,6 +1,7 @@
 """Every public name has an entry in the reference: parameters, errors, an example that runs.
 
-What is public is in the ``__all__`` of the modules that the navigation of the site lists.
+What is public is in the ``__all__`` of the modules that the navigation of the site lists, or is
+defined there under a public name.
 """
 
 from __future__ import annotations
@@ -28,8 +29,13 @@ TOO_LONG = {
 
 def _names() -> Iterator[tuple[str, Any]]:
     for module in MODULES:
-        for name in import_module(module).__all__:
+        own = vars(import_module(module))
+        public = own.get("__all__", [name for name in own if not name.startswith("_")])
+        for name in public:
             value = getattr(import_module(module), name)
+            defined = getattr(value, "__module__", None) == module
+            if not defined and "__all__" not in own:
+                continue
             if inspect.isclass(value) or inspect.isfunction(inspect.unwrap(value)):
                 yield f"{module}.{name}", value
 

@@ -51,6 +51,11 @@ class Pair(ABC):
         The neighbours.
     group : int array, shape (m,)
         What is observed of a code is m integers; thresholds are chosen for each group of them.
+
+    >>> from dpindex import Spec, attribute
+    >>> spec = Spec("raw-laplace", dim=2, epsilon=1.0, bounds=(0, 1), adjacency=attribute(1.0))
+    >>> [pair.name for pair in worst_pairs(spec)]
+    ['across zero']
     """
 
     name: str
@@ -62,7 +67,7 @@ class Pair(ABC):
 
     @abstractmethod
     def observe(self, codes: Any) -> Counts:
-        """Integers of every code, shape (n, m), each larger for the second row."""
+        """Integers of every one of n ``codes``, shape (n, m), each larger for the second row."""
 
     @abstractmethod
     def single(self) -> Pair:
@@ -74,7 +79,7 @@ class Pair(ABC):
 
     @abstractmethod
     def equal(self, one: Counts, other: Counts) -> Booleans:
-        """Independent comparisons of what was observed of two lists of codes, as booleans."""
+        """Independent comparisons of what was observed of codes, ``one`` and ``other``."""
 
 
 @dataclass(frozen=True)
@@ -140,6 +145,15 @@ class ScoredPair(Pair):
         What is observed of releases.
     scores : tuple of str
         Names of the first integers that are observed, each a score of the whole release.
+
+    name, rows, group
+        As of :class:`Pair`.
+
+    >>> rows = (np.zeros(2), np.ones(2))
+    >>> group = np.zeros(1, np.intp)
+    >>> pair = ScoredPair("0 or 1", rows, group, lambda codes: codes[:, :1], ("first",))
+    >>> pair.observe(np.array([[3, 4]])).tolist()
+    [[3]]
     """
 
     read: Callable[[Any], Counts]

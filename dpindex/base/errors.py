@@ -43,7 +43,15 @@ class InputError(ValueError):
 
 
 class NoGuaranteeError(InputError):
-    """These parameters have no mechanism: no proof covers them, or no code can hold the noise."""
+    """These parameters have no mechanism: no proof covers them, or no code can hold the noise.
+
+    >>> from dpindex import Spec, attribute
+    >>> try:
+    ...     Spec("dp-signrp-rr", dim=8, epsilon=1.0, delta=1e-6, adjacency=attribute(1.0))
+    ... except NoGuaranteeError as error:
+    ...     print(error)
+    dp-signrp-rr with a delta needs min_norm: a public lower bound on the norm of every vector.
+    """
 
 
 class NoDenoiserError(InputError):
@@ -55,15 +63,37 @@ class TooLittleSignalError(NoDenoiserError):
 
 
 class DamagedError(InputError):
-    """A file is damaged, cut off, of another version, or not of the expected kind."""
+    """A file is damaged, cut off, of another version, or not of the expected kind.
+
+    >>> from dpindex import codes_from_bytes
+    >>> try:
+    ...     codes_from_bytes(b"other bytes")
+    ... except DamagedError as error:
+    ...     print(error)
+    these bytes are not dpindex codes.
+    """
 
 
 class BusyError(InputError):
-    """Another process holds the lock of an index or a ledger."""
+    """Another process holds the lock of an index or a ledger.
+
+    Whoever waits may try again; what was asked for has not happened.
+
+    >>> issubclass(BusyError, InputError)
+    True
+    """
 
 
 class StorageError(InputError):
-    """A file or an object store cannot be read or written: missing, full, denied, unreachable."""
+    """A file or an object store cannot be read or written: missing, full, denied, unreachable.
+
+    >>> from dpindex.data import open_vectors
+    >>> try:
+    ...     open_vectors("nowhere.npy")
+    ... except StorageError as error:
+    ...     print(error)
+    nowhere.npy: No such file or directory; check the path.
+    """
 
 
 class MissingPackageError(InputError):
@@ -71,7 +101,11 @@ class MissingPackageError(InputError):
 
 
 class QualityWarning(UserWarning):
-    """The release is private as stated, but its results mean little."""
+    """The release is private as stated, but its results mean little.
+
+    >>> issubclass(QualityWarning, UserWarning)
+    True
+    """
 
 
 @contextmanager

@@ -432,6 +432,11 @@ class RaceSketch:
         """Return the standard error of ``count(q)`` from the spread over rows, shape (nq,).
 
         It includes the noise.
+
+        Raises
+        ------
+        InputError
+            For a sketch of one row, which has no spread.
         """
         if self.spec.rows < 2:
             raise InputError("one row has no spread; a standard error needs at least two.")
@@ -454,6 +459,11 @@ class RaceSketch:
 
         With the median of means also ``bound``, its :meth:`error_bound`. The standard error of one
         row is NaN. ``q``, ``estimator`` and ``failure`` are those of :meth:`count`.
+
+        Raises
+        ------
+        InputError
+            For another estimator, queries of another dimension, and a sketch that is not released.
         """
         if estimator not in ("mean", "median-of-means"):
             raise InputError(f"estimator must be 'mean' or 'median-of-means', not {estimator!r}.")
