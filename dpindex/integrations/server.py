@@ -55,16 +55,8 @@ _OUTCOMES: dict[Outcome, tuple[int, str]] = {
     "repeated": (200, "this submission was stored before."),
     "taken": (409, "an id of this submission is taken; nothing of it was stored."),
 }
-_REFUSALS = {
-    401: "No token, or an unknown one.",
-    403: "The token has another role, exact queries are off, or codes are shuffled.",
-    408: "The body took too long.",
-    413: "Too many bytes, codes or queries.",
-    415: "Another content type, or a compressed body.",
-    422: "The body, a header or a parameter is wrong; one sentence says which.",
-    429: "Too many candidates in a minute.",
-    503: "Too busy, or the log cannot be written; nothing was stored.",
-}
+_STATUSES = (200, 401, 403, 408, 413, 415, 422, 429, 503)
+"""Of a route with a body."""
 
 
 def serve(
@@ -272,35 +264,12 @@ def make_app(
     token = fastapi.Depends(fastapi.security.HTTPBearer(auto_error=False))  # for the page alone
     for name, answer, summary in routes:
         method, path = name.split()
-        document = {}
+        document: dict[str, Any] = {"summary": summary, "description": answer.__doc__ or ""}
         if method == "POST":
-            body, answers = _DOCUMENTS[path]
-            texts = {
-                status: {"description": text} for status, text in (answers | _REFUSALS).items()
-            }
-            document = {"description": body, "responses": texts, "dependencies": [token]}
-        endpoint = _endpoint(answer, fastapi)
-        app.add_api_route(path, endpoint, methods=[method], summary=summary, **document)
+            statuses = {*_STATUSES, *(status for status, _ in _OUTCOMES.values())}
+            document |= {"dependencies": [token], "responses": {code: {} for code in statuses}}
+        app.add_api_route(path, _endpoint(answer, fastapi), methods=[method], **document)
     return app
-
-
-_DOCUMENTS: dict[str, tuple[str, dict[int, str]]] = {
-    "/codes": (
-        f"The body is {_CODES}. Header Dpindex-Ids: a JSON list, an id for each code. Header "
-        "Idempotency-Key, optional: a secret, the same when sent again.",
-        dict(_OUTCOMES.values()),
-    ),
-    "/search": (
-        f"The body is {_CODES}, or {_JSON} where exact queries are on. Query parameter k: "
-        f"neighbours of each query, 1 to {r.MAX_K}, default 10.",
-        {200: "Lists of ids, scores and estimates, one for each query."},
-    ),
-    "/rerank": (
-        f"The body is {_JSON}: a query and the ids of its candidates.",
-        {200: "The similarity of each candidate, or null."},
-    ),
-}
-"""What the OpenAPI page says of each route with a body, and of its good answers."""
 
 
 class _Answers:
@@ -340,6 +309,12 @@ class _Answers:
         return 200, promise
 
     async def submit(self, request: Any) -> _Answer:
+        """Keep codes: the body, application/octet-stream, is what `dpindex privatize` writes.
+
+        Header Dpindex-Ids: a JSON list, an id for each code. Header Idempotency-Key, optional: a
+        secret, the same when sent again. 201: stored durably; 200: it was stored before; 409: an id
+        is taken, and nothing was stored.
+        """
         _require(request, self.tokens, "submit")
         if self.index.is_shuffled:
             raise r.RefusedError(
@@ -353,6 +328,11 @@ class _Answers:
         return status, {"detail": sentence}
 
     async def search(self, request: Any) -> _Answer:
+        """Lists of ids, scores and estimates, one for each query.
+
+        The body is application/octet-stream, or application/json where exact queries are on.
+        Query parameter k: neighbours of each query, 1 to 1000, default 10.
+        """
         _require(request, self.tokens, "search")
         k = r.neighbours(request.query_params.get("k"))
         exact = _content_type(request) == _JSON
@@ -379,6 +359,10 @@ class _Answers:
             raise r.RefusedError(422, str(error)) from None
 
     async def rerank(self, request: Any) -> _Answer:
+        """The similarity of each candidate, or null.
+
+        The body is application/json: a query and the ids of its candidates.
+        """
         asker = _require(request, self.tokens, "rerank")
         assert self.comparisons is not None  # or there is no such route
         body = await _body(request, (_JSON,), self.comparisons.max_body, self.body_seconds)
