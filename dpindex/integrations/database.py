@@ -68,6 +68,7 @@ class Rows:
     vectors : float32 array, shape (n, vector_width), optional
         They never come out.
     payload : pyarrow.Table, optional
+        With the columns of the layout; None where it has none, and where it was not asked for.
     """
 
     ids: AnyArray

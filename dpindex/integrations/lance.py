@@ -96,10 +96,9 @@ class Lance(Database):
         columns = {"id": rows.ids.tolist(), "code": rows.codes, "vector": rows.vectors}
         if rows.payload is not None:
             columns |= {name: rows.payload[name] for name in rows.payload.column_names}
-        missing = [None] * len(rows.ids)
         with self._asking():
             schema = self._table.schema
-            arrays = [self._column(columns.get(f.name, missing), f.type) for f in schema]
+            arrays = [self._column(columns[f.name], f.type) for f in schema]
             made = self._pa.table(arrays, schema=schema)
             if replace:
                 _put(self._table, made)

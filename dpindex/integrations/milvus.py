@@ -138,8 +138,7 @@ class Milvus(Database):
             if layout.vector_width:
                 schema.add_field("vector", types.FLOAT_VECTOR, dim=layout.vector_width)
             for name, kind in columns.items():
-                stored = types[_stored_type(kind)]
-                schema.add_field(name, stored, max_length=_MOST_TEXT)
+                schema.add_field(name, types[_kind(kind)[0]], max_length=_MOST_TEXT)
                 schema.add_field(_NULL.format(name), types.BOOL)
             self._client.create_collection(self._name, schema=schema, **_STRONG)
 
@@ -165,10 +164,7 @@ class Milvus(Database):
         if rows.vectors is not None:
             columns["vector"] = list(rows.vectors)
         for field in layout.fields:
-            column = None
-            if rows.payload is not None:
-                column = rows.payload.column(field.name)
-            values, nulls = _stored(field, column, len(ids))
+            values, nulls = _stored(field, rows.payload.column(field.name))
             columns |= {field.name: values, _NULL.format(field.name): nulls}
         made = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
         with self._asking():
@@ -297,42 +293,34 @@ class Milvus(Database):
             server.server_manager_instance.release_server(self._file)
 
 
-def _stored_type(kind: Any) -> str:
-    """The type of Milvus for a type of Arrow; times, decimals and lists are kept as text."""
+def _kind(kind: Any) -> tuple[str, Any, Any]:
+    """Types of Milvus and Arrow that keep a type of Arrow, and what stands for a missing value.
+
+    Times, decimals and lists are kept as text.
+    """
     import pyarrow as pa
 
     if pa.types.is_duration(kind):
         raise InputError("Milvus has no durations; make the payload column a number.")
     if pa.types.is_boolean(kind):
-        return "BOOL"
+        return "BOOL", pa.bool_(), False
     if pa.types.is_integer(kind):
-        return "INT64"
+        return "INT64", pa.int64(), 0
     if pa.types.is_floating(kind):
-        return "DOUBLE"
-    return "VARCHAR"
+        return "DOUBLE", pa.float64(), 0.0
+    return "VARCHAR", pa.string(), ""
 
 
-_KINDS: dict[str, tuple[str, Any]] = {
-    "BOOL": ("bool", False),
-    "INT64": ("int64", 0),
-    "DOUBLE": ("float64", 0.0),
-    "VARCHAR": ("string", ""),
-}
-"""Arrow's name of each type, and what stands where a value is missing."""
-
-
-def _stored(field: Any, column: Any, count: int) -> tuple[list[Any], list[bool]]:
+def _stored(field: Any, column: Any) -> tuple[list[Any], list[bool]]:
     """A column of the payload as Milvus keeps it, and where values are missing."""
     import pyarrow as pa
 
-    name, fill = _KINDS[_stored_type(field.type)]
-    if column is None:
-        return [fill] * count, [True] * count
+    _, stored, fill = _kind(field.type)
     try:
         if pa.types.is_nested(field.type):
             texts = [None if v is None else json.dumps(v) for v in column.to_pylist()]
             column = pa.array(texts, pa.string())
-        return column.cast(name).fill_null(fill).to_pylist(), column.is_null().to_pylist()
+        return column.cast(stored).fill_null(fill).to_pylist(), column.is_null().to_pylist()
     except pa.ArrowException as error:
         raise InputError(f"Milvus cannot keep payload column {field.name!r}: {error}.") from None
 
@@ -349,5 +337,5 @@ def _restored(rows: Sequence[Any], schema: Any) -> Any:
             values = [None if v is None else json.loads(v) for v in values]
             columns.append(pa.array(values, field.type))
         else:
-            columns.append(pa.array(values, _KINDS[_stored_type(field.type)][0]).cast(field.type))
+            columns.append(pa.array(values, _kind(field.type)[1]).cast(field.type))
     return pa.table(columns, schema=schema)

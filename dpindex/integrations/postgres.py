@@ -249,9 +249,6 @@ class Postgres(Database):
         if rows.vectors is not None:
             yield list(rows.vectors)
         for field in self._layout.fields:
-            if rows.payload is None:
-                yield [None] * len(rows.ids)
-                continue
             values = rows.payload[field.name].to_pylist()
             if field.name in self._json:
                 wrap = partial(_wrapped, self._psycopg.types.json.Jsonb)

@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager, ExitStack, closing
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final, get_type_hints
+from typing import Any, Final, Literal, get_type_hints
 
 import numpy as np
 
@@ -218,7 +218,9 @@ class Publication:
             code_bytes = spec.format.width * np.dtype(self.facts.dtype).itemsize
             if self.facts.exact_queries or not self.by_hamming:
                 vector_width = spec.code_length
-        metric = "l2" if self.settings.metric == "l2" else "ip"
+        metric: Literal["ip", "l2"] = "ip"
+        if self.settings.metric == "l2":
+            metric = "l2"
         return Layout(self.facts.text_ids, code_bytes, vector_width, metric, self.schema)
 
     def ranked(self, vectors: AnyArray) -> Singles:
@@ -509,6 +511,12 @@ class PublishedIndex(Searchable):
         if repeated := self._database.count(self._among(names.tolist())):
             raise InputError(f"{repeated} of these ids are in the index; ids must be unique.")
         table = Payload(self._no_payload).checked(payload, len(codes))
+        if table is None and self._no_payload is not None:  # nulls
+            import pyarrow as pa
+
+            schema = self._no_payload.schema
+            nulls = [pa.nulls(len(codes), field.type) for field in schema]
+            table = pa.table(nulls, schema=schema)
         self._database.insert(self._publication.rows_of(codes, names, table))
 
     def _search(self, batches: list[Batch], k: int, filter_: Filter) -> Hits:

@@ -77,7 +77,8 @@ class DatabaseContract:
         table = pa.table([pa.array(v, t) for t, v in columns.values()], names=list(columns))
         database.create(Layout(False, 2, 3, "ip", table.schema))
         database.insert(rows_of([1, 2, 3], table))
-        database.insert(rows_of([4]))
+        nulls = pa.table([pa.nulls(1, f.type) for f in table.schema], schema=table.schema)
+        database.insert(rows_of([4], nulls))
         database.finish()
         found = database.select(database.is_in("id", [1, 2, 3, 4]), 10, payload=True)
         assert found.payload.schema == table.schema

@@ -81,6 +81,7 @@ def made(
                 index.add(X, ids, payload=PAYLOAD)
             if denoised:
                 index.fit_denoiser("linear")
+            index.calibrate()
             dpi.publish(index, place, name)
             pairs[name] = index, dpi.open(place, name)
         return pairs[name]
