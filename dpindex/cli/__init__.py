@@ -35,7 +35,7 @@ class _Commands(TyperGroup):
         "plan": "plan_command",
         **dict.fromkeys(("evaluate", "demo"), "quality_commands"),
         **dict.fromkeys(("audit", "ledger"), "audit_commands"),
-        "serve": "server_commands",
+        "serve": "search_commands",
     }
 
     def __init__(self, **settings: Any) -> None:

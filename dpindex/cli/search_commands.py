@@ -1,7 +1,8 @@
-"""Commands of who searches: query, info, publish, methods."""
+"""Commands of who searches and of who serves: query, info, publish, methods, serve."""
 
 from __future__ import annotations
 
+import logging
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,6 +22,7 @@ from dpindex.mechanism.codes import read_codes
 if TYPE_CHECKING:  # help loads no noise laws
     from dpindex.index.reranking import Owner
     from dpindex.storage.summary import Summary
+
 
 _SHOWN = 10
 
@@ -343,3 +345,71 @@ def methods(as_json: o.AsJson = False) -> None:
             needs += f"; entries {row['entries']}"
         typer.echo(f"{row['name']}  ({row['codes']}, {promise}, {row['adjacency']}{needs})")
         typer.echo(f"    {row['summary']}\n    {row['source']}")
+
+
+def serve(
+    index: o.IndexPath,
+    *,
+    tokens: Annotated[
+        Path | None,
+        'File of lines "submit TOKEN", "search TOKEN" and "rerank TOKEN", yours alone (chmod 600).',
+    ] = None,
+    open_to_all: Annotated[bool, "Let everybody on this machine submit and search."] = False,
+    collection: o.Collection = "dpindex",
+    host: Annotated[str, "Address to listen on; beyond this machine put TLS before it."] = (
+        "127.0.0.1"
+    ),
+    port: Annotated[int, "Port to listen on; 0 takes a free one."] = 8000,
+    exact_queries: Annotated[
+        bool, "Accept vectors as queries, which this server then sees."
+    ] = False,
+    rerank: Annotated[
+        str | None,
+        "Original vectors: answer exact similarities of candidates, which no epsilon bounds.",
+    ] = None,
+    ids: o.RerankIds = None,
+    per_minute: Annotated[
+        int, "--rerank-per-minute", "Candidates that one token may ask about in a minute."
+    ] = 60_000,
+    allow_unprotected: o.Unprotected = False,
+) -> None:
+    """Collect codes of devices over HTTP, and search.
+
+    A code is on the disk before its sender is answered, and no other process writes the index
+    meanwhile. Ctrl-C or SIGTERM saves it and ends. The URI of a published index is served too.
+
+    With --rerank it also answers POST /rerank, and logs who asked about how many candidates.
+    """
+    from dpindex.integrations.requests import Tokens
+    from dpindex.integrations.server import LOOPBACK
+    from dpindex.integrations.server import serve as run_server
+
+    if open_to_all == (tokens is not None):
+        raise InputError("give --tokens FILE, or --open-to-all on a machine that is yours alone.")
+    known_tokens = o.read_if_named(Tokens.read, tokens)
+    if rerank is not None:
+        # Who asked about how many candidates, on standard error.
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
+        log = logging.getLogger("dpindex.integrations.requests")
+        log.addHandler(handler)
+        log.setLevel(logging.INFO)
+
+    def ready(url: str) -> None:
+        out.say(f"{index}: listening at {url}")
+        if host not in LOOPBACK:
+            o.note("tokens travel in the clear without TLS: put a proxy that speaks it before this")
+
+    run_server(
+        index,
+        collection=collection,
+        address=(host, port),
+        tokens=known_tokens,
+        exact_queries=exact_queries,
+        originals=rerank,
+        original_ids=o.read_if_named(read_ids, ids),
+        per_minute=per_minute,
+        allow_unprotected=allow_unprotected,
+        ready=ready,
+    )
+    out.say(f"{index}: saved.")

@@ -15,7 +15,7 @@ import dpindex as dpi
 from dpindex import __main__ as start
 
 HEAVY = {
-    *("dpindex.cli.race_commands", "dpindex.cli.server_commands"),
+    "dpindex.cli.race_commands",
     *("cryptography", "dp_accounting", "faiss", "jinja2", "matplotlib", "mpmath", "numpy.ma"),
     *("numpy.testing", "obstore", "pandas", "PIL", "pyarrow", "rich", "scipy.linalg"),
     *("scipy.optimize", "scipy.sparse", "scipy.spatial", "scipy.special", "scipy.stats"),
@@ -51,7 +51,7 @@ def folder(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("command", "loaded"),
     [
-        ("--help", "dpindex.cli.server_commands"),
+        ("--help", ""),
         ("info index", "mpmath"),
         ("privatize x.npy x.codes --spec spec.json", "cryptography mpmath"),
         ("spec --method dp-oporp-staircase --epsilon 2 --dim 24", "mpmath"),
