@@ -12,8 +12,9 @@ import pytest
 from scipy import sparse
 
 from dpindex.base.errors import InputError
-from dpindex.data import Ranges, as_source, open_dataset
+from dpindex.data import Ranges, as_source, one_per_person, open_dataset
 from dpindex.integrations.sklearn import PrivateProjection
+from dpindex.privacy import attribute
 
 TABLE = Ranges(("age", "income", "rate"), (0, 0, -1), (120, 1e6, 1))
 ROWS = np.array([[30, 50_000, 0], [120, 0, -1], [0, 1e6, 1]])
@@ -112,7 +113,12 @@ def test_columns_that_decide_are_named() -> None:
 def test_a_transformer_takes_ranges(tmp_path: Path) -> None:
     rows = np.tile(ROWS, (20, 1))
     path = written(tmp_path, "column,low,high\nage,0,120\nincome,0,1e6\nrate,-1,1\n")
-    options: dict[str, Any] = {"epsilon": None, "bounds": (0, 1), "allow_unprotected": True}
+    options: dict[str, Any] = {
+        "epsilon": None,
+        "adjacency": attribute(1.0),
+        "bounds": (0, 1),
+        "allow_unprotected": True,
+    }
     codes = PrivateProjection("none-oporp", ranges=path, **options).fit_transform(rows)
     plain = PrivateProjection("none-oporp", **options).fit_transform(TABLE.scale(rows))
     np.testing.assert_array_equal(codes, plain)
@@ -199,3 +205,19 @@ def test_evaluate_takes_ranges(run: Callable[..., tuple[int, str, str]], tmp_pat
         assert code == 0, error
         tables.append(output.split("Report: ")[0])
     assert tables[0] == tables[1]
+
+
+def test_low_ranges_that_a_float_type_cannot_hold_are_refused() -> None:
+    """In float16 a range beyond 65 504 was infinite, and every vector became 0."""
+    wide = Ranges(("a", "income"), (0, 0), (1, 100_000))
+    half = np.array([[0.5, 50_000.0]], np.float16)
+    with pytest.raises(InputError, match=r"column 'income' goes beyond float16 .*65504"):
+        wide.scale(half)
+    assert wide.scale(half.astype(np.float32))[0, 1] > 0.49
+
+
+@pytest.mark.parametrize("persons", [["ann", "ann\0"], [2**63, 2**63 + 1, -1], [0.5, 1.5]])
+def test_low_persons_that_would_become_one_are_refused(persons: list[Any]) -> None:
+    """NumPy drops final NULs, and turns numbers beyond 64 bits into floats."""
+    with pytest.raises(InputError, match=r"^persons: "):
+        one_per_person(np.eye(len(persons)), persons)

@@ -685,3 +685,12 @@ def test_low_a_compressed_array_in_column_order_takes_bounded_memory(tmp_path: P
         assert tracemalloc.get_traced_memory()[1] < 10_000_000
     finally:
         tracemalloc.stop()
+
+
+@pytest.mark.parametrize("first", ["1.0,,3.0", ",2,3", "nan, ,1"])
+def test_low_a_first_row_with_a_gap_is_no_header(first: str, tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text(f"{first}\n1,2,3\n")
+    _refused(tmp_path / "x.csv", "first line has numbers and an empty cell")
+    (tmp_path / "names.csv").write_text(",b,c\n1,2,3\n")
+    with open_vectors(tmp_path / "names.csv") as source:
+        assert source.shape == (1, 3)

@@ -14,8 +14,6 @@ import numpy as np
 
 from dpindex.base.arrays import Doubles
 
-__all__ = ["cosine_tails", "quantiles", "upper_tails"]
-
 _GUARD_BITS = 64
 # Exp-sinh quadrature: points and weights of integrals over [0, ∞).
 _STEP = 0.125

@@ -17,8 +17,6 @@ from dpindex.data.readers import checked_ids, open_vectors
 from dpindex.data.source import Chunk, Location, VectorSource, as_source
 from dpindex.data.stores import Store, is_url, open_store
 
-__all__ = ["Dataset", "InMemoryPart", "Part", "as_dataset", "open_dataset"]
-
 _SUFFIX = ".parquet"
 _PART_BYTES = 1 << 25
 """Bytes of the vectors that are read at a time."""

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dpindex.base.arrays import MAX_TEXT, AnyArray, Doubles, Vectors
+from dpindex.base.arrays import MAX_TEXT, AnyArray, Doubles, Vectors, id_array
 from dpindex.base.errors import InputError
 from dpindex.base.files import parse_file
 from dpindex.data.source import VectorSource, as_source
@@ -208,8 +208,16 @@ class Ranges:
         """Return the function that scales chunks of a type; ends are as the type holds them."""
         ends = np.array([self.lows, self.highs])
         if dtype.kind == "f":
-            ends = ends.astype(dtype)
+            with np.errstate(over="ignore"):
+                ends = ends.astype(dtype)
         lows, highs = ends.astype(np.float64)
+        wide = ~np.isfinite(lows) | ~np.isfinite(highs)
+        if wide.any():
+            column = self.columns[int(np.argmax(wide))]
+            raise InputError(
+                f"the range of column {column!r} goes beyond {dtype} numbers, which end at "
+                f"{np.finfo(dtype).max:g}; give the vectors as float32."
+            )
         if not (lows < highs).all():
             column = self.columns[int(np.argmin(lows < highs))]
             raise InputError(f"the range of column {column!r} is empty in {dtype} numbers.")
@@ -240,14 +248,15 @@ def one_per_person(
     Raises
     ------
     InputError
-        If there is not one person for each row, or for another ``how``.
+        If there is not one person for each row, for persons that cannot be ids, whole numbers of 64
+        bits or strings, and for another ``how``.
 
     >>> vectors, persons = one_per_person([[1, 0], [0, 2], [3, 4]], ["ann", "ann", "bob"])
     >>> vectors.round(2).tolist(), persons.tolist()
     ([[0.71, 0.71], [0.6, 0.8]], ['ann', 'bob'])
     """
     rows = np.asarray(vectors, dtype=np.float64)
-    labels = np.asarray(persons)
+    labels = id_array(persons, lambda sentence: InputError(f"persons: {sentence}"))
     if rows.ndim != 2 or labels.shape != (len(rows),):
         raise InputError(
             f"persons must name one person for each row of the vectors: got shapes {labels.shape} "

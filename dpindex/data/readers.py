@@ -174,8 +174,15 @@ def open_csv(location: Location) -> VectorSource:
             raise location.error("it is not text in UTF-8; save it again.") from None
 
     first = next(lines(), "")
-    columns = len(first.split(","))
+    cells = first.split(",")
+    columns = len(cells)
     skipped = 0 if _is_numbers(first) else 1
+    # Taken for names, a row of numbers with a gap would be left out without a word.
+    if any(not cell.strip() for cell in cells) and any(map(_is_numbers, cells)):
+        raise location.error(
+            "its first line has numbers and an empty cell, and is neither names nor a vector; fill "
+            "the missing values."
+        )
     rows = sum(1 for _ in lines()) - skipped
 
     def stream(firsts: range) -> Iterator[Doubles]:

@@ -18,8 +18,6 @@ from typing import IO, Any
 from dpindex.base.errors import InputError, StorageError, import_extra, one_line
 from dpindex.base.files import read_file
 
-__all__ = ["Bucket", "Folder", "Store", "is_url", "local_path", "open_store"]
-
 _FILE = "file://"
 _WAITS = (0.1, 0.5, 2.0, 5.0)
 """Seconds before a PUT of unknown outcome is tried again; the client itself retries as well."""
