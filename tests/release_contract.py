@@ -1,4 +1,9 @@
-"""The contract of a release, over every target, run by test_release.py: whatever goes wrong, when.
+"""The contract of a release: whatever goes wrong, whenever, there is one release for one booking.
+
+Whoever writes a target subclasses :class:`Case` (how to release into it, what is published there)
+and :class:`ReleaseContract` (``case`` is that class), as ``storage/contract_targets.py`` does, and
+runs the tests in a process of their own: they fork, and a child of a process that has used the
+threads of a search library hangs.
 
 A fault is survived when running the same release again makes everything whole: every vector is
 there once, what was drawn and kept is what is published, the ledger counts each id once, and
@@ -10,138 +15,76 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import sqlite3
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from releases import build, dataset_of, write_codes
 
 import dpindex as dpi
 from dpindex.base.errors import InputError
-from dpindex.mechanism.codes import codes_from_bytes
-from dpindex.race import PStable, RaceSketch, SketchSpec
-from dpindex.race.release import build_sketch
-from dpindex.storage.release import Terms
 
-pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-
-ROWS, DIM = 60, 8
+ROWS, DIM = 24, 8
 VECTORS = np.random.default_rng(0).uniform(-1, 1, (ROWS, DIM))
 IDS = [f"person-{row}" for row in range(ROWS)]
-SPEC = dpi.Spec("dp-oporp-staircase", dim=DIM, k=4, epsilon=2.0, adjacency=dpi.attribute(1.0))
-SKETCH = SketchSpec(dim=DIM, rows=5, width=7, hash=PStable(1.0), epsilon=1.0)
-LAWS = (SPEC.grid, SKETCH.law)
+SPEC = dpi.Spec("dp-oporp-staircase", dim=DIM, k=8, epsilon=2.0, adjacency=dpi.attribute(1.0))
+STEPS = SPEC.grid
 """Worked out before the forks: each of thousands of children would do it again."""
 
-CALLS = ("link", "rename", "replace", "unlink", "mkdir", "rmdir", "fsync")
+NAMES = ("link", "rename", "replace", "unlink", "mkdir", "rmdir", "fsync")
 """What changes names or makes them durable."""
 
+PRIMITIVES = (*NAMES, "open", "chmod")
+"""With statements of the ledger's database, every step that touches a disk."""
 
-KILLED_AT = 19
-"""A call after the record of a release was created, and before its commit."""
 
-
-class Target:
+class Case(ABC):
     """One way to release all vectors into ``folder``; ``ledger`` counts them.
 
-    ``run`` is a whole attempt. ``rows`` are how many vectors are published, 0 before the commit.
+    Attributes
+    ----------
+    folder : Path
+        Holds everything.
+    place : Path
+        What is published.
+    ledger : Ledger
     """
+
+    counts: ClassVar[bool] = True
+    """Whether the ledger is told."""
+
+    ends_with: ClassVar[tuple[int, ...]] = (0, 2)
+    """How the same command ends after it was published: again, or refused."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.place = folder / "target"
         self.ledger = dpi.Ledger(folder / "private" / "ledger")
-        self.ledger.path.parent.mkdir()
+        self.ledger.path.parent.mkdir(parents=True)
 
-    def prepare(self) -> None:
+    def prepare(self) -> None:  # noqa: B027
         """Make what is there before the release."""
 
-    def run(self, vectors: Any = VECTORS) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def run(self, vectors: Any = VECTORS, allow_rerelease: bool = False) -> None:
+        """Make a whole attempt."""
 
-    def rows(self) -> int:
-        raise NotImplementedError
+    @abstractmethod
+    def published(self) -> bytes | None:
+        """Return what is published of all vectors, None before: equal only for one release."""
 
-    def parts(self) -> set[bytes]:
-        """Return the codes that are published, as bytes of files."""
-        return {path.read_bytes() for path in self.place.rglob("*.codes")}
+    def move_away(self) -> None:
+        """Move what is published to where it is served."""
+        shutil.move(self.place, self.folder / "served")
 
-
-class Folder(Target):
-    def run(self, vectors: Any = VECTORS) -> None:
-        build(self.place, SPEC, vectors, ids=IDS, rows=20, ledger=self.ledger)
-
-    def rows(self) -> int:
-        return len(dpi.PrivateIndex.open(self.place)) if self.place.exists() else 0
-
-
-class CodesFile(Target):
-    def run(self, vectors: Any = VECTORS) -> None:
-        write_codes(self.place, SPEC, vectors, ids=IDS, rows=20, ledger=self.ledger)
-
-    def rows(self) -> int:
-        return len(codes_from_bytes(self.place.read_bytes())) if self.place.exists() else 0
-
-    def parts(self) -> set[bytes]:
-        codes = codes_from_bytes(self.place.read_bytes())
-        return {codes.take(slice(row, row + 20)).to_bytes() for row in (0, 20, 40)}
-
-
-class Saved(Target):
-    """Memory, saved to a new folder."""
-
-    def run(self, vectors: Any = VECTORS) -> None:
-        index = dpi.PrivateIndex(SPEC)
-        index.add(vectors, IDS, ledger=self.ledger)
-        index.save(self.place)
-
-    def rows(self) -> int:
-        return len(dpi.PrivateIndex.open(self.place)) if self.place.exists() else 0
-
-
-class Grown(Target):
-    """Memory, saved to the folder that the index came from."""
-
-    def prepare(self) -> None:
-        index = dpi.PrivateIndex(SPEC)
-        index.add(VECTORS[:3], ["x", "y", "z"])
-        index.save(self.place)
-
-    def run(self, vectors: Any = VECTORS) -> None:
-        with dpi.PrivateIndex.changing(self.place, _busy) as index:
-            if IDS[0] not in index:  # a save that was sealed is finished by who opens it
-                index.add(vectors, IDS, ledger=self.ledger)
-                index.save(self.place)
-
-    def rows(self) -> int:
-        return len(dpi.PrivateIndex.open(self.place)) - 3
-
-
-def _busy() -> None:
-    raise InputError("another process writes; this one does not wait.")
-
-
-class Sketch(Target):
-    def run(self, vectors: Any = VECTORS) -> None:
-        dataset = dataset_of(vectors, ids=IDS, rows=20)
-        build_sketch(dataset, self.place, SKETCH, Terms(self.ledger))
-
-    def rows(self) -> int:
-        if not self.place.exists():
-            return 0
-        assert RaceSketch.open(self.place).spec == SKETCH
-        return ROWS
-
-    def parts(self) -> set[bytes]:
-        return {self.place.read_bytes()}
-
-
-TARGETS = [Folder, CodesFile, Saved, Grown, Sketch]
-every_target = pytest.mark.parametrize("kind", TARGETS, ids=lambda kind: kind.__name__)
+    def releases(self) -> list[tuple[int, int]]:
+        """Return how many ids had how many releases."""
+        return [(total.ids, total.releases) for total in self.ledger.totals()]
 
 
 def in_child(action: Callable[[], object]) -> int:
@@ -161,198 +104,264 @@ def in_child(action: Callable[[], object]) -> int:
 
 
 @contextmanager
-def watched(at: int, fault: Callable[[], object]) -> Iterator[None]:
-    """Let the calls that change names fail from number ``at`` on."""
-    count = 0
-    plain = {name: getattr(os, name) for name in CALLS}
+def watched(
+    at: int, fault: Callable[[], object], names: tuple[str, ...] = NAMES
+) -> Iterator[list[str]]:
+    """Let the calls of these names fail from number ``at`` on; give the calls that were made."""
+    calls: list[str] = []
+    plain = {name: getattr(os, name) for name in names}
+    connect = sqlite3.connect
+
+    def step(name: str) -> None:
+        calls.append(name)
+        # A full disk lets files be removed.
+        if len(calls) >= at and (fault is kill or name not in ("unlink", "rmdir")):
+            fault()
 
     def counted(name: str) -> Callable[..., Any]:
         def call(*arguments: Any, **options: Any) -> Any:
-            nonlocal count
-            count += 1
-            # A full disk lets files be removed.
-            if count >= at and (fault is _kill or name not in ("unlink", "rmdir")):
-                fault()
+            # A file that is only read changes nothing.
+            if name != "open" or arguments[1] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT):
+                step(name)
             return plain[name](*arguments, **options)
 
         return call
 
-    for name in CALLS:
+    class Database(sqlite3.Connection):
+        def execute(self, *arguments: Any) -> Any:
+            step("sqlite")
+            return super().execute(*arguments)
+
+        def close(self) -> None:
+            step("sqlite")
+            super().close()
+
+    for name in names:
         setattr(os, name, counted(name))
+    if names is PRIMITIVES:
+        sqlite3.connect = lambda *given, **named: connect(*given, factory=Database, **named)
     try:
-        yield
+        yield calls
     finally:
+        sqlite3.connect = connect
         for name, function in plain.items():
             setattr(os, name, function)
 
 
-def _kill() -> None:
+def kill() -> None:
     os._exit(9)
 
 
-def _full() -> None:
+def full() -> None:
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
+def private_files(folder: Path) -> list[Path]:
+    """Files that are not published."""
+    return [path for path in folder.rglob("*") if ".unpublished" in str(path) and path.is_file()]
+
+
 def staged(folder: Path) -> set[bytes]:
-    """Codes and sketches that are kept and not published."""
-    places = [path for path in folder.rglob("*") if ".unpublished" in str(path) and path.is_file()]
-    return {
-        path.read_bytes() for path in places if path.suffix == ".codes" or path.name == "sketch"
-    }
+    """Codes and sketches that a release keeps and has not published."""
+    files = [path for path in private_files(folder) if "save-" not in str(path)]
+    return {path.read_bytes() for path in files if path.suffix == ".codes" or path.name == "sketch"}
 
 
-def check_whole(target: Target) -> None:
-    assert target.rows() == ROWS
-    counted = [(total.ids, total.releases) for total in target.ledger.totals()]
-    assert counted == [(ROWS, 1)]
-    assert not list(target.folder.rglob("*.unpublished"))
-    assert not [path for path in target.folder.rglob("*") if path.name.startswith("part-")]
+def run_again(case: Case, **options: Any) -> int:
+    """Run the same release again, in a child; its exit code is 0 or 2."""
+    code = in_child(lambda: case.run(**options))
+    assert code in (0, 2), code
+    return code
 
 
-def check_survived(target: Target, at: int) -> None:
-    """Run the release again after a fault at call ``at``: that makes everything whole."""
-    kept = staged(target.folder)
-    kind = type(target)
-    if target.rows():  # it was committed, and perhaps not tidied up
-        assert in_child(target.run) == (0 if kind is Grown else 2)
-        for leftover in target.folder.rglob("*.unpublished"):
-            shutil.rmtree(leftover)
-    else:
-        assert in_child(target.run) == 0
-        if kind is not Saved and kind is not Grown:
-            assert kept <= target.parts(), f"call {at}: what was kept was drawn again"
-    check_whole(target)
+def check_whole(case: Case) -> None:
+    assert case.published() is not None
+    if case.counts:
+        assert case.releases() == [(ROWS, 1)]
+    assert not list(case.folder.rglob("*.unpublished"))
+    assert not [path for path in case.folder.rglob("*") if path.name.startswith("part-")]
 
 
-@pytest.mark.parametrize("fault", [_kill, _full], ids=["killed", "disk full"])
-@pytest.mark.parametrize(
-    "stride", [17, pytest.param(1, marks=pytest.mark.slow)], ids=["some", "every"]
-)
-@every_target
-def test_a_fault_at_any_change_of_a_name(
-    tmp_path: Path, kind: type[Target], stride: int, fault: Callable[[], object]
-) -> None:
-    for at in range(1, 10_000, stride):
-        folder = tmp_path / str(at)
-        folder.mkdir()
-        target = kind(folder)
-        target.prepare()
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+class ReleaseContract:
+    """What holds for every target."""
 
-        def attempt(target: Target = target, at: int = at) -> None:
-            with watched(at, fault):
-                target.run()
+    case: type[Case]
 
-        code = in_child(attempt)
-        assert code in (0, 2, 9), f"call {at} ended with {code}"
-        if code == 0:
-            check_whole(target)
-            return
-        check_survived(target, at)
-        shutil.rmtree(folder)
+    def made(self, folder: Path) -> Case:
+        folder.mkdir(exist_ok=True)
+        case = self.case(folder)
+        case.prepare()
+        return case
 
+    def each_fault(
+        self,
+        tmp_path: Path,
+        fault: Callable[[], object],
+        names: tuple[str, ...],
+        stride: int = 1,
+    ) -> Iterator[tuple[int, Case]]:
+        """Give what is left by a fault at each step, until an attempt ends without one."""
+        for at in range(1, 10_000, stride):
+            folder = tmp_path / f"{at}-{len(names)}"
+            case = self.made(folder)
 
-@every_target
-def test_two_at_once_make_one(tmp_path: Path, kind: type[Target]) -> None:
-    """A second process runs the whole release while the first is about to draw."""
-    target = kind(tmp_path)
-    target.prepare()
+            def attempt(case: Case = case, at: int = at) -> None:
+                with watched(at, fault, names):
+                    case.run()
 
-    def first() -> None:
-        ready = {"left": True}
-        plain = os.link
+            code = in_child(attempt)
+            assert code in (0, 2, 9), f"step {at} ended with {code}"
+            if code == 0:
+                check_whole(case)
+                return
+            yield at, case
+            shutil.rmtree(folder)
 
-        def link(*arguments: Any, **options: Any) -> None:
-            if ready["left"] and target.ledger.path.exists():
-                ready["left"] = False
-                in_child(target.run)
-            plain(*arguments, **options)
+    @pytest.mark.parametrize("fault", [kill, full], ids=["killed", "disk full"])
+    @pytest.mark.parametrize(
+        "stride", [17, pytest.param(1, marks=pytest.mark.slow)], ids=["some", "every"]
+    )
+    def test_a_fault_at_any_change_of_a_name(
+        self, tmp_path: Path, stride: int, fault: Callable[[], object]
+    ) -> None:
+        for at, case in self.each_fault(tmp_path, fault, NAMES, stride):
+            self.check_survived(case, at)
 
-        os.link = link
-        target.run()
+    def check_survived(self, case: Case, at: int) -> None:
+        """Run the release again after a fault at step ``at``: that makes everything whole."""
+        kept = staged(case.folder)
+        before = case.published()
+        code = run_again(case)
+        if before is None:
+            assert code == 0, f"step {at}"
+            published = case.published()
+            assert published is not None
+            missing = [data for data in kept if data not in published]
+            assert not case.counts or not missing, f"step {at}: what was kept was drawn again"
+        else:  # it was published, and perhaps not tidied up
+            assert case.published() == before
+        check_whole(case)
 
-    assert in_child(first) in (0, 2)
-    if not target.rows():
-        assert in_child(target.run) == 0
-    for leftover in tmp_path.rglob("*.unpublished"):
-        assert not staged(tmp_path), leftover
-        shutil.rmtree(leftover)
-    check_whole(target)
+    @pytest.mark.slow
+    def test_f2_killed_at_every_step_and_run_again(self, tmp_path: Path) -> None:
+        """Then the target is moved away, and the same command runs once more."""
+        for at, case in self.each_fault(tmp_path, kill, PRIMITIVES):
+            assert run_again(case) in case.ends_with, f"step {at}"
+            self.check_one_release(case, at)
 
+    @pytest.mark.slow
+    def test_f2_killed_at_every_step_and_moved_away(self, tmp_path: Path) -> None:
+        """What was published is moved away before the same command runs again."""
+        for at, case in self.each_fault(tmp_path, kill, PRIMITIVES):
+            self.check_one_release(case, at)
 
-@pytest.mark.parametrize("kind", [Folder, CodesFile, Sketch], ids=lambda kind: kind.__name__)
-def test_a_copy_of_an_unfinished_release_is_refused(tmp_path: Path, kind: type[Target]) -> None:
-    (tmp_path / "a").mkdir()
-    target = kind(tmp_path / "a")
+    def check_one_release(self, case: Case, at: int) -> None:
+        """The same command publishes equal rows, or nothing, once the target is moved away."""
+        first = case.published()
+        if first is None:
+            assert run_again(case) == 0, f"step {at}"
+        else:
+            half_finished = bool(private_files(case.folder))
+            case.move_away()
+            run_again(case)
+            if case.counts or half_finished:
+                second = case.published()
+                assert second in (None, first), f"step {at}: a second release"
+        if case.counts:
+            assert case.releases() == [(ROWS, 1)], f"step {at}"
 
-    def killed() -> None:
-        with watched(KILLED_AT, _kill):
-            target.run()
+    def test_f1_of_two_drivers_one_leads(self, tmp_path: Path) -> None:
+        """The second is refused while the first checks, and when it is about to draw."""
+        case = self.made(tmp_path)
+        codes: list[int] = []
 
-    assert in_child(killed) == 9
-    shutil.copytree(tmp_path / "a", tmp_path / "b")
-    copy = kind.__new__(kind)
-    copy.folder = tmp_path / "b"
-    copy.place = copy.folder / "target"
-    copy.ledger = dpi.Ledger(copy.folder / "private" / "ledger")
-    with pytest.raises(InputError, match="begun elsewhere"):
-        copy.run()
-    # Put back in its place, a copy is still not the one that was begun.
-    shutil.move(tmp_path / "a", tmp_path / "c")
-    shutil.copytree(tmp_path / "c", tmp_path / "a")
-    with pytest.raises(InputError, match="begun elsewhere"):
-        target.run()
-    shutil.rmtree(tmp_path / "a")
-    shutil.move(tmp_path / "c", tmp_path / "a")
-    assert in_child(target.run) == 0
-    check_whole(target)
+        def first() -> None:
+            plain = os.link
 
+            def second() -> None:
+                os.link = plain
+                case.run()
 
-@pytest.mark.parametrize("kind", [Folder, CodesFile, Sketch], ids=lambda kind: kind.__name__)
-def test_h7_the_content_decides_what_is_the_same_release(
-    tmp_path: Path, kind: type[Target]
-) -> None:
-    target = kind(tmp_path)
+            def link(*arguments: Any, **options: Any) -> None:
+                codes.append(in_child(second))
+                plain(*arguments, **options)
 
-    def killed() -> None:
-        with watched(KILLED_AT, _kill):
-            target.run()
+            os.link = link
+            case.run()
+            os.link = plain
+            os._exit(0 if set(codes) == {2} else 7)
 
-    assert in_child(killed) == 9
-    changed = VECTORS.copy()
-    changed[-1, -1] = -changed[-1, -1]
-    with pytest.raises(InputError, match="vectors, ids or payload differ"):
-        target.run(changed)
-    target.run(VECTORS.copy())
-    check_whole(target)
+        assert in_child(first) == 0
+        published = case.published()
+        assert published is not None
+        assert run_again(case) in case.ends_with
+        assert case.published() == published
+        check_whole(case)
 
+    def test_f1_a_driver_that_comes_late_draws_nothing(self, tmp_path: Path) -> None:
+        """Whatever it had read before the first ended, and wherever the target is by then."""
+        for number, moved in enumerate((False, True)):
+            case = self.made(tmp_path / str(number))
+            if not case.counts:
+                continue
 
-def test_h3_codes_that_a_ledger_counts_are_taken_up_again(tmp_path: Path) -> None:
-    """An index that is gone before it was saved; then the same call, and other vectors."""
-    ledger = dpi.Ledger(tmp_path / "ledger")
-    index = dpi.PrivateIndex(SPEC)
-    index.add(VECTORS, IDS, ledger=ledger)
-    with pytest.raises(InputError, match="was released before"):
-        dpi.PrivateIndex(SPEC).add(VECTORS, IDS, ledger=ledger)  # the first is alive
-    codes = index.codes.to_bytes()
-    del index
-    with pytest.raises(InputError, match="was released before"):
-        dpi.PrivateIndex(SPEC).add(VECTORS[::-1], IDS, ledger=ledger)
-    again = dpi.PrivateIndex(SPEC)
-    again.add(VECTORS, IDS, ledger=ledger)
-    assert again.codes.to_bytes() == codes
-    assert [(total.ids, total.releases) for total in ledger.totals()] == [(ROWS, 1)]
-    again.save(tmp_path / "index")
-    assert not (tmp_path / "ledger.unpublished").exists()
-    with pytest.raises(InputError, match="was released before"):
-        dpi.PrivateIndex(SPEC).add(VECTORS, IDS, ledger=ledger)
+            def late(case: Case = case, moved: bool = moved) -> None:
+                plain = os.mkdir
 
+                def mkdir(*arguments: Any, **options: Any) -> None:
+                    os.mkdir = plain
+                    if in_child(case.run) == 0 and moved:
+                        case.move_away()
+                    plain(*arguments, **options)
 
-def test_h1_a_finished_index_holds_codes_and_nothing_of_the_release(tmp_path: Path) -> None:
-    target = Folder(tmp_path)
-    target.run()
-    files = {path.relative_to(target.place).parts[0] for path in target.place.rglob("*")}
-    assert files == {".lock", "manifest.json", "segments", "ids"}
+                os.mkdir = mkdir  # of its private folder: nothing was locked yet
+                case.run()
+
+            assert in_child(late) in (0, 2)
+            assert (case.published() is None) == (case.folder / "served").exists()
+            assert not staged(case.folder)
+            assert case.releases() == [(ROWS, 1)]
+
+    def test_what_is_allowed_to_be_released_again_is_counted(self, tmp_path: Path) -> None:
+        case = self.made(tmp_path)
+        if not case.counts:
+            pytest.skip("nothing is counted")
+        case.run()
+        first = case.published()
+        case.move_away()
+        with pytest.raises(InputError):
+            case.run()
+        assert case.published() is None
+        case.run(allow_rerelease=True)
+        assert case.published() not in (None, first)
+        assert case.releases() == [(ROWS, 2)]
+
+    @pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="reads /proc")
+    @pytest.mark.parametrize(
+        "stride", [11, pytest.param(1, marks=pytest.mark.slow)], ids=["some", "every"]
+    )
+    @pytest.mark.parametrize(
+        "order", ["all", "none", "first", "second", "all but the first", "all but the second"]
+    )
+    def test_power_is_lost_at_any_change_of_a_name(
+        self, tmp_path: Path, order: str, stride: int
+    ) -> None:
+        for at in range(1, 10_000, stride):
+            folder = tmp_path / str(at)
+            case = self.made(folder)
+            disk = LostPower(folder, at, GOES_BACK[order])
+
+            def attempt(disk: LostPower = disk, case: Case = case) -> None:
+                disk.lead(case.run)
+
+            code = in_child(attempt)
+            if code == 0:
+                check_whole(case)
+                return
+            assert code == 9
+            self.check_survived(case, at)
+            shutil.rmtree(folder)
 
 
 class LostPower:
@@ -373,7 +382,7 @@ class LostPower:
 
     def lead(self, action: Callable[[], object]) -> None:
         """Do something on this disk; the process ends with it."""
-        for name in CALLS:
+        for name in NAMES:
             setattr(os, name, self._watched(name, getattr(os, name)))
         action()
 
@@ -395,9 +404,12 @@ class LostPower:
             self._left -= 1
             if self._left == 0:
                 self._fail()
+            source = Path()
+            if name == "rename":
+                source = _whole_path(arguments[0], options.get("src_dir_fd"))
             done = call(*arguments, **options)
             if name == "rename" and Path(arguments[1]).is_dir():
-                self._moved.append((Path(arguments[0]), Path(arguments[1])))
+                self._moved.append((source, Path(arguments[1])))
                 self._kept |= {folder: self._names(folder) for folder in self._folders()}
             if name == "fsync":
                 folder = Path(os.readlink(f"/proc/self/fd/{arguments[0]}"))
@@ -433,6 +445,13 @@ class LostPower:
                 (folder / name).write_bytes(content)
 
 
+def _whole_path(name: Any, folder: int | None) -> Path:
+    """Return a path that is resolved from the descriptor of a folder."""
+    if folder is None:
+        return Path(name)
+    return Path(os.readlink(f"/proc/self/fd/{folder}")) / name
+
+
 GOES_BACK: dict[str, Callable[[int], bool]] = {
     "all": lambda number: True,
     "none": lambda number: False,
@@ -441,31 +460,3 @@ GOES_BACK: dict[str, Callable[[int], bool]] = {
     "all but the first": lambda number: number != 0,
     "all but the second": lambda number: number != 1,
 }
-
-
-@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="reads /proc")
-@pytest.mark.parametrize(
-    "stride", [11, pytest.param(1, marks=pytest.mark.slow)], ids=["some", "every"]
-)
-@pytest.mark.parametrize("order", GOES_BACK)
-@every_target
-def test_power_is_lost_at_any_change_of_a_name(
-    tmp_path: Path, kind: type[Target], order: str, stride: int
-) -> None:
-    for at in range(1, 10_000, stride):
-        folder = tmp_path / str(at)
-        folder.mkdir()
-        target = kind(folder)
-        target.prepare()
-        disk = LostPower(folder, at, GOES_BACK[order])
-
-        def attempt(disk: LostPower = disk, target: Target = target) -> None:
-            disk.lead(target.run)
-
-        code = in_child(attempt)
-        if code == 0:
-            check_whole(target)
-            return
-        assert code == 9
-        check_survived(target, at)
-        shutil.rmtree(folder)

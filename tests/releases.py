@@ -11,7 +11,8 @@ from dpindex.data.dataset import Dataset, as_dataset
 from dpindex.index.build import build_index
 from dpindex.mechanism.spec import Spec
 from dpindex.storage.payload import Payload
-from dpindex.storage.release import CodesFile, IndexOptions, Terms, release
+from dpindex.storage.release import Terms, release
+from dpindex.storage.targets import CodesFile, IndexOptions
 
 
 def dataset_of(

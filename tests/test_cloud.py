@@ -19,8 +19,8 @@ from dpindex.cli import app
 from dpindex.data import open_dataset, stores
 from dpindex.index.build import build_index
 from dpindex.mechanism.codes import Codes, codes_from_bytes
-from dpindex.storage.release import IndexOptions, Shard, Terms
-from dpindex.storage.release.work import CodeCheck
+from dpindex.storage.release import CodeCheck, Shard, Terms
+from dpindex.storage.targets import IndexOptions
 
 pytestmark = pytest.mark.slow
 SPEC = dpi.Spec("dp-oporp-staircase", dim=DIM, k=4, epsilon=3.0, adjacency=dpi.attribute(1.0))

@@ -17,8 +17,8 @@ from releases import write_codes
 
 from dpindex import Ledger, PrivateIndex, Privatizer, Spec, attribute
 from dpindex.index import private_index
+from dpindex.storage import targets
 from dpindex.storage.directory import IndexDirectory
-from dpindex.storage.release import index_targets
 
 COMMAND = (sys.executable, "-c", "from dpindex.cli import main; main()")
 STAIRCASE = ("--method", "dp-oporp-staircase", "--beta", "1", "--epsilon", "20")
@@ -70,7 +70,7 @@ def test_processes_add_at_once(index: Path, tmp_path: Path, count: int, ledger: 
     if ledger:
         assert sorted(ids) == [f"{part}-{row}" for part in range(4) for row in range(10)]
         assert releases(tmp_path / "ledger") == [(40, 1)]
-        assert not (tmp_path / "ledger.unpublished").exists()
+        assert not list(tmp_path.glob("*.unpublished"))
     else:
         assert ids == list(range(10 * count))
 
@@ -96,7 +96,7 @@ def test_a_second_build_into_a_directory_is_refused_before_it_is_booked(
         patch.setattr(Privatizer, "privatize", privatize)
         assert run(*build, "--ids", "ids0.txt")[0] == 0
     assert len(others) == 1
-    assert "unfinished build of other input" in others[0]
+    assert "is being written by another process" in others[0]
     assert releases(tmp_path / "ledger") == [(10, 1)]
     assert len(PrivateIndex.open(tmp_path / "new")) == 10
 
@@ -153,7 +153,7 @@ def check_done_again(run: Run, index: Path, folder: Path) -> None:
     assert code == 0 or "already in the index" in error, error
     assert releases(folder / "ledger") == [(10, 1)]
     assert PrivateIndex.open(index).ids.tolist() == [f"0-{row}" for row in range(10)]
-    assert not (folder / "ledger.unpublished").exists()
+    assert not list(folder.glob("*.unpublished"))
     fails(run(*ADD), "already in the index")
 
 
@@ -235,7 +235,7 @@ class TestDenoise:
     def stop(self, run: Run, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
         def stop(*command: str) -> None:
             with monkeypatch.context() as patch:
-                for module in (private_index, index_targets):
+                for module in (private_index, targets):
                     patch.setattr(module, "fit_denoiser", lambda *_: _interrupted())
                 assert run(*command)[0] == 130
 

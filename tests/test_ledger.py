@@ -27,7 +27,7 @@ from dpindex import InputError, Ledger, PrivateIndex, Spec, attribute, l2
 from dpindex.accounting.ledger import Total
 from dpindex.base.errors import DamagedError
 from dpindex.cli import app
-from dpindex.storage.staging import StagingFolder
+from dpindex.storage.journal import PrivateFolder
 
 SPEC = Spec("dp-oporp-staircase", dim=6, k=2, epsilon=1.0, adjacency=attribute(1.0))
 TWICE = "was released before"
@@ -592,21 +592,29 @@ def test_work_that_is_resumed_is_recorded_once(ledger: Ledger) -> None:
     assert shown(ledger) == [(2, 1, [1.0])]
 
 
-def test_an_index_remembers_removed_ids_by_its_ledger(ledger: Ledger) -> None:
+def test_an_index_remembers_removed_ids_by_its_ledger(ledger: Ledger, tmp_path: Path) -> None:
     index = PrivateIndex(SPEC)
+    index.save(tmp_path / "index")
     index.add(VECTORS, IDS, ledger=ledger)
     index.remove(IDS[:3])
     with pytest.raises(InputError, match=TWICE):
         index.add(VECTORS[:3], IDS[:3], ledger=ledger)
     with pytest.raises(InputError, match=TWICE):
-        PrivateIndex(SPEC).add(VECTORS[3], [IDS[3]], ledger=ledger)
+        saved(tmp_path / "other").add(VECTORS[3], [IDS[3]], ledger=ledger)
     assert len(index) == 9
     index.add(VECTORS[:3], IDS[:3], ledger=ledger, allow_rerelease=True)
     assert (len(index), shown(ledger)) == (12, [(3, 2, [2.0]), (9, 1, [1.0])])
 
 
-def test_what_is_refused_costs_nothing(ledger: Ledger) -> None:
+def saved(path: Path) -> PrivateIndex:
+    """An empty index with a folder, as a ledger wants."""
     index = PrivateIndex(SPEC)
+    index.save(path)
+    return index
+
+
+def test_what_is_refused_costs_nothing(ledger: Ledger, tmp_path: Path) -> None:
+    index = saved(tmp_path / "index")
     for vectors, ids in ((VECTORS * 2, IDS), (VECTORS, IDS[:3]), (VECTORS, None)):
         with pytest.raises(InputError):
             index.add(vectors, ids, ledger=ledger)
@@ -615,13 +623,15 @@ def test_what_is_refused_costs_nothing(ledger: Ledger) -> None:
         index.add(VECTORS, IDS, allow_rerelease=True)
 
 
-def test_counted_before_the_codes_exist(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_counted_before_the_codes_exist(
+    ledger: Ledger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def perturb(*_: Any, **__: Any) -> Any:
         raise MemoryError
 
     monkeypatch.setattr(type(SPEC.law), "perturb", perturb)
     with pytest.raises(MemoryError):
-        PrivateIndex(SPEC).add(VECTORS, IDS, ledger=ledger)
+        saved(tmp_path / "index").add(VECTORS, IDS, ledger=ledger)
     assert shown(ledger) == [(12, 1, [1.0])]
 
 
@@ -638,17 +648,17 @@ def test_a_build_is_counted_once_however_often_it_dies(
 ) -> None:
     """Killed before any of its files; taken up, it is still one release of every id."""
     created = 0
-    create = StagingFolder.create
+    create = PrivateFolder.create
 
-    def dying(self: StagingFolder, path: str, data: Any) -> bool:
+    def dying(self: PrivateFolder, name: str, data: Any, **mode: int) -> bool:
         nonlocal created
-        created += 1
+        created += name != "record"  # before the ledger is told
         if created == fail_at + 1:
             raise KeyboardInterrupt
-        return create(self, path, data)
+        return create(self, name, data, **mode)
 
     with monkeypatch.context() as patch:
-        patch.setattr(StagingFolder, "create", dying)
+        patch.setattr(PrivateFolder, "create", dying)
         with pytest.raises(KeyboardInterrupt):
             build(tmp_path / "index", ledger)
     assert shown(ledger) == [(12, 1, [1.0])]  # counted before the first code
@@ -702,7 +712,7 @@ def test_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         assert done.exit_code == 0, done.output
         return done.output
 
-    options = "--method dp-oporp-staircase --epsilon 1 --code-length 2 --ledger book"
+    options = "--method dp-oporp-staircase --epsilon 1 --beta 1 --code-length 2 --ledger book"
     assert "In total" not in run(f"build x.npy ix --ids ids.txt {options}")
     for words in (
         f"build x.npy other --ids ids.txt {options}",

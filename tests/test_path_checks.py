@@ -14,10 +14,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import dpindex.storage.shuffled_file
 import numpy as np
 import pytest
 import self_test.persons
 import shuffle_collector
+from dpindex.integrations.shuffle_collector import ShuffleCollector
+from dpindex.storage.shuffled_file import Shuffle, ShuffledFile
 from scipy import sparse
 from self_test import check_paths
 from self_test.probes import exact_integers, probe_rows
@@ -29,8 +32,9 @@ from streams import Seeded
 import dpindex.data
 import dpindex.device
 import dpindex.mechanism.privatizer
+import dpindex.storage.journal
 import dpindex.storage.payload
-import dpindex.storage.release.content
+import dpindex.storage.release
 from dpindex import PrivateIndex, Privatizer, Spec, attribute, l2, record
 from dpindex.audit import verify
 from dpindex.audit.law_verifiers import VERIFIERS, law_verifier_class
@@ -38,6 +42,7 @@ from dpindex.audit.words import Recorder, Replay, UnexplainedError, table_draws
 from dpindex.data import Ranges
 from dpindex.index.search import QueryMaker
 from dpindex.integrations.client import Client
+from dpindex.mechanism.codes import codes_from_bytes
 from dpindex.mechanism.noise.additive import AdditiveNoise, staircase_noise
 from dpindex.mechanism.noise.signs import FlipsByLevel, draw_flips
 from dpindex.mechanism.noise.symbols import SquareWave
@@ -46,10 +51,9 @@ from dpindex.mechanism.secret_random import SecretStream, secret_stream
 from dpindex.mechanism.spec import Projector
 from dpindex.race import PStable, RaceSketch, SketchSpec
 from dpindex.storage.directory import IndexDirectory
+from dpindex.storage.journal import FolderJournal
 from dpindex.storage.manifest import Settings
-from dpindex.storage.release import release
-from dpindex.storage.release.draws import StagedDraws
-from dpindex.storage.release.work import CodeDraw
+from dpindex.storage.release import CodeDraw, release
 
 STAIRCASE = Spec("dp-oporp-staircase", dim=24, k=8, epsilon=1.0, adjacency=attribute(1.0))
 CAP = Spec("record-cap", dim=24, k=64, epsilon=1.0, adjacency=record())
@@ -371,13 +375,15 @@ def single_replacements_at_twice_epsilon(patch: Patch) -> Spec:
 
 
 def half_the_noise_where_a_ledger_counts(patch: Patch) -> Spec:
-    original = StagedDraws.keep
+    original = FolderJournal.put
 
-    def keep(draws: StagedDraws, segment: Any, codes: Any, labels: Any) -> Any:
-        fewer = codes.format.codes(codes.stored // 2)
-        return original(draws, segment, fewer, labels)
+    def put(journal: FolderJournal, path: str, data: Any) -> bool:
+        if path.endswith(".codes"):
+            codes = codes_from_bytes(data)
+            data = codes.format.codes(codes.stored // 2).to_bytes()
+        return original(journal, path, data)
 
-    patch.setattr(StagedDraws, "keep", keep)
+    patch.setattr(FolderJournal, "put", put)
     return STAIRCASE
 
 
@@ -424,15 +430,14 @@ def filtered_exactly(patch: Patch) -> Spec:
 
 
 def hash_beside_the_codes(patch: Patch) -> Spec:
-    original = CodeDraw._privatized
+    original = CodeDraw._drawn
 
-    def privatized(draw: CodeDraw, shard: Any, segment: Any, chunk: Any) -> Any:
-        if isinstance(draw.draws, StagedDraws):
-            seal = hashlib.sha256(np.ascontiguousarray(chunk).tobytes()).digest()
-            draw.draws.staging.create(f"segments/{segment.number}.seal", seal)
-        return original(draw, shard, segment, chunk)
+    def drawn(draw: CodeDraw, shard: Any, segment: Any, chunk: Any, labels: Any) -> Any:
+        seal = hashlib.sha256(np.ascontiguousarray(chunk).tobytes()).digest()
+        draw.journal.put(f"segments/{segment.number}.seal", seal)
+        return original(draw, shard, segment, chunk, labels)
 
-    patch.setattr(CodeDraw, "_privatized", privatized)
+    patch.setattr(CodeDraw, "_drawn", drawn)
     return STAIRCASE
 
 
@@ -477,7 +482,7 @@ def shuffle_in_groups(patch: Patch) -> Spec:
 
 
 def one_key_for_all_builds(patch: Patch) -> Spec:
-    patch.setattr(dpindex.storage.release.content.secrets, "token_bytes", bytes)
+    patch.setattr(dpindex.storage.journal.secrets, "token_bytes", bytes)
     return STAIRCASE
 
 
@@ -544,8 +549,7 @@ def sparse_rows_unseen(patch: Patch) -> Spec:
 
 
 def codebook_of_the_vectors(patch: Patch) -> Spec:
-    module = dpindex.storage.release.release
-    patch.setattr(sys.modules[module.__module__], "refuse_leaks", lambda book, evidence: None)
+    patch.setattr(dpindex.storage.release, "refuse_leaks", lambda book, evidence: None)
     return Spec("record-codebook", adjacency=record(), codebook=codebook(24), **WHOLE)
 
 
@@ -620,14 +624,14 @@ def values_under_nulls(patch: Patch) -> Spec:
 
 
 def a_second_draw_beside_the_first(patch: Patch) -> Spec:
-    original = StagedDraws.keep
+    original = FolderJournal.put
 
-    def keep(draws: StagedDraws, segment: Any, codes: Any, labels: Any) -> Any:
-        if draws.find(segment) is not None:
-            draws.staging.create(f"segments/{segment.number}.other", codes.to_bytes())
-        return original(draws, segment, codes, labels)
+    def put(journal: FolderJournal, path: str, data: Any) -> bool:
+        if journal.get(path) is not None:
+            original(journal, f"{path}.other", data)
+        return original(journal, path, data)
 
-    patch.setattr(StagedDraws, "keep", keep)
+    patch.setattr(FolderJournal, "put", put)
     return STAIRCASE
 
 

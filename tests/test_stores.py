@@ -1,4 +1,4 @@
-"""Stores and staging: a file is created once, whole, or not at all."""
+"""Stores and journals: a file is created once, whole, or not at all."""
 
 from __future__ import annotations
 
@@ -13,25 +13,21 @@ from typing import Any
 
 import pytest
 
-from dpindex.base.errors import InputError
+from dpindex.base.errors import BusyError, InputError
 from dpindex.data import stores
 from dpindex.data.stores import Bucket, Folder, is_url, open_store
-from dpindex.storage.release.sealed import SealedStaging
-from dpindex.storage.staging import (
-    Staging,
-    StagingFolder,
-    create_once,
-    unpublished_path,
-    writing_beside,
-)
-
-KEY = bytes(range(32))
-Files = Staging | Bucket
+from dpindex.storage.journal import BucketJournal, FolderJournal, Journal, unpublished_path
 
 
-def folder_staging(tmp_path: Path) -> StagingFolder:
-    (tmp_path / "private" / "token").mkdir(parents=True)
-    return StagingFolder(tmp_path / "private" / "token")
+def begun(journal: Journal) -> Journal:
+    """The journal of a release that has begun."""
+    with journal.held():
+        journal.begin({}, b"")
+    return journal
+
+
+def folder_journal(tmp_path: Path) -> Journal:
+    return begun(FolderJournal(tmp_path / "private", str(tmp_path / "index")))
 
 
 def bucket_at(tmp_path: Path) -> Bucket:
@@ -40,14 +36,13 @@ def bucket_at(tmp_path: Path) -> Bucket:
     return Bucket(f"file://{tmp_path}/index")
 
 
-def sealed_staging(tmp_path: Path) -> SealedStaging:
-    bucket_at(tmp_path)
-    return SealedStaging(f"file://{tmp_path}/index", KEY)
+def bucket_journal(tmp_path: Path) -> Journal:
+    return begun(BucketJournal(tmp_path / "private", bucket_at(tmp_path)))
 
 
-@pytest.fixture(params=[folder_staging, bucket_at, sealed_staging])
-def files(request: pytest.FixtureRequest, tmp_path: Path) -> Files:
-    made: Files = request.param(tmp_path)
+@pytest.fixture(params=[folder_journal, bucket_journal])
+def journal(request: pytest.FixtureRequest, tmp_path: Path) -> Journal:
+    made: Journal = request.param(tmp_path)
     return made
 
 
@@ -57,16 +52,46 @@ def test_what_is_a_url() -> None:
     assert not is_url(Path("data:key"))
 
 
-def test_a_file_is_created_once(files: Files) -> None:
-    files = pickle.loads(pickle.dumps(files))
-    assert files.create("a/b", b"first")
-    assert not files.create("a/b", b"second")
-    assert not files.create("a/b", b"f")
-    assert files.create("a/b", b"first")  # these bytes are there
-    assert files.read("a/b", 5) == b"first"
-    assert files.read("a/c", 5) is None
+def test_a_file_is_created_once(journal: Journal) -> None:
+    journal = pickle.loads(pickle.dumps(journal))
+    assert journal.put("a/b", b"first")
+    assert not journal.put("a/b", b"second")
+    assert not journal.put("a/b", b"f")
+    assert journal.put("a/b", b"first")  # these bytes are there
+    assert journal.get("a/b", 5) == b"first"
+    assert journal.get("a/c", 5) is None
+    assert journal.paths() == {"a/b"}
     with pytest.raises(InputError, match="bytes; at most"):
-        files.read("a/b", 4)
+        journal.get("a/b", 4)
+
+
+def test_an_object_is_created_once(tmp_path: Path) -> None:
+    bucket = pickle.loads(pickle.dumps(bucket_at(tmp_path)))
+    assert bucket.create("a/b", b"first")
+    assert not bucket.create("a/b", b"second")
+    assert not bucket.create("a/b", b"f")
+    assert bucket.create("a/b", b"first")  # these bytes are there
+    assert bucket.read("a/b", 5) == b"first"
+    assert bucket.read("a/c", 5) is None
+    with pytest.raises(InputError, match="bytes; at most"):
+        bucket.read("a/b", 4)
+
+
+def test_a_release_is_drawn_once(journal: Journal) -> None:
+    """Begun, drawn, and never back: whoever opens the journal again finds the same."""
+    assert journal.digest() is None
+    journal.drawn("one")
+    journal.drawn("one")
+    with pytest.raises(InputError, match="are not those that were drawn"):
+        journal.drawn("other")
+    with journal.held():
+        assert journal.begun is not None
+        assert journal.digest() == "one"
+        with pytest.raises(BusyError, match="is being written by another"), journal.held():
+            pass
+        journal.end()
+        assert journal.begun is None
+    assert not journal.folder.path.exists()
 
 
 @pytest.mark.parametrize("open_at", [open_store, bucket_at])
@@ -83,89 +108,111 @@ def test_a_file_is_read_by_ranges(tmp_path: Path, open_at: Callable[[Path], Any]
         assert file.read() == b""
 
 
-def test_of_many_attempts_one_is_seen(files: Files) -> None:
+def test_of_many_attempts_one_is_seen(journal: Journal) -> None:
     contents = [bytes([number]) * 100_000 for number in range(16)]
     with ThreadPoolExecutor(16) as pool:
         for name in ("x/1", "x/2", "x/3"):
-            won = list(pool.map(lambda data, name=name: files.create(name, data), contents))
+            won = list(pool.map(lambda data, name=name: journal.put(name, data), contents))
             assert sum(won) == 1
-            assert files.read(name, 100_000) == contents[won.index(True)]
+            assert journal.get(name, 100_000) == contents[won.index(True)]
 
 
-def test_the_end_of_a_staging_stops_whoever_still_runs(tmp_path: Path, monkeypatch: Any) -> None:
+def test_the_end_of_a_release_stops_whoever_still_runs(tmp_path: Path, monkeypatch: Any) -> None:
     """An attempt that was stopped just before its file got its name can never give it one."""
-    staging, link = folder_staging(tmp_path), os.link
-    staging.create("segments/0", b"code")
+    journal, link = folder_journal(tmp_path), os.link
+    journal.put("segments/0", b"code")
+    worker = pickle.loads(pickle.dumps(journal))
     target = tmp_path / "index"
 
-    def late(source: Any, place: Any) -> None:
+    def late(*names: Any, **folders: Any) -> None:
         monkeypatch.setattr(os, "link", link)
-        StagingFolder(staging.path).publish(target)
-        shutil.rmtree(staging.path.parent)
-        link(source, place)
+        journal.folder.publish(journal.token, target)
+        with journal.held():
+            journal.end()
+        link(*names, **folders)
 
     monkeypatch.setattr(os, "link", late)
     for _ in range(2):
         with pytest.raises(InputError, match="has ended, and is discarded"):
-            staging.create("segments/1", b"noise")
+            worker.put("segments/1", b"noise")
     with pytest.raises(InputError, match="cannot be made"):
-        staging.publish(target)
+        journal.folder.publish(journal.token, target)
     assert Folder(target).sizes() == {".lock": 0, "segments/0": 4}
 
 
-def test_a_staging_is_published_by_one_rename(tmp_path: Path) -> None:
-    staging, target = folder_staging(tmp_path), tmp_path / "index"
-    staging.create("segments/0", b"code")
+def test_f1_a_removed_folder_is_not_made_again(tmp_path: Path) -> None:
+    """Not even where another of its name lies in its place."""
+    journal = folder_journal(tmp_path)
+    journal.put("segments/0", b"code")
+    shutil.move(tmp_path / "private", tmp_path / "moved")
+    shutil.rmtree(tmp_path / "moved")
+    (tmp_path / "private" / journal.token / "segments").mkdir(parents=True)
+    with pytest.raises(InputError, match="has ended, and is discarded"):
+        journal.put("segments/1", b"noise")
+    with pytest.raises(InputError):
+        journal.drawn("codes")
+    assert Folder(tmp_path / "private").sizes() == {}
+
+
+def test_a_folder_is_published_by_one_rename(tmp_path: Path) -> None:
+    journal, target = folder_journal(tmp_path), tmp_path / "index"
+    journal.put("segments/0", b"code")
     target.mkdir()
     (target / "notes.txt").write_text("mine")
     with pytest.raises(InputError, match="cannot be made"):
-        staging.publish(target)
+        journal.folder.publish(journal.token, target)
     assert Folder(target).sizes() == {"notes.txt": 4}
     (target / "notes.txt").unlink()
-    staging.publish(target)  # where an empty folder waits
+    journal.folder.publish(journal.token, target)  # where an empty folder waits
     assert Folder(target).sizes() == {".lock": 0, "segments/0": 4}
 
 
 @pytest.mark.skipif(os.name != "posix", reason="permissions are POSIX's")
-def test_a_file_that_is_not_whole_is_private(tmp_path: Path, monkeypatch: Any) -> None:
-    """It lies in the private folder around the staging, and not in what is published."""
-    staging, modes = folder_staging(tmp_path), []
-    private = staging.path.parent
+@pytest.mark.parametrize("umask", [0, 0o077, 0o277])
+def test_a_file_that_is_not_whole_is_private(tmp_path: Path, monkeypatch: Any, umask: int) -> None:
+    """It lies in the private folder, under any umask, and not in what is published."""
+    before = os.umask(umask)
+    try:
+        journal = folder_journal(tmp_path)
+        private = tmp_path / "private"
+        assert stat.S_IMODE(private.stat().st_mode) == 0o700
 
-    def look(source: Any, place: Any) -> None:
-        modes.append(stat.S_IMODE(os.stat(source).st_mode))
-        assert Path(source).parent == private
-        raise OSError("the process ends here")
+        def look(source: Any, place: Any, **folders: Any) -> None:
+            assert (private / source).is_file()
+            raise OSError("the process ends here")
 
-    monkeypatch.setattr(os, "link", look)
-    with pytest.raises(InputError, match="hard links"):
-        staging.create("plan", b"plan")
-    assert len(modes) == 1
-    assert list(private.iterdir()) == [staging.path]
-    with pytest.raises(InputError, match="hard links"), writing_beside(tmp_path / "index"):
-        create_once(tmp_path / "index", b"whole", private)
+        monkeypatch.setattr(os, "link", look)
+        with pytest.raises(InputError, match="hard links"):
+            journal.put("plan", b"plan")
+    finally:
+        os.umask(before)
+    assert {path.name for path in private.iterdir()} == {"record", "lock", journal.token}
     assert unpublished_path(tmp_path / "index") == tmp_path / "index.unpublished"
 
 
-def test_sealed_files_are_those_of_the_key(tmp_path: Path) -> None:
-    """Two uploads of one content differ; a file under another name or key is refused."""
-    staging, place = sealed_staging(tmp_path), tmp_path / "index"
+def test_sealed_objects_are_those_of_the_key(tmp_path: Path) -> None:
+    """Two uploads of one content differ; an object under another name or key is refused."""
+    journal = bucket_journal(tmp_path)
+    place = tmp_path / "index" / "unpublished" / journal.token
     content = b"codes" * 100
-    assert staging.create("a", content)
-    assert staging.create("b", content)
+    assert journal.put("a", content)
+    assert journal.put("b", content)
     sealed = [(place / name).read_bytes() for name in "ab"]
     assert sealed[0] != sealed[1]
     assert [len(data) for data in sealed] == [len(content) + 28] * 2
     assert not any(b"codes" in data for data in sealed)
     (place / "a").write_bytes(sealed[1])
-    for staging_of, name in ((staging, "a"), (SealedStaging(f"file://{place}", b"1" * 32), "b")):
+    other = pickle.loads(pickle.dumps(journal))
+    other.key = b"1" * 32
+    for reader, name in ((journal, "a"), (other, "b")):
         with pytest.raises(InputError, match="was changed; it is not of this release"):
-            staging_of.read(name, 1000)
+            reader.get(name, 1000)
     (place / "b").write_bytes(b"")
     with pytest.raises(InputError, match="was changed; it is not of this release"):
-        staging.read("b", 1000)
-    staging.end()
-    assert Folder(place).sizes() == {}
+        journal.get("b", 1000)
+    with journal.held():
+        journal.end()
+    assert Folder(tmp_path / "index").sizes() == {}
 
 
 @pytest.fixture

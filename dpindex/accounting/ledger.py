@@ -32,8 +32,6 @@ from dpindex.base.files import read_private_file, write_file
 from dpindex.mechanism.spec import Spec
 from dpindex.privacy import Guarantee, Records, add_up
 
-__all__ = ["Entry", "Ledger", "Total"]
-
 _APPLICATION = int.from_bytes(b"DPLG", "big")
 _VERSION = 1
 _KEY_BYTES = 32
@@ -48,13 +46,13 @@ _PRAGMAS = ("trusted_schema = OFF", "cell_size_check = ON", "temp_store = MEMORY
 
 _SCHEMA = [
     "CREATE TABLE releases (id INTEGER PRIMARY KEY, spec TEXT, token TEXT, digests BLOB, "
-    "time TEXT, count INTEGER, mark BLOB, sums TEXT, seal BLOB)",
+    "time TEXT, count INTEGER, mark BLOB, sums TEXT, codes TEXT, seal BLOB)",
     "CREATE TABLE ids (hi INTEGER, lo INTEGER, release INTEGER, PRIMARY KEY (hi, lo, release)) "
     "WITHOUT ROWID",
 ]
 _IDENTIFY = f"PRAGMA application_id = {_APPLICATION}", f"PRAGMA user_version = {_VERSION}"
 _MAKE = (*_SCHEMA, *_IDENTIFY, "COMMIT", _WRITE)
-_COLUMNS = [int, str, str, bytes, str, int, bytes, str]
+_COLUMNS = [int, str, str, bytes, str, int, bytes, str, str]
 # SQLite has no checksums. A digest is stored as two 64-bit integers so that SQL can add up their
 # residues modulo a prime: a changed bit changes its residue, and so the sum.
 _RESIDUES = "sum(hi % 4294967291), sum(lo % 4294967291)"
@@ -240,10 +238,43 @@ class Ledger:
             number = len(releases) + 1
             db.execute("INSERT INTO ids SELECT hi, lo, ? FROM wanted", (number,))
             now = datetime.now(timezone.utc).isoformat(timespec="seconds")
-            row = (number, *work, now, len(names), _mark(key), _value(db, _SUMS))
+            row = (number, *work, now, len(names), _mark(key), _value(db, _SUMS), "")
             db.execute(f"INSERT INTO releases VALUES (?{', ?' * len(row)})", (*row, _seal(row)))
             db.execute("COMMIT")
         return known
+
+    def record_drawn(self, token: str, digest: str) -> None:
+        """Record, durably, that all codes of a release are drawn; call it before publishing any.
+
+        From then on nothing may be drawn under this token: it is spent when the codes are gone.
+
+        Parameters
+        ----------
+        token : str
+            Of releases that were recorded.
+        digest : str
+            SHA-256 of the codes, in hex.
+
+        Raises
+        ------
+        DamagedError
+            If other codes were recorded, or the ledger does not know the token.
+        """
+        with self._opened(_WRITE) as (db, releases):
+            mine = [list(row)[:-1] for row in releases if row["token"] == token]
+            if not mine or any(row[-1] not in ("", digest) for row in mine):
+                raise DamagedError(f"{self.path} does not know this release, or has other codes.")
+            for row in mine:
+                row[-1] = digest
+                change = "UPDATE releases SET codes = ?, seal = ? WHERE id = ?"
+                db.execute(change, (digest, _seal(row), row[0]))
+            db.execute("COMMIT")
+
+    def digest_of(self, token: str) -> str | None:
+        """Return what :meth:`record_drawn` recorded; None if nothing is drawn under the token."""
+        with self._opened() as (_, releases):
+            digests = {row["codes"] for row in releases if row["token"] == token}
+        return max(digests, default="") or None
 
     def _count_known(self, db: sqlite3.Connection, names: list[bytes], allowed: bool) -> int:
         """How many of the wanted ids were released before; InputError unless that is allowed."""

@@ -68,8 +68,8 @@ def build(
     """Privatize vectors into an index; run again to resume."""
     from dpindex.index.build import build_index
     from dpindex.storage.manifest import Settings
-    from dpindex.storage.release import IndexOptions
     from dpindex.storage.summary import coverage_warning
+    from dpindex.storage.targets import IndexOptions
 
     ids = release.read_ids()
     if id_column is not None and ids is not None:
@@ -166,8 +166,8 @@ def privatize(
     Codes carry no ids: those are for the ledger.
     """
     from dpindex.mechanism.spec import Spec
-    from dpindex.storage.release import CodesFile
     from dpindex.storage.release import release as release_into
+    from dpindex.storage.targets import CodesFile
 
     out.refuse_existing(codes)
     described = o.with_codebook(Spec.read(spec), codebook)

@@ -13,16 +13,8 @@ from dpindex.index.kinds import Ranking, kind_of
 from dpindex.mechanism.spec import Spec
 from dpindex.similarity.similarity import Metric
 from dpindex.storage.manifest import Settings
-from dpindex.storage.release import (
-    BuiltIndex,
-    Engine,
-    IndexOptions,
-    Outcome,
-    Terms,
-    index_target,
-    one_by_one,
-    release,
-)
+from dpindex.storage.release import Engine, Outcome, Terms, one_by_one, release
+from dpindex.storage.targets import BuiltIndex, IndexOptions, index_target
 
 
 def build_index(

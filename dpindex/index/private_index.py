@@ -41,16 +41,14 @@ from dpindex.similarity.calibration import SAMPLE_ROWS, SimilarityCalibration
 from dpindex.similarity.similarity import Metric, Queries
 from dpindex.storage.code_store import CodeStore
 from dpindex.storage.directory import IndexDirectory
-from dpindex.storage.fetch import fetched
 from dpindex.storage.manifest import Settings
 from dpindex.storage.payload import Table
 from dpindex.storage.row_parts import Rows
-from dpindex.storage.save import Checkpoint, Contents, read_index, write_index
+from dpindex.storage.save import Checkpoint, Contents, fetched, read_index, write_index
 
 if TYPE_CHECKING:
     from dpindex.accounting.ledger import Ledger
     from dpindex.base.display import Progress
-    from dpindex.storage.release.workspace import Workspace
 
 
 _Answer = TypeVar("_Answer")
@@ -156,7 +154,6 @@ class PrivateIndex(Searchable):
         self._calibration: SimilarityCalibration | None = None
         self._rank_with(None)
         self._checkpoint: Checkpoint | None = None
-        self._unsaved: list[Workspace] = []
 
     @property
     def index_recall(self) -> float | None:
@@ -313,9 +310,9 @@ class PrivateIndex(Searchable):
             that are added without a payload have nulls.
         ledger : Ledger, optional
             Where the releases are written down first. It remembers ids that were removed here, and
-            ids of other indexes; it needs ``ids``. Until the index is saved the codes also lie
-            beside the ledger, in ``LEDGER.unpublished``: if the process dies before, the same call
-            takes them up again and spends nothing.
+            ids of other indexes; it needs ``ids``, and an index that has a folder (``save`` it
+            first). The codes are in the folder when this returns, as is whatever else was changed.
+            If the process dies before, the same call goes on and spends nothing twice.
         allow_rerelease : bool
             Allow ids that the ledger knows, at the price of one more epsilon each.
         skip_leak_check : bool
@@ -329,15 +326,20 @@ class PrivateIndex(Searchable):
             For bad vectors, ids or payload, ids that the ledger knows, and a codebook that holds
             private vectors; nothing is added then.
         """
-        terms = (ledger, allow_rerelease, skip_leak_check)
         self._refuse_shuffled()
         with self._lock.write():
-            dataset = self._dataset(X)
-            checked_ids = self._store.checked_ids(ids, dataset.rows)
-            columns = self.check_payload(payload, dataset.rows)
+            vectors, count = self._vectors(X)
+            checked_ids = self._store.checked_ids(ids, count)
+            columns = self.check_payload(payload, count)
+            if ledger is None and not allow_rerelease:
+                codes = self._released(vectors, skip_leak_check, progress)
+                self._store.append(codes, checked_ids, columns)
+                return
+            dataset = _dataset(vectors)
             if ids is not None:
                 dataset = dataset.with_labels(checked_ids)
-            self._store.append(self._released(dataset, terms, progress), checked_ids, columns)
+            terms = (ledger, allow_rerelease, skip_leak_check)
+            self._release_durably(dataset, checked_ids, columns, terms, progress)
 
     def upsert(
         self,
@@ -379,38 +381,76 @@ class PrivateIndex(Searchable):
         """
         if ids is None:
             raise InputError("upsert replaces by id; give every vector an id.")
-        # Without a ledger the index alone says what was released before.
-        terms = (ledger, allow_rerelease and ledger is not None, skip_leak_check)
         self._refuse_shuffled()
         with self._lock.write():
-            dataset = self._dataset(X)
-            checked_ids = self._store.checked_ids(ids, dataset.rows, replace=True)
-            columns = self.check_payload(payload, dataset.rows)
+            vectors, count = self._vectors(X)
+            checked_ids = self._store.checked_ids(ids, count, replace=True)
+            columns = self.check_payload(payload, count)
             replaced = self.check_rerelease(checked_ids, allow_rerelease)
-            codes = self._released(dataset.with_labels(checked_ids), terms, progress)
-            self._store.append(codes, checked_ids, columns, replace=True)
+            if ledger is None:  # the index alone says what was released before
+                codes = self._released(vectors, skip_leak_check, progress)
+                self._store.append(codes, checked_ids, columns, replace=True)
+                return replaced
+            dataset = _dataset(vectors).with_labels(checked_ids)
+            terms = (ledger, allow_rerelease, skip_leak_check)
+            self._release_durably(dataset, checked_ids, columns, terms, progress, replace=True)
             return replaced
 
-    def _dataset(self, X: Vectors | Dataset) -> Dataset:
+    def _vectors(self, X: Vectors | Dataset) -> tuple[Any, int]:
+        """Return a dataset as it is, vectors as a matrix, and the number of rows."""
         if isinstance(X, Dataset):
-            return X
+            return X, X.rows
         rows = self._queries.vectors(X)
-        return as_dataset(as_source(rows, ""), rows.shape[0])
+        return rows, rows.shape[0]
 
-    def _released(
+    def _released(self, vectors: Any, skip_leak_check: bool, progress: Progress | None) -> Codes:
+        # Imported here: who only searches needs no secret stream.
+        from dpindex.storage.release import release_in_memory
+
+        return release_in_memory(
+            vectors, self.spec, skip_leak_check=skip_leak_check, progress=progress
+        )
+
+    def _release_durably(
         self,
         dataset: Dataset,
+        ids: AnyArray,
+        payload: Table,
         terms: tuple[Ledger | None, bool, bool],
         progress: Progress | None,
-    ) -> Codes:
-        """Release a dataset into memory; return its codes."""
-        # Imported here: who only searches needs no secret stream.
-        from dpindex.storage.release import Memory, Terms, release
+        *,
+        replace: bool = False,
+    ) -> None:
+        """Release vectors that a ledger counts into the folder of the index, and into memory."""
+        from dpindex.storage.release import Terms, release
+        from dpindex.storage.targets import GrownIndex
 
-        target = Memory(self.spec, self.path)
-        held = release(dataset, target, Terms(*terms), progress=progress).published
-        self._unsaved.append(held.workspace)
-        return held.codes
+        checked_terms = Terms(*terms)
+        last = self._checkpoint
+        if last is None:
+            raise InputError(
+                "a ledger counts releases that last: save the index to a folder first "
+                "(index.save(path)), then add to it."
+            )
+
+        def append(codes: Codes, token: str) -> None:
+            grown = self._store.grown(codes, ids, payload, replace=replace)
+            self._write(last.directory.path, grown, token)
+
+        target = GrownIndex(last.directory.path, self.spec, replace, append)
+        with last.directory.held():
+            last.unchanged_manifest()
+            release(dataset, target, checked_terms, progress=progress)
+
+    def _write(self, path: Path, store: CodeStore, token: str = "") -> None:
+        """Write the index with the rows of ``store``, which are its own from then on."""
+
+        def remember(checkpoint: Checkpoint) -> None:
+            self._store = store
+            self._checkpoint = checkpoint
+
+        contents = Contents(self._settings, store, self._denoiser, self._calibration)
+        write_index(path, contents, self._checkpoint, remember, token)
 
     def add_codes(
         self, codes: Codes, ids: Any | None = None, *, payload: Any = None, replace: bool = False
@@ -711,19 +751,8 @@ class PrivateIndex(Searchable):
         if is_url(path):
             raise InputError(f"an index is saved to a folder; {os.fspath(path)} is none.")
 
-        def remember(checkpoint: Checkpoint) -> None:
-            self._checkpoint = checkpoint
-            self._saved()
-
         with self._lock.write():
-            contents = Contents(self._settings, self._store, self._denoiser, self._calibration)
-            write_index(Path(path), contents, self._checkpoint, remember)
-
-    def _saved(self) -> None:
-        """Forget what the ledger's codes need until they are saved."""
-        for workspace in self._unsaved:
-            workspace.end()
-        self._unsaved.clear()
+            self._write(Path(path), self._store)
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> PrivateIndex:
@@ -809,3 +838,9 @@ class PrivateIndex(Searchable):
         index._rank_with(checkpoint.denoiser)
         index._checkpoint = checkpoint
         return index
+
+
+def _dataset(vectors: Any) -> Dataset:
+    if isinstance(vectors, Dataset):
+        return vectors
+    return as_dataset(as_source(vectors, ""), vectors.shape[0])

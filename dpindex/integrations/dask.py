@@ -36,7 +36,8 @@ from dpindex.index.build import build_index
 from dpindex.mechanism.spec import Spec
 from dpindex.storage.manifest import Settings
 from dpindex.storage.payload import Payload
-from dpindex.storage.release import Engine, IndexOptions, Shard, Terms
+from dpindex.storage.release import Engine, Shard, Terms
+from dpindex.storage.targets import IndexOptions
 
 _NEED = "building on Dask needs dask and distributed"
 _M_TRIM_THRESHOLD = -1
@@ -94,7 +95,7 @@ def build(
     allow_unprotected : bool
         Allow a ``none-*`` baseline.
     private : path, optional
-        See :class:`dpindex.storage.release.IndexOptions`.
+        See :class:`dpindex.storage.targets.IndexOptions`.
     progress : callable, optional
         Called with the rows that are done, all rows, and "checking" or "privatizing".
 

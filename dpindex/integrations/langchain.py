@@ -50,7 +50,7 @@ class PrivateVectorStore(VectorStore):
         Whether the index sees the query's vector as it is, or a private code of it. Candidates are
         ordered by the exact vector, here.
     ledger : Ledger, optional
-        Where releases are written down first.
+        Where releases are written down first; it needs an index that has a folder.
     allow_rerelease : bool
         Whether an id may get another text: each time is one more release of that id.
 

@@ -2,30 +2,33 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from dpindex.accounting.ledger import Ledger
 from dpindex.base.arrays import check_values, real_matrix
 from dpindex.base.display import Progress
 from dpindex.base.errors import naming
 from dpindex.data.dataset import Dataset
 from dpindex.race.sketch import MAX_BYTES, RaceSketch, SketchSpec
+from dpindex.storage.journal import FolderJournal, Journal
 from dpindex.storage.leak_check import LeakCheck
-from dpindex.storage.release import Drawn, NewFile, Receipt, Shard, Target, Terms, release
-from dpindex.storage.release.content import ContentKey
-from dpindex.storage.release.work import (
+from dpindex.storage.release import (
     Checked,
+    Drawn,
     Labels,
-    chunks_of,
-    content_tag,
-    refuse_changed,
+    Receipt,
+    Segment,
+    Shard,
+    Target,
+    Terms,
+    release,
 )
-from dpindex.storage.release.workspace import FolderWorkspace
-
-__all__ = ["SketchTarget", "build_sketch"]
+from dpindex.storage.targets import file_journal, publish_file
 
 _SKETCH = "sketch"
 
@@ -73,7 +76,7 @@ def build_sketch(
     return release(dataset, SketchTarget(path, spec), terms, progress=progress).published
 
 
-class SketchTarget(Target[FolderWorkspace, RaceSketch]):
+class SketchTarget(Target[RaceSketch]):
     """A new file with a released sketch; its shards are counted in this process.
 
     Parameters
@@ -84,7 +87,7 @@ class SketchTarget(Target[FolderWorkspace, RaceSketch]):
 
     def __init__(self, path: str | os.PathLike[str], spec: SketchSpec) -> None:
         self.spec: SketchSpec = spec
-        self._file = NewFile(path)
+        self._path = Path(path).absolute()
         self._sketch = RaceSketch(spec)  # refuses now what could not be released
 
     @property
@@ -94,34 +97,42 @@ class SketchTarget(Target[FolderWorkspace, RaceSketch]):
     def segment_rows(self, dataset: Dataset) -> int:
         return dataset.rows_at_a_time
 
-    def workspace(self, ledger: Ledger | None) -> FolderWorkspace:
-        return self._file.workspace()
+    def journal(self) -> AbstractContextManager[FolderJournal]:
+        return file_journal(self._path)
 
-    def checking(
-        self, content: ContentKey | None, leak_check: LeakCheck | None
-    ) -> Callable[[Shard], Checked]:
-        return _SketchCheck(self.spec.dim, content)
+    def checking(self, key: bytes, leak_check: LeakCheck | None) -> Callable[[Shard], Checked]:
+        return _SketchCheck(self.spec.dim, key)
 
     def drawing(
-        self, space: FolderWorkspace, token: str, threads: int | None
+        self, journal: Journal, *, may_draw: bool, threads: int | None
     ) -> Callable[[Shard], list[Receipt]]:
         def count(shard: Shard) -> list[Receipt]:
-            labels = Labels.of_shard(shard)
-            for segment, chunk in chunks_of(shard):
-                refuse_changed(space.content, shard, segment, chunk, labels)
-                self._sketch.partial_fit(chunk)
-            return [Receipt(segment.number, {}, segment.rows) for segment in shard.segments]
+            if may_draw:
+                labels = Labels.of_shard(shard)
+                for segment, chunk in shard.chunks():
+                    labels.refuse_changed(journal.key, shard, segment, chunk)
+                    self._sketch.partial_fit(chunk)
+            rows = [segment.rows if may_draw else 0 for segment in shard.segments]
+            pairs = zip(shard.segments, rows, strict=True)
+            return [Receipt(segment.number, {}, drawn) for segment, drawn in pairs]
 
         return count
 
-    def commit(self, space: FolderWorkspace, token: str, drawn: Drawn) -> RaceSketch:
-        """Add the noise, unless an earlier attempt had, and create the file."""
-        staging = space.staging(token)
-        data = staging.read(_SKETCH, MAX_BYTES)
+    def paths(self, segments: Sequence[Segment]) -> set[str]:
+        return {_SKETCH}
+
+    def digest(self, journal: Journal, drawn: Drawn) -> str:
+        """Add the noise, unless an earlier attempt had: then what was counted now is discarded."""
+        data = journal.get(_SKETCH, MAX_BYTES)
         if data is None:
-            staging.create(_SKETCH, self._sketch.release().to_bytes())
-            data = staging.read(_SKETCH, MAX_BYTES) or b""
-        self._file.create(data, space)
+            data = self._sketch.release().to_bytes()
+            journal.put(_SKETCH, data)
+        return hashlib.sha256(data).hexdigest()
+
+    def publish(self, journal: Journal, drawn: Drawn) -> RaceSketch:
+        assert isinstance(journal, FolderJournal)
+        data = journal.get(_SKETCH, MAX_BYTES) or b""
+        publish_file(journal, self._path, data)
         return RaceSketch.from_bytes(data)
 
 
@@ -130,14 +141,14 @@ class _SketchCheck:
     """Checks the records of a shard."""
 
     dim: int
-    content: ContentKey | None
+    key: bytes
 
     def __call__(self, shard: Shard) -> Checked:
         labels = Labels.of_shard(shard)
         tags = []
-        for segment, chunk in chunks_of(shard):
+        for segment, chunk in shard.chunks():
             with naming(shard.part.name):
                 records = real_matrix(chunk, self.dim, "records", min_rows=0)
                 check_values(records, segment.start)
-            tags.append(content_tag(self.content, shard, segment, chunk, labels))
+            tags.append(labels.tag(self.key, shard, segment, chunk))
         return Checked(shard.first_row, tuple(tags))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from copy import copy
 from itertools import groupby
 from typing import Any
 
@@ -134,14 +135,25 @@ class CodeStore:
         With ``replace`` they take, in one step, the place of rows that have one of these ids.
         """
         if replace:
-            replaced = self._without(self._ids.rows(ids, missing=True))
-            replaced.append(codes, ids, payload)
-            self._become(replaced)
+            self._become(self.grown(codes, ids, payload, replace=True))
             return
         # The ids say how many rows there are: what lies beyond, left by Ctrl-C, is overwritten.
         self._put(codes.stored)
         self.payload = self.payload.extended(len(self), payload, len(ids))
         self._ids.append(ids)
+
+    def grown(
+        self, codes: Codes, ids: AnyArray, payload: Table = None, *, replace: bool = False
+    ) -> CodeStore:
+        """Return a store with more codes, as :meth:`append` adds them; this one stays as it is."""
+        if replace:
+            store = self._without(self._ids.rows(ids, missing=True))
+            store.removals = self.removals + 1
+        else:
+            store = copy(self)
+            store._ids = Ids(self._ids.added, self._ids.stored)
+        store.append(codes, ids, payload)
+        return store
 
     def _put(self, rows: Integers) -> None:
         """Write rows after those that have ids."""

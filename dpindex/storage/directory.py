@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import secrets
 import shutil
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
@@ -29,7 +30,6 @@ from dpindex.base.files import (
     map_file,
     pack,
     parse_file,
-    private_folder,
     read_file,
     release_pages,
     sync_folder,
@@ -42,6 +42,13 @@ from dpindex.similarity.calibration import SimilarityCalibration, calibration_fr
 from dpindex.similarity.symbol_codes import SAMPLED_SYMBOLS
 from dpindex.storage.code_store import MAPPED_BYTES
 from dpindex.storage.ids import id_block
+from dpindex.storage.journal import (
+    LOCK,
+    RELEASE_MARK,
+    PrivateFolder,
+    unpublished_path,
+    writing_beside,
+)
 from dpindex.storage.manifest import (
     FOLDERS,
     MANIFEST,
@@ -56,15 +63,15 @@ from dpindex.storage.manifest import (
     denoiser_path,
 )
 from dpindex.storage.payload import Payload, Table, payload_from_bytes
-from dpindex.storage.staging import LOCK, StagingFolder, unpublished_path, writing_beside
 from dpindex.storage.stored_ids import IdBlock
 
 if TYPE_CHECKING:  # most indexes have none
     from dpindex.denoise import Denoiser
 
-__all__ = ["IndexDirectory", "Segment", "sampled"]
-
 _SEAL = "seal"
+OF_SAVES = re.compile(r"save-[0-9a-f]{32}|part-[0-9a-f]{32}|seal\.tmp")
+"""Names in a private folder that saves leave when they die."""
+
 _MAX_SEAL_BYTES = MAX_MANIFEST_BYTES + (1 << 16)
 _SAMPLED_SEGMENTS = 64
 
@@ -84,6 +91,18 @@ def sampled(numbers: Sequence[str], read: Callable[[str], Codes]) -> Codes:
         parts.append(codes.take(spaced(len(codes), SAMPLED_SYMBOLS // len(chosen))))
     format_ = parts[0].format
     return format_.codes(format_.concatenate([part.stored for part in parts]))
+
+
+@dataclass(frozen=True)
+class Staging:
+    """New files of an index, in a folder of its private folder, before any of them is seen."""
+
+    folder: PrivateFolder
+    name: str
+
+    def put(self, path: str, data: bytes) -> bool:
+        """Create a file; return whether it holds these bytes now."""
+        return self.folder.put(f"{self.name}/{path}", data)
 
 
 class IndexDirectory:
@@ -112,7 +131,7 @@ class IndexDirectory:
         """Return the manifest; InputError if there is none, or it is damaged."""
         if not self.exists:
             unfinished = ""
-            if os.path.isdir(self.unpublished):
+            if os.path.lexists(self.unpublished / RELEASE_MARK):
                 unfinished = "; a build of it is unfinished, run the same build again to end it"
             raise DamagedError(f"{self.path} is not a dpindex index: no {MANIFEST}{unfinished}.")
         return Manifest.from_bytes(self._text(), self.path / MANIFEST)
@@ -246,43 +265,44 @@ class IndexDirectory:
                 self._held = False
 
     @contextmanager
-    def staged(self) -> Iterator[StagingFolder]:
+    def staged(self) -> Iterator[Staging]:
         """Give a staging for new files; what is not sealed when the block ends is discarded."""
-        staging = StagingFolder(self.unpublished / secrets.token_hex(16))
+        staging = Staging(PrivateFolder(self.unpublished), f"save-{secrets.token_hex(16)}")
         with writing_beside(self.path):
-            private_folder(self.unpublished)
-            make_folder(staging.path)
+            staging.folder.make()
+            staging.folder.mkdir(staging.name)
         try:
             yield staging
         finally:
+            staging.folder.close()
             if not (self.unpublished / _SEAL).exists():
-                shutil.rmtree(staging.path, ignore_errors=True)
-                with suppress(OSError):  # others stage here
-                    self.unpublished.rmdir()
+                staging.folder.discard(re.compile(staging.name))
 
     def grow(
-        self, manifest: Manifest, staging: StagingFolder, sealed: Callable[[], object]
+        self,
+        manifest: Manifest,
+        staging: Staging,
+        sealed: Callable[[], object],
+        token: str = "",
     ) -> None:
         """Make a manifest the truth, with the staged files that it names.
 
         Parameters
         ----------
         manifest : Manifest
-        staging : StagingFolder
+        staging : Staging
             From :meth:`staged`.
         sealed : callable
             Called once the growth can no longer fail, only be finished later by the next writer.
+        token : str
+            Of a release whose codes these are: its journal ends with the growth.
         """
-        facts = {"base": self._digest(), "staging": staging.path.name}
+        facts = {"base": self._digest(), "staging": staging.name, "token": token}
         text = {"manifest": np.frombuffer(manifest.to_bytes(), np.uint8)}
         with writing_beside(self.path):
             write_file(self.unpublished / _SEAL, pack(_SEAL, facts, text), mode=0o600)
             sealed()
             self._finish()
-
-    def discard_unpublished(self) -> None:
-        """Remove the private folder, with what saves that died left in it."""
-        shutil.rmtree(self.unpublished, ignore_errors=True)
 
     def _digest(self) -> str:
         return hashlib.sha256(self._text()).hexdigest()
@@ -291,15 +311,23 @@ class IndexDirectory:
         """Publish what was sealed, if nobody else has written since, and tidy up."""
         if not os.path.isdir(self.unpublished):
             return
+        private = PrivateFolder(self.unpublished)
         place = self.unpublished / _SEAL
         if place.exists():
             facts, arrays = parse_file(place, _MAX_SEAL_BYTES, partial(unpack, kind=_SEAL))
             text: AnyArray = arrays["manifest"]
             if facts["base"] == self._digest():
                 self._publish(self.unpublished / facts["staging"], text.tobytes())
-        manifest = self.manifest()
-        self._discard(manifest.paths)
-        self.discard_unpublished()
+            if facts["token"] and self._text() == text.tobytes():
+                private.unlink(RELEASE_MARK)  # its codes are published: the release has ended
+        self._discard(self.manifest().paths)
+        # The seal goes last: until then whoever comes next does the same.
+        if os.path.lexists(self.unpublished / RELEASE_MARK):  # an unfinished release stays
+            private.discard(OF_SAVES)
+            private.unlink(_SEAL)
+        else:
+            shutil.rmtree(self.unpublished, ignore_errors=True)
+        private.close()
         sync_folder(self.path.parent)
 
     def _publish(self, staged: Path, text: bytes) -> None:

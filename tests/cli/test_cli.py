@@ -21,7 +21,7 @@ from test_docs import COMMANDS
 
 import dpindex as dpi
 from dpindex.mechanism.method_table import Method
-from dpindex.storage.staging import StagingFolder
+from dpindex.storage.journal import PrivateFolder
 
 QUICK = ("raw-staircase", "dp-rp-g-opt", "dp-sjlt-laplace", "dp-signoporp-geometric", "none-oporp")
 
@@ -519,16 +519,16 @@ def test_ctrl_c_keeps_what_was_committed(
     """A signal after the first of four segments: one sentence; the same command finishes."""
     folder = write_dataset(files / "data")
     build = ("build", folder, "ix", "--id-column", "id", *STAIRCASE)
-    create = StagingFolder.create
+    create = PrivateFolder.create
 
-    def create_and_interrupt(self: StagingFolder, path: str, data: bytes) -> bool:
-        created = create(self, path, data)
-        if path == "segments/000000.codes":
+    def create_and_interrupt(self: PrivateFolder, name: str, data: bytes, **mode: int) -> bool:
+        created = create(self, name, data, **mode)
+        if name.endswith("segments/000000.codes"):
             signal.raise_signal(signal.SIGINT)
         return created
 
     with monkeypatch.context() as interrupted:
-        interrupted.setattr(StagingFolder, "create", create_and_interrupt)
+        interrupted.setattr(PrivateFolder, "create", create_and_interrupt)
         code, _, error = run(*build)
     assert (code, error) == (130, "dpindex: interrupted; whatever was committed is kept.\n")
     assert not Path("ix").exists()

@@ -106,9 +106,16 @@ def test_unlike_answers() -> None:
     assert len(set(unlike)) == 3
 
 
+def booked(folder: Path, **options: Any) -> tuple[PrivateVectorStore, dpi.Ledger]:
+    """A store whose index has a folder, as a ledger wants."""
+    ledger = dpi.Ledger(folder / "ledger")
+    index = dpi.PrivateIndex(PRIVATE)
+    index.save(folder / "index")
+    return PrivateVectorStore(EMBEDDING, index, ledger=ledger, **options), ledger
+
+
 def test_the_same_text_is_released_once(tmp_path: Path) -> None:
-    ledger = dpi.Ledger(tmp_path / "ledger")
-    store = made(ledger=ledger)
+    store, ledger = booked(tmp_path)
     store.add_texts(["a", "b"], ids=["1", "2"])
     before = store.index["1"].to_bytes()
     store.add_texts(["a"], [{"read": True}], ids=["1"])
@@ -121,8 +128,7 @@ def test_the_same_text_is_released_once(tmp_path: Path) -> None:
 
 
 def test_another_text_is_a_release_that_is_booked(tmp_path: Path) -> None:
-    ledger = dpi.Ledger(tmp_path / "ledger")
-    store = made(ledger=ledger, allow_rerelease=True)
+    store, ledger = booked(tmp_path, allow_rerelease=True)
     store.add_texts(["a", "b"], ids=["1", "2"])
     store.add_texts(["changed"], ids=["1"])
     assert ledger.totals(["1"])[0].releases == 2

@@ -41,7 +41,8 @@ from dpindex.mechanism.codes import Codes, codes_from_bytes
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec, block_rows
 from dpindex.privacy import Record
-from dpindex.storage.release import CodesFile, Terms, release
+from dpindex.storage.release import Terms, release
+from dpindex.storage.targets import CodesFile
 from self_test.explanation import decoded, packed, unexplained
 from self_test.ledger_counts import ledger_check
 from self_test.persons import persons_check

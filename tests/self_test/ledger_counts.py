@@ -19,7 +19,8 @@ from dpindex.data.dataset import as_dataset
 from dpindex.index.build import build_index
 from dpindex.index.private_index import PrivateIndex
 from dpindex.mechanism.spec import Spec
-from dpindex.storage.release import CodesFile, Terms, release
+from dpindex.storage.release import Terms, release
+from dpindex.storage.targets import CodesFile
 from self_test.recording import recorded
 
 __all__ = ["ledger_check"]

@@ -18,10 +18,8 @@ from dpindex.index.build import build_index
 from dpindex.index.private_index import PrivateIndex
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec
-from dpindex.storage.release import Segment
-from dpindex.storage.release.draws import StagedDraws
-from dpindex.storage.release.work import Labels
-from dpindex.storage.staging import StagingFolder
+from dpindex.storage.journal import FolderJournal
+from dpindex.storage.manifest import SegmentPaths
 from self_test.published_files import files_of
 
 __all__ = ["remains_check"]
@@ -69,17 +67,16 @@ def _keeps_replaced(spec: Spec, vectors: Doubles) -> bool:
 
 
 def _keeps_second_draw(spec: Spec, vectors: Doubles) -> bool:
-    """Whether a staging has codes of an attempt that another was before."""
+    """Whether a journal has codes of an attempt that another was before."""
     encoder = Privatizer(spec)
     first, second = encoder.privatize(vectors), encoder.privatize(vectors)
-    segment = Segment("000000", 0, _COUNT)
     with TemporaryDirectory(prefix="dpindex-audit-") as name:
-        staging = Path(name) / "staging"
-        staging.mkdir()
-        draws = StagedDraws(StagingFolder(staging), spec.format, with_labels=False)
-        for codes in (first, second):
-            draws.keep(segment, codes, Labels(np.arange(_COUNT), None))
-        everything = _everything(Path(name))
+        journal = FolderJournal(Path(name) / "private", "no target")
+        with journal.held():
+            journal.begin({}, b"")
+            for codes in (first, second):
+                journal.put(SegmentPaths("000000").codes, codes.to_bytes())
+            everything = _everything(Path(name))
     first_kept, second_kept = (codes.stored.tobytes() in everything for codes in (first, second))
     return second_kept or not first_kept
 

@@ -1,0 +1,840 @@
+"""The one path on which vectors are released: check, begin, draw, record what is drawn, publish.
+
+1. *Check*: every vector is read and checked, and tagged under a key. A fault costs no budget.
+2. *Begin*: the mark of the release is created in a private journal, then the ledger is told of
+   every id under the token of the mark. No noise is drawn before that.
+3. *Draw*: an engine draws the segments, as often as it likes. Each is kept once.
+4. *Drawn*: the hash of all codes is recorded, in the journal and in the ledger. Nothing is drawn
+   under this token from then on: what is missing was published or removed.
+5. *Publish*: the target publishes what was drawn, in one step that can be repeated.
+
+One driver at a time leads a release: it holds the lock of the journal from before the check to the
+end. Whoever runs the same release again after a crash goes on with it: nothing is drawn twice
+visibly, and nothing is charged twice. Nothing at a target but codes is a function of vectors.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+
+import numpy as np
+
+from dpindex.base.arrays import AnyArray, Vectors, row_blocks
+from dpindex.base.display import Progress, no_progress
+from dpindex.base.errors import DamagedError, InputError, naming
+from dpindex.data.dataset import Dataset, Part
+from dpindex.data.source import Chunk
+from dpindex.mechanism.codes import Codes, codes_from_bytes
+from dpindex.mechanism.parameters import Codebook
+from dpindex.mechanism.privatizer import Privatizer
+from dpindex.mechanism.spec import Projector, Spec
+from dpindex.storage.code_store import rows_per_segment
+from dpindex.storage.ids import ids_to_bytes
+from dpindex.storage.journal import Journal, content_tag
+from dpindex.storage.leak_check import LeakCheck, LeakEvidence, refuse_leaks
+from dpindex.storage.manifest import FileMark, SegmentPaths, segment_number
+from dpindex.storage.payload import Payload, Table, payload_to_bytes
+
+if TYPE_CHECKING:  # devices keep no ledger
+    from dpindex.accounting.ledger import Ledger, Released
+
+_MAX_HEADER_BYTES = 1 << 16
+_Result = TypeVar("_Result")
+Published = TypeVar("Published")
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Rows that are drawn together.
+
+    Attributes
+    ----------
+    number : str
+        Six digits, which are its name for ever.
+    start : int
+        First row in the part.
+    rows : int
+    tag : bytes
+        Of the vectors, ids and payload, from the check; empty before it.
+    """
+
+    number: str
+    start: int
+    rows: int
+    tag: bytes = b""
+
+
+@dataclass(frozen=True)
+class Shard:
+    """Work for one worker: a part of the vectors, and the segments that it becomes.
+
+    It holds no noise and, unless the part lies in memory, no vector.
+
+    Attributes
+    ----------
+    part : Part
+    first_row : int
+        Of the part in the dataset.
+    segments : tuple of Segment
+        Of equal length, but for the last.
+    """
+
+    part: Part
+    first_row: int
+    segments: tuple[Segment, ...]
+
+    def chunks(self, start: int = 0) -> Iterator[tuple[Segment, Chunk]]:
+        """Read the segments from a row of the part on, one chunk each."""
+        segments = [segment for segment in self.segments if segment.start >= start]
+        with self.part.vectors() as source:
+            chunks = source.chunks(self.segments[0].rows, start)
+            for segment, (_, chunk) in zip(segments, chunks, strict=True):
+                yield segment, chunk
+
+
+class Engine(Protocol):
+    """An engine runs shards: it gives the results of a function of all of them, in any order.
+
+    It may run a shard several times, at the same time too, and give one or all of the results.
+
+    >>> def backwards(function, shards):
+    ...     return [function(shard) for shard in reversed(shards)]
+    >>> engine: Engine = backwards
+    """
+
+    def __call__(
+        self, function: Callable[[Shard], _Result], shards: Sequence[Shard], /
+    ) -> Iterable[_Result]: ...
+
+
+def one_by_one(
+    function: Callable[[Shard], _Result], shards: Sequence[Shard], /
+) -> Iterator[_Result]:
+    """Run ``function`` on each of the ``shards`` in this process, in order.
+
+    >>> list(one_by_one(repr, []))
+    []
+    """
+    return map(function, shards)
+
+
+@dataclass(frozen=True)
+class Labels:
+    """Ids and payload of some rows, which are published in the clear.
+
+    Attributes
+    ----------
+    ids : array
+    payload : pyarrow.Table, optional
+    """
+
+    ids: AnyArray
+    payload: Table
+
+    @classmethod
+    def of_shard(cls, shard: Shard) -> Labels:
+        """Read the ids and the payload of a shard; rows without ids get their numbers."""
+        part = shard.part
+        ids = part.ids()
+        if ids is None:
+            ids = np.arange(shard.first_row, shard.first_row + part.rows, dtype=np.int64)
+        return cls(ids, Payload().checked(part.payload(), part.rows))
+
+    def to_bytes(self, segment: Segment) -> tuple[bytes, bytes | None]:
+        """Return the files of ids and payload of one segment; None without a payload."""
+        ids = ids_to_bytes(self.ids[segment.start : segment.start + segment.rows])
+        if self.payload is None:
+            return ids, None
+        return ids, payload_to_bytes(self.payload.slice(segment.start, segment.rows))
+
+    def tag(self, key: bytes, shard: Shard, segment: Segment, chunk: Chunk) -> bytes:
+        """Return the tag of the vectors, ids and payload of a segment."""
+        return content_tag(key, shard.first_row + segment.start, chunk, *self.to_bytes(segment))
+
+    def refuse_changed(self, key: bytes, shard: Shard, segment: Segment, chunk: Chunk) -> None:
+        """Refuse a segment whose content is not what was checked."""
+        if self.tag(key, shard, segment, chunk) != segment.tag:
+            first_row = shard.part.start + segment.start
+            raise InputError(
+                f"{shard.part.name} was changed since it was checked (rows {first_row} to "
+                f"{first_row + segment.rows - 1}); restore it, or choose another place for a "
+                f"build of other vectors."
+            )
+
+
+@dataclass(frozen=True)
+class Checked:
+    """The result of the check of a shard.
+
+    Attributes
+    ----------
+    first_row : int
+        Of the shard.
+    tags : tuple of bytes
+        Of its segments.
+    leaks : LeakEvidence, optional
+        What a codebook is judged by.
+    """
+
+    first_row: int
+    tags: tuple[bytes, ...]
+    leaks: LeakEvidence | None = None
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """The receipt for a segment: which files hold it.
+
+    Attributes
+    ----------
+    number : str
+        Of the segment.
+    files : mapping of paths to FileMark
+        Empty where segments are not kept by themselves.
+    drawn : int
+        Rows that this attempt drew; 0 if an earlier attempt had.
+    """
+
+    number: str
+    files: Mapping[str, FileMark]
+    drawn: int
+
+
+@dataclass(frozen=True)
+class CodeCheck:
+    """Checks every vector and the payload of a shard, before any budget is spent.
+
+    Attributes
+    ----------
+    spec : Spec
+    key : bytes
+        Tags the content.
+    leak_check : LeakCheck, optional
+        Compares the vectors with the codebook.
+    """
+
+    spec: Spec
+    key: bytes
+    leak_check: LeakCheck | None
+
+    def __call__(self, shard: Shard) -> Checked:
+        """Check a shard.
+
+        Raises
+        ------
+        InputError
+            For vectors that privatizing would refuse. Rows are counted as the part counts them.
+        """
+        labels = Labels.of_shard(shard)
+        projector = Projector(self.spec)
+        tags: list[bytes] = []
+
+        def checked() -> Iterator[tuple[int, Chunk]]:
+            for segment, chunk in shard.chunks():
+                with naming(shard.part.name):
+                    projector.check(chunk, first_row=shard.part.start + segment.start)
+                tags.append(labels.tag(self.key, shard, segment, chunk))
+                yield shard.first_row + segment.start, chunk
+
+        leaks = None
+        if self.leak_check is None:
+            deque(checked(), maxlen=0)
+        else:
+            leaks = self.leak_check.evidence(checked())
+        return Checked(shard.first_row, tuple(tags), leaks)
+
+
+@dataclass(frozen=True)
+class CodeDraw:
+    """Draws the codes of a checked shard that are not in the journal yet.
+
+    An engine may call it as often as it likes, at the same time, and kill it: noise is drawn in the
+    memory of this process, and a segment is kept by one attempt only. What another attempt drew is
+    discarded unread, and its receipt is for what it finds.
+
+    Attributes
+    ----------
+    spec : Spec
+    journal : Journal
+        Of a release that has begun.
+    may_draw : bool
+        False where everything was drawn: then codes are only found.
+    with_labels : bool
+        Whether ids and payload are kept with the codes.
+    threads : int, optional
+        Threads of one call; default all cores.
+    """
+
+    spec: Spec
+    journal: Journal
+    may_draw: bool
+    with_labels: bool
+    threads: int | None = None
+
+    def __call__(self, shard: Shard) -> list[Receipt]:
+        """Draw a shard.
+
+        Raises
+        ------
+        InputError
+            If the vectors, ids or payload are not those that were checked, the release has ended,
+            or its journal cannot be written.
+        """
+        receipts = {segment.number: self._found(segment) for segment in shard.segments}
+        missing = [segment for segment in shard.segments if receipts[segment.number] is None]
+        if missing:
+            if not self.may_draw:
+                raise _spent(self.journal)
+            labels = Labels.of_shard(shard)
+            for segment, chunk in shard.chunks(missing[0].start):
+                if receipts[segment.number] is None:
+                    labels.refuse_changed(self.journal.key, shard, segment, chunk)
+                    receipts[segment.number] = self._drawn(shard, segment, chunk, labels)
+        return [receipt for receipt in receipts.values() if receipt is not None]
+
+    def _found(self, segment: Segment) -> Receipt | None:
+        """Return the receipt of a segment that was drawn before."""
+        paths = SegmentPaths(segment.number)
+        files: dict[str, FileMark] = {}
+        for path in (paths.codes, paths.ids, paths.payload):
+            data = self.journal.get(path)
+            if data is not None:
+                files[path] = FileMark.of(data)
+            elif path == paths.codes:
+                return None
+        kept_codes(self.journal, self.spec, segment)
+        return Receipt(segment.number, files, 0)
+
+    def _drawn(self, shard: Shard, segment: Segment, chunk: Chunk, labels: Labels) -> Receipt:
+        """Draw a segment and keep it, unless another attempt was first."""
+        first_row = shard.part.start + segment.start
+        codes = _privatized(self.spec, shard.part.name, first_row, chunk, self.threads)
+        paths = SegmentPaths(segment.number)
+        files: dict[str, bytes] = {}
+        if self.with_labels:
+            ids, payload = labels.to_bytes(segment)
+            files[paths.ids] = ids
+            if payload is not None:
+                files[paths.payload] = payload
+        for path, label in files.items():
+            if not self.journal.put(path, label):
+                raise DamagedError(f"the staged {path} is not of this release; it was changed.")
+        files[paths.codes] = codes.to_bytes()
+        if self.journal.put(paths.codes, files[paths.codes]):  # last: with it a segment is whole
+            marks = {path: FileMark.of(data) for path, data in files.items()}
+            return Receipt(segment.number, marks, segment.rows)
+        receipt = self._found(segment)
+        if receipt is None:
+            raise DamagedError(f"the staged segment {segment.number} was removed; run it again.")
+        return receipt
+
+
+def _privatized(
+    spec: Spec, name: str, first_row: int, chunk: Chunk, threads: int | None = None
+) -> Codes:
+    """Check rows and draw their codes, in one pass; messages count rows from ``first_row``."""
+    # Who releases refused methods without protection before anything was read.
+    privatizer = Privatizer(spec, allow_unprotected=True)
+    with naming(name):
+        return privatizer.privatize(chunk, first_row=first_row, threads=threads)
+
+
+def release_in_memory(
+    dataset: Dataset | Vectors, spec: Spec, *, skip_leak_check: bool, progress: Progress | None
+) -> Codes:
+    """Release vectors into the memory of this process, without a ledger; return their codes.
+
+    What was drawn before a fault is discarded unseen, so a fault costs no budget.
+
+    Parameters
+    ----------
+    dataset : Dataset, or array or sparse matrix of shape (n, dim)
+    spec : Spec
+    skip_leak_check : bool
+        Accept a codebook made of the vectors: see :mod:`dpindex.storage.leak_check`.
+    progress : callable, optional
+        Called with the rows that are done, all rows, and "privatizing".
+    """
+    if not isinstance(dataset, Dataset):
+        chunks: Iterable[tuple[str, int, Chunk]] = [("", 0, dataset)]
+        rows = dataset.shape[0]
+    else:
+        chunks = _chunks(dataset)
+        rows = dataset.rows
+    leak_check = None
+    if spec.codebook is not None and not skip_leak_check:
+        leak_check = LeakCheck(spec.codebook, rows)
+    stored = []
+    leaks: list[LeakEvidence] = []
+    done = 0
+    for name, first_row, chunk in chunks:
+        codes = _privatized(spec, name, first_row, chunk)
+        stored.append(codes.stored)
+        if leak_check is not None:
+            leaks.append(leak_check.evidence([(done, chunk)]))
+        done += len(codes)
+        if progress is not None:
+            progress(done, rows, "privatizing")
+    if leak_check is not None:
+        refuse_leaks(leak_check.codebook, LeakEvidence.joined(leaks))
+    return spec.format.codes(spec.format.concatenate(stored))
+
+
+def _chunks(dataset: Dataset) -> Iterator[tuple[str, int, Chunk]]:
+    """Yield all vectors, each chunk with the name of its part and the number of its first row."""
+    for part in dataset.parts:
+        with part.vectors() as source:
+            for start, chunk in source.chunks(dataset.rows_at_a_time):
+                yield part.name, part.start + start, chunk
+
+
+def kept_codes(journal: Journal, spec: Spec, segment: Segment) -> Codes:
+    """Return the codes of a segment that was drawn.
+
+    Raises
+    ------
+    DamagedError
+        If they were removed or changed.
+    """
+    max_bytes = segment.rows * spec.format.max_row_bytes + _MAX_HEADER_BYTES
+    data = journal.get(SegmentPaths(segment.number).codes, max_bytes)
+    if data is None:
+        raise DamagedError(f"the staged segment {segment.number} was removed; run it again.")
+    codes = codes_from_bytes(data)
+    if codes.fingerprint != spec.format.fingerprint or len(codes) != segment.rows:
+        raise DamagedError(
+            f"the staged segment {segment.number} is not of this release; it was changed."
+        )
+    return spec.format.codes(codes.stored)
+
+
+def _spent(journal: Journal) -> InputError:
+    return InputError(
+        f"{journal.target} was released by this very command, and its codes are not here any more: "
+        f"they were published, and moved or removed since. To release the same vectors again costs "
+        f"their epsilon once more: allow it with a ledger, or remove {journal.folder.path} where "
+        f"there is none.",
+        field="allow_rerelease",
+    )
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A release of which everything is drawn.
+
+    Attributes
+    ----------
+    shards : sequence of Shard
+    receipts : sequence of Receipt
+        One for every segment, in order.
+    engine : callable
+        For work on all shards.
+    """
+
+    shards: Sequence[Shard]
+    receipts: Sequence[Receipt]
+    engine: Engine
+
+    @property
+    def segments(self) -> list[Segment]:
+        """All segments in the order of rows."""
+        return [segment for shard in self.shards for segment in shard.segments]
+
+    def codes(self, journal: Journal, spec: Spec) -> Codes:
+        """Return the codes of all rows."""
+        stored = [kept_codes(journal, spec, segment).stored for segment in self.segments]
+        return spec.format.codes(spec.format.concatenate(stored))
+
+
+class Target(ABC, Generic[Published]):
+    """Where a release goes. A new kind says where its journal is and how it is published.
+
+    Attributes
+    ----------
+    spec : Spec or SketchSpec
+        What is released.
+    path : Path, optional
+        What is going to be published as a file or folder: no ledger may lie in it.
+    """
+
+    spec: Released
+    path: Path | None = None
+
+    @property
+    @abstractmethod
+    def facts(self) -> dict[str, Any]:
+        """Options that a resumed release must share, as plain JSON values by name."""
+
+    @property
+    def codebook(self) -> Codebook | None:
+        """The public vectors of which few may be private ones; None if there are none."""
+        return None
+
+    def check(self, dataset: Dataset) -> None:
+        """Refuse what cannot be released here, before any vector is read."""
+        if dataset.columns != self.spec.dim:
+            raise InputError(
+                f"{dataset.name} has {dataset.columns} columns where the spec says {self.spec.dim}."
+            )
+
+    @abstractmethod
+    def segment_rows(self, dataset: Dataset) -> int:
+        """Return how many rows are drawn together."""
+
+    @abstractmethod
+    def journal(self) -> AbstractContextManager[Journal]:
+        """Give the journal, held while the block runs; InputError if the target is taken."""
+
+    @abstractmethod
+    def checking(self, key: bytes, leak_check: LeakCheck | None) -> Callable[[Shard], Checked]:
+        """Return what checks a shard."""
+
+    @abstractmethod
+    def drawing(
+        self, journal: Journal, *, may_draw: bool, threads: int | None
+    ) -> Callable[[Shard], list[Receipt]]:
+        """Return what draws a shard, or finds it drawn where it may not draw."""
+
+    @abstractmethod
+    def paths(self, segments: Sequence[Segment]) -> set[str]:
+        """Return where the journal has what is drawn."""
+
+    @abstractmethod
+    def digest(self, journal: Journal, drawn: Drawn) -> str:
+        """End the drawing; return the SHA-256 of all that was drawn, in hex."""
+
+    @abstractmethod
+    def publish(self, journal: Journal, drawn: Drawn) -> Published:
+        """Publish what was drawn, in one step that can be repeated, and end the journal."""
+
+
+class CodeTarget(Target[Published]):
+    """A target of codes.
+
+    Attributes
+    ----------
+    with_labels : bool
+        Whether ids and payload are published with the codes.
+    """
+
+    spec: Spec
+    with_labels = True
+
+    def segment_rows(self, dataset: Dataset) -> int:
+        return min(rows_per_segment(self.spec), dataset.rows_at_a_time)
+
+    @property
+    def codebook(self) -> Codebook | None:
+        return self.spec.codebook
+
+    def checking(self, key: bytes, leak_check: LeakCheck | None) -> Callable[[Shard], Checked]:
+        return CodeCheck(self.spec, key, leak_check)
+
+    def drawing(
+        self, journal: Journal, *, may_draw: bool, threads: int | None
+    ) -> Callable[[Shard], list[Receipt]]:
+        return CodeDraw(self.spec, journal, may_draw, self.with_labels, threads)
+
+    def paths(self, segments: Sequence[Segment]) -> set[str]:
+        return {SegmentPaths(segment.number).codes for segment in segments}
+
+    def digest(self, journal: Journal, drawn: Drawn) -> str:
+        hashes = [
+            receipt.files[SegmentPaths(receipt.number).codes].sha256 for receipt in drawn.receipts
+        ]
+        return hashlib.sha256("".join(hashes).encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class Terms:
+    """Terms of a release, which the holder of the vectors sets.
+
+    Parameters
+    ----------
+    ledger : Ledger, optional
+        Where the release of every id is written down before its noise is drawn.
+    allow_rerelease : bool
+        Allow ids that the ledger knows, at the price of one more epsilon each.
+    skip_leak_check : bool
+        Accept a codebook made of the vectors: see :mod:`dpindex.storage.leak_check`.
+    ids_at_once : int
+        How many ids the ledger is told in one step, if one part does not hold more.
+
+    Raises
+    ------
+    InputError
+        For ``allow_rerelease`` without a ledger.
+    """
+
+    ledger: Ledger | None = None
+    allow_rerelease: bool = False
+    skip_leak_check: bool = False
+    ids_at_once: int = 1 << 22
+
+    def __post_init__(self) -> None:
+        if self.ledger is None and self.allow_rerelease:
+            raise InputError(
+                "a release is repeated only where a ledger counts it; name the ledger.",
+                field="ledger",
+            )
+
+
+@dataclass(frozen=True)
+class Outcome(Generic[Published]):
+    """The outcome of a release.
+
+    Attributes
+    ----------
+    rows : int
+        Vectors in all.
+    drawn : int
+        Vectors that this call privatized.
+    published : object
+        What the target gives.
+    """
+
+    rows: int
+    drawn: int
+    published: Published
+
+
+def release(
+    dataset: Dataset,
+    target: Target[Published],
+    terms: Terms | None = None,
+    *,
+    engine: Engine = one_by_one,
+    threads: int | None = None,
+    progress: Progress | None = None,
+) -> Outcome[Published]:
+    """Release a dataset into a target, or go on with the same release.
+
+    Parameters
+    ----------
+    dataset : Dataset
+    target : Target
+    terms : Terms, optional
+    engine : callable
+        Runs the shards; default one after the other in this process.
+    threads : int, optional
+        Threads of one task; default all cores.
+    progress : callable, optional
+        Called with the rows that are done, all rows, and "checking" or "privatizing".
+
+    Raises
+    ------
+    BusyError
+        If another driver leads the release into this target.
+    InputError
+        For bad vectors, ids or payload, ids that the ledger knows, a codebook that holds private
+        vectors, codes that were published already, and what the target refuses. A fault in the
+        last vector costs no budget.
+    """
+    run = _Run(dataset, target, terms or Terms(), engine, threads, progress or no_progress)
+    return run.release()
+
+
+@dataclass(frozen=True)
+class _Run(Generic[Published]):
+    """One attempt at a release."""
+
+    dataset: Dataset
+    target: Target[Published]
+    terms: Terms
+    engine: Engine
+    threads: int | None
+    progress: Progress
+
+    def release(self) -> Outcome[Published]:
+        target = self.target
+        ledger = self.terms.ledger
+        target.check(self.dataset)
+        if ledger is not None and target.path is not None:
+            ledger.refuse_inside(target.path)
+        _refuse_duplicates(self.dataset)
+        with target.journal() as journal:
+            if journal.begun is None:
+                self._refuse_known_ids()
+            shards = self._check(journal)
+            may_draw = self._begin(journal, shards)
+            drawn = self._draw(journal, shards, may_draw)
+            digest = target.digest(journal, drawn)
+            # From here on nothing is drawn under this token. The journal tells whoever goes on;
+            # the ledger remembers it where the journal is an older copy of itself.
+            journal.drawn(digest)
+            if ledger is not None:
+                ledger.record_drawn(journal.token, digest)
+            published = target.publish(journal, drawn)
+        count = sum(receipt.drawn for receipt in drawn.receipts)
+        return Outcome(self.dataset.rows, count, published)
+
+    def _check(self, journal: Journal) -> list[Shard]:
+        """Check every vector; return the shards in order, with their tags."""
+        shards = _shards(self.dataset, self.target.segment_rows(self.dataset))
+        codebook = self.target.codebook
+        leak_check = None
+        if codebook is not None and not self.terms.skip_leak_check:
+            leak_check = LeakCheck(codebook, self.dataset.rows)
+        check = self.target.checking(journal.key, leak_check)
+        checked: dict[int, Checked] = {}
+        rows = {shard.first_row: shard.part.rows for shard in shards}
+        self.progress(0, self.dataset.rows, "checking")
+        for result in self.engine(check, shards):
+            checked[result.first_row] = result
+            done = sum(rows[first_row] for first_row in checked)
+            self.progress(done, self.dataset.rows, "checking")
+        if leak_check is not None:
+            leaks = [result.leaks for result in checked.values() if result.leaks is not None]
+            refuse_leaks(leak_check.codebook, LeakEvidence.joined(leaks))
+        tagged = []
+        for shard in shards:
+            pairs = zip(shard.segments, checked[shard.first_row].tags, strict=True)
+            segments = tuple(replace(segment, tag=tag) for segment, tag in pairs)
+            tagged.append(replace(shard, segments=segments))
+        return tagged
+
+    def _begin(self, journal: Journal, shards: list[Shard]) -> bool:
+        """Begin the release, or go on with it; return whether it may draw.
+
+        Its token is known to the ledger then. Drawing takes a release that has begun and is not
+        drawn: that codes are missing is never a reason.
+        """
+        segments = [segment for shard in shards for segment in shard.segments]
+        facts = {
+            **self.target.facts,
+            "number of rows": self.dataset.rows,
+            "ledger": self.terms.ledger is not None,
+        }
+        tags = b"".join(segment.tag for segment in segments)
+        if journal.begun is not None:
+            journal.refuse_other(facts, tags)
+            self._book(journal.token)
+            if not self._is_drawn(journal):
+                return True
+            if self.target.paths(segments) <= journal.paths():
+                return False
+            if not self.terms.allow_rerelease:
+                raise _spent(journal)
+            journal.end()  # this token is spent; a new one is booked
+        self._refuse_known_ids()
+        journal.begin(facts, tags)
+        try:
+            self._book(journal.token)
+        except InputError:
+            journal.end()  # nothing was drawn
+            raise
+        return True
+
+    def _is_drawn(self, journal: Journal) -> bool:
+        ledger = self.terms.ledger
+        if ledger is not None and ledger.digest_of(journal.token) is not None:
+            return True
+        return journal.digest() is not None
+
+    def _draw(self, journal: Journal, shards: list[Shard], may_draw: bool) -> Drawn:
+        draw = self.target.drawing(journal, may_draw=may_draw, threads=self.threads)
+        receipts: dict[str, Receipt] = {}
+        drawn: dict[str, int] = {}
+        rows = {segment.number: segment.rows for shard in shards for segment in shard.segments}
+        self.progress(0, self.dataset.rows, "privatizing")
+        for results in self.engine(draw, shards):
+            for receipt in results:
+                first = receipts.setdefault(receipt.number, receipt)
+                if dict(first.files) != dict(receipt.files):
+                    raise DamagedError(f"segment {first.number} was changed after it was staged.")
+                drawn[receipt.number] = drawn.get(receipt.number, 0) + receipt.drawn
+            done = sum(rows[number] for number in receipts)
+            self.progress(done, self.dataset.rows, "privatizing")
+        missing = [number for number in rows if number not in receipts]
+        if missing:
+            raise InputError(f"the engine gave no receipt for segment {missing[0]}; run it again.")
+        in_order = [Receipt(number, receipts[number].files, drawn[number]) for number in rows]
+        return Drawn(shards, in_order, self.engine)
+
+    def _refuse_known_ids(self) -> None:
+        ledger = self.terms.ledger
+        if ledger is not None:
+            for ids in _id_batches(self.dataset, self.terms.ids_at_once):
+                ledger.check(ids, allow_rerelease=self.terms.allow_rerelease)
+
+    def _book(self, token: str) -> None:
+        """Tell the ledger of every id, durably; what it knows by this token it counts once."""
+        ledger = self.terms.ledger
+        if ledger is not None:
+            allowed = self.terms.allow_rerelease
+            for ids in _id_batches(self.dataset, self.terms.ids_at_once):
+                ledger.record(self.target.spec, ids, allow_rerelease=allowed, token=token)
+
+
+def _shards(dataset: Dataset, segment_rows: int) -> list[Shard]:
+    """Cut a dataset into segments, whose numbers they keep for ever."""
+    shards = []
+    first_row = 0
+    number = 0
+    for part in dataset.parts:
+        segments = []
+        for rows in row_blocks(part.rows, segment_rows):
+            segments.append(Segment(segment_number(number), rows.start, rows.stop - rows.start))
+            number += 1
+        shards.append(Shard(part, first_row, tuple(segments)))
+        first_row += part.rows
+    return shards
+
+
+def _id_batches(dataset: Dataset, at_once: int) -> Iterator[AnyArray | None]:
+    """Yield all ids, at most ``at_once`` or those of one part; None if there are none."""
+    batch: list[AnyArray] = []
+    for part in dataset.parts:
+        ids = part.ids()
+        if ids is None:
+            yield None
+            return
+        if batch and sum(map(len, batch)) + len(ids) > at_once:
+            yield np.concatenate(batch)
+            batch = []
+        batch.append(ids)
+    yield np.concatenate(batch)
+
+
+def _refuse_duplicates(dataset: Dataset) -> None:
+    """Refuse an id that is given twice, in any part; this takes 16 bytes an id."""
+    digests: list[bytes] = []
+    kind = ""
+    for part in dataset.parts:
+        ids = part.ids()
+        if ids is None:
+            return
+        if len(ids) != part.rows:
+            raise InputError(f"{part.name} has {len(ids)} ids for {part.rows} vectors.")
+        if kind not in ("", ids.dtype.kind):
+            raise InputError(f"{part.name} has ids of another type than the parts before it.")
+        kind = ids.dtype.kind
+        digests.append(_digests(ids))
+    halves = np.frombuffer(b"".join(digests), np.int64).reshape(-1, 2)
+    order = np.lexsort((halves[:, 1], halves[:, 0]))  # stable
+    sorted_halves = halves[order]
+    same = (sorted_halves[1:] == sorted_halves[:-1]).all(axis=1)
+    if same.any():
+        place = int(np.argmax(same))
+        first = int(order[place])
+        second = int(order[place + 1])
+        raise InputError(
+            f"rows {first} and {second} have the same id; ids must be unique in all files."
+        )
+
+
+def _digests(ids: AnyArray) -> bytes:
+    """Return 16 bytes for each id, different for different ids."""
+    if ids.dtype.kind == "U":
+        names = (name.encode() for name in ids.tolist())
+        return b"".join(hashlib.blake2b(name, digest_size=16).digest() for name in names)
+    wide = np.zeros((len(ids), 2), np.int64)
+    wide[:, 0] = ids
+    return wide.tobytes()

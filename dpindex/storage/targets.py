@@ -1,0 +1,429 @@
+"""Targets of codes: a new file, a new index in a folder or an object store, an index that grows."""
+
+from __future__ import annotations
+
+import os
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dpindex.base.errors import DamagedError, InputError, NoDenoiserError
+from dpindex.data.dataset import Dataset
+from dpindex.data.stores import Bucket, local_path
+from dpindex.denoise import Denoiser, Kind, denoiser_from_bytes, denoiser_to_bytes, fit_denoiser
+from dpindex.mechanism.codes import Codes
+from dpindex.mechanism.privatizer import Privatizer
+from dpindex.mechanism.spec import Projector, Spec
+from dpindex.similarity.symbol_codes import crowding
+from dpindex.storage.directory import sampled
+from dpindex.storage.journal import (
+    BucketJournal,
+    FolderJournal,
+    Journal,
+    unpublished_path,
+    writing_beside,
+)
+from dpindex.storage.manifest import (
+    MANIFEST,
+    FileMark,
+    Manifest,
+    SegmentPaths,
+    Settings,
+    denoiser_path,
+    segment_number,
+)
+from dpindex.storage.release import CodeTarget, Drawn, Shard, kept_codes
+from dpindex.storage.save import IndexWriter, refuse_occupied
+
+_UNPUBLISHED = "unpublished/"
+_LARGE_FILE = FileMark(1 << 30, "0" * 64)
+
+
+@contextmanager
+def file_journal(path: Path) -> Iterator[FolderJournal]:
+    """Give the journal of a new file, held; InputError if the file is there without a release."""
+    journal = FolderJournal(unpublished_path(path), str(path))
+    with journal.held():
+        if journal.begun is None and os.path.lexists(path):
+            raise _exists(path)
+        yield journal
+
+
+def publish_file(journal: FolderJournal, path: Path, data: bytes) -> None:
+    """Create a file, unless it holds these bytes, and end the journal."""
+    with writing_beside(path):
+        created = journal.folder.create(str(path), data)
+    if not created and path.read_bytes() != data:
+        raise _exists(path)
+    journal.end()
+
+
+def _exists(path: Path) -> InputError:
+    return InputError(f"{path} already exists; choose another name.")
+
+
+class CodesFile(CodeTarget[int]):
+    """A new file of codes. Ids are for the ledger and not in it.
+
+    Parameters
+    ----------
+    path : path
+    spec : Spec
+    allow_unprotected : bool
+        Allow a ``none-*`` baseline.
+    max_epsilon : float, optional
+        Refuse a spec with a larger epsilon: see :class:`dpindex.Privatizer`.
+    """
+
+    with_labels = False
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        spec: Spec,
+        *,
+        allow_unprotected: bool = False,
+        max_epsilon: float | None = None,
+    ) -> None:
+        Privatizer(spec, allow_unprotected=allow_unprotected, max_epsilon=max_epsilon)
+        self.spec = spec
+        self._path = Path(path).absolute()
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        return {"spec": self.spec.to_dict()}
+
+    def check(self, dataset: Dataset) -> None:
+        super().check(dataset)
+        if any(part.payload() is not None for part in dataset.parts):
+            raise InputError("a file of codes has no payload; give it where they are added.")
+
+    def journal(self) -> Any:
+        return file_journal(self._path)
+
+    def publish(self, journal: Journal, drawn: Drawn) -> int:
+        """Create the file; return its bytes."""
+        assert isinstance(journal, FolderJournal)
+        data = drawn.codes(journal, self.spec).to_bytes()
+        publish_file(journal, self._path, data)
+        return len(data)
+
+
+class GrownIndex(CodeTarget[Codes]):
+    """The folder of an index that is open, which grows by codes that a ledger counts.
+
+    Parameters
+    ----------
+    path : Path
+        The folder, which this process holds.
+    spec : Spec
+    replace : bool
+        Whether codes may take the place of others.
+    append : callable
+        Writes codes into the folder, given them and the token of the release.
+    """
+
+    with_labels = False
+
+    def __init__(
+        self, path: Path, spec: Spec, replace: bool, append: Callable[[Codes, str], object]
+    ) -> None:
+        self.path = path
+        self.spec = spec
+        self._replace = replace
+        self._append = append
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        return {"spec": self.spec.to_dict(), "replace": self._replace}
+
+    @contextmanager
+    def journal(self) -> Iterator[FolderJournal]:
+        assert self.path is not None
+        journal = FolderJournal(unpublished_path(self.path), str(self.path))
+        with journal.held():
+            yield journal
+
+    def publish(self, journal: Journal, drawn: Drawn) -> Codes:
+        codes = drawn.codes(journal, self.spec)
+        self._append(codes, journal.token)
+        journal.end()
+        return codes
+
+
+@dataclass(frozen=True)
+class IndexOptions:
+    """How an index is built.
+
+    Parameters
+    ----------
+    denoise : "auto", "linear" or "score", optional
+        Fit a denoiser to the codes before they are published.
+    allow_unprotected : bool
+        Allow a ``none-*`` baseline.
+    private : path, optional
+        A folder for what must not be published while the build is unfinished. An object store needs
+        one; beside a folder it is ``NAME.unpublished``.
+    """
+
+    denoise: Kind | None = None
+    allow_unprotected: bool = False
+    private: str | os.PathLike[str] | None = None
+
+
+@dataclass(frozen=True)
+class BuiltIndex:
+    """An index that was built.
+
+    Attributes
+    ----------
+    manifest : Manifest
+    denoiser : Denoiser, optional
+    not_denoised : str
+        Why no denoiser could be fitted that was asked for; else empty.
+    """
+
+    manifest: Manifest
+    denoiser: Denoiser | None
+    not_denoised: str
+
+
+def index_target(
+    location: str | os.PathLike[str], settings: Settings, options: IndexOptions | None = None
+) -> IndexTarget:
+    """Return the target of a new index at a path or URL.
+
+    Raises
+    ------
+    InputError
+        For a method without protection, private queries that could not be asked, and a URL without
+        a private folder.
+    """
+    options = options or IndexOptions()
+    path = local_path(location)
+    if path is None:
+        return BucketIndex(os.fspath(location), settings, options)
+    return FolderIndex(path, settings, options)
+
+
+class IndexTarget(CodeTarget[BuiltIndex]):
+    """A new index.
+
+    Parameters
+    ----------
+    settings : Settings
+    options : IndexOptions
+    """
+
+    def __init__(self, settings: Settings, options: IndexOptions) -> None:
+        self.spec = settings.spec
+        self.spec.refuse_unprotected(options.allow_unprotected, "build with it")
+        Projector(settings.query_spec)  # refuses now what could not be asked later
+        self._settings = settings
+        self._options = options
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        return {"options": {**self._settings.to_dict(), "denoise": self._options.denoise}}
+
+    def check(self, dataset: Dataset) -> None:
+        """Refuse vectors of another length, and more segments than a manifest holds."""
+        super().check(dataset)
+        step = self.segment_rows(dataset)
+        count = sum(-(-part.rows // step) for part in dataset.parts)
+        numbers = [segment_number(number) for number in range(count)]
+        files: dict[str, FileMark] = {}
+        for paths in map(SegmentPaths, numbers):
+            files |= dict.fromkeys((paths.codes, paths.ids, paths.payload), _LARGE_FILE)
+        Manifest(self._settings, count, dict.fromkeys(numbers, step), files=files).to_bytes()
+
+    def publish(self, journal: Journal, drawn: Drawn) -> BuiltIndex:
+        writer = IndexWriter(journal.put, self._segments(journal, drawn))
+        writer.add_codebook()
+        denoiser, not_denoised = self._add_denoiser(writer, journal, drawn)
+        journal.put(MANIFEST, writer.manifest.to_bytes())
+        self.publish_files(journal, drawn, writer.manifest)
+        journal.end()
+        return BuiltIndex(writer.manifest, denoiser, not_denoised)
+
+    @abstractmethod
+    def publish_files(self, journal: Journal, drawn: Drawn, manifest: Manifest) -> None:
+        """Publish the files that the manifest names, and then the manifest."""
+
+    def _segments(self, journal: Journal, drawn: Drawn) -> Manifest:
+        """Return the manifest of the segments."""
+        segments = {segment.number: segment for segment in drawn.segments}
+
+        def codes_of(number: str) -> Codes:
+            return kept_codes(journal, self.spec, segments[number])
+
+        files: dict[str, FileMark] = {}
+        for receipt in drawn.receipts:
+            files |= receipt.files
+        counts = {number: segment.rows for number, segment in segments.items()}
+        uneven = None
+        if self.spec.format.symbolic and sum(counts.values()) > 1:
+            uneven = crowding(sampled(list(segments), codes_of), self.spec.symbol_law)
+        return Manifest(
+            self._settings,
+            next_number=len(segments),
+            segments=counts,
+            files=files,
+            crowding=uneven,
+        )
+
+    def _add_denoiser(
+        self, writer: IndexWriter, journal: Journal, drawn: Drawn
+    ) -> tuple[Denoiser | None, str]:
+        """Add the denoiser, fitted now unless an earlier attempt had; or return why there is none.
+
+        Two fits may differ, so the first that was staged counts.
+        """
+        kind = self._options.denoise
+        if kind is None:
+            return None, ""
+        path = denoiser_path(writer.next_number)
+        if journal.get(path) is None:
+            try:
+                fitted = fit_denoiser(drawn.codes(journal, self.spec), self.spec, kind)
+            except NoDenoiserError as error:  # the index works without one
+                return None, str(error)
+            journal.put(path, denoiser_to_bytes(fitted))
+        data = journal.get(path) or b""
+        writer.add_denoiser(data)
+        return denoiser_from_bytes(data, self.spec), ""
+
+
+def _finished(location: str) -> InputError:
+    return InputError(
+        f"{location} is a finished index; building again, here or elsewhere, releases every vector "
+        f"twice. Use it as it is; `dpindex denoise` learns a denoiser from its codes, and "
+        f"`dpindex add` adds other vectors."
+    )
+
+
+class FolderIndex(IndexTarget):
+    """A new folder, which appears whole by one rename.
+
+    Parameters
+    ----------
+    path : Path
+    settings : Settings
+    options : IndexOptions
+    """
+
+    def __init__(self, path: Path, settings: Settings, options: IndexOptions) -> None:
+        super().__init__(settings, options)
+        self._path = path.resolve()
+        self.path = self._path
+
+    @contextmanager
+    def journal(self) -> Iterator[FolderJournal]:
+        private = unpublished_path(self._path)
+        if self._options.private is not None:
+            private = Path(self._options.private).resolve()
+        journal = FolderJournal(private, str(self._path))
+        with journal.held():
+            if (self._path / MANIFEST).exists():
+                if journal.begun is not None and journal.digest() and not journal.paths():
+                    journal.end()  # it died after the rename: what was drawn is the index now
+                raise _finished(str(self._path))
+            refuse_occupied(self._path)
+            yield journal
+
+    def publish_files(self, journal: Journal, drawn: Drawn, manifest: Manifest) -> None:
+        journal.folder.publish(journal.token, self._path)
+
+
+class BucketIndex(IndexTarget):
+    """A prefix of an object store. Until it is published only encrypted files lie there.
+
+    Parameters
+    ----------
+    url : str
+    settings : Settings
+    options : IndexOptions
+        With a private folder.
+    """
+
+    def __init__(self, url: str, settings: Settings, options: IndexOptions) -> None:
+        super().__init__(settings, options)
+        if options.private is None:
+            raise InputError(
+                f"{url} is in an object store: name a private folder for what must not be "
+                f"published while the build is unfinished.",
+                field="private",
+            )
+        self._bucket = Bucket(url)
+        self._private = Path(options.private).resolve()
+
+    @contextmanager
+    def journal(self) -> Iterator[BucketJournal]:
+        location = self._bucket.location
+        journal = BucketJournal(self._private, self._bucket)
+        with journal.held():
+            paths = self._bucket.sizes()
+            if MANIFEST in paths:
+                if journal.begun is not None:
+                    journal.end()  # it died after the manifest was created
+                raise _finished(location)
+            if journal.begun is not None:
+                journal.claim()
+            elif all(path.startswith(_UNPUBLISHED) for path in paths) and paths:
+                raise InputError(
+                    f"{location} holds an unfinished build that {self._private} does not know: "
+                    f"finish it with the private folder that it was begun with. A build elsewhere "
+                    f"would release its vectors a second time."
+                )
+            elif paths:
+                raise InputError(f"{location} is not empty; choose another place.")
+            yield journal
+
+    def drawing(self, journal: Journal, *, may_draw: bool, threads: int | None) -> Any:
+        assert isinstance(journal, BucketJournal)
+        journal.refuse_overwriting()
+        return super().drawing(journal, may_draw=may_draw, threads=threads)
+
+    def publish_files(self, journal: Journal, drawn: Drawn, manifest: Manifest) -> None:
+        files = {receipt.number: receipt.files for receipt in drawn.receipts}
+        for _ in drawn.engine(_Upload(journal, self._bucket, files), drawn.shards):
+            pass
+        in_segments = {path for marks in files.values() for path in marks}
+        extra = {path: mark for path, mark in manifest.files.items() if path not in in_segments}
+        _Upload(journal, self._bucket, {}).upload(extra)
+        if not self._bucket.create(MANIFEST, manifest.to_bytes()):
+            raise InputError(
+                f"{self._bucket.location} was committed with other codes; it was changed."
+            )
+
+
+@dataclass(frozen=True)
+class _Upload:
+    """Copies the segments of a shard to their place in a store; it can be repeated.
+
+    Attributes
+    ----------
+    journal : Journal
+    bucket : Bucket
+    files : mapping of segment numbers to the marks of their files
+        Only files with these marks are sent, whatever lies in the journal.
+    """
+
+    journal: Journal
+    bucket: Bucket
+    files: Mapping[str, Mapping[str, FileMark]]
+
+    def __call__(self, shard: Shard) -> None:
+        for segment in shard.segments:
+            self.upload(self.files[segment.number])
+
+    def upload(self, marks: Mapping[str, FileMark]) -> None:
+        for path, mark in marks.items():
+            data = self.journal.get(path, mark.bytes)
+            if data is None or FileMark.of(data) != mark:
+                raise DamagedError(f"the staged {path} was changed or removed; run it again.")
+            if not self.bucket.create(path, data):
+                raise InputError(f"{self.bucket.location}/{path} is not of this build; remove it.")

@@ -1,0 +1,371 @@
+"""The contract of a release over every target of the package, run by test_release.py."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from release_contract import (
+    DIM,
+    IDS,
+    ROWS,
+    SPEC,
+    VECTORS,
+    Case,
+    ReleaseContract,
+    check_whole,
+    in_child,
+    kill,
+    watched,
+)
+from releases import dataset_of
+
+import dpindex as dpi
+from dpindex.base.errors import InputError
+from dpindex.index.build import build_index
+from dpindex.mechanism.codes import codes_from_bytes
+from dpindex.race import PStable, RaceSketch, SketchSpec
+from dpindex.race.release import build_sketch
+from dpindex.storage.release import Terms, release
+from dpindex.storage.targets import CodesFile, IndexOptions
+
+SKETCH = SketchSpec(dim=DIM, rows=5, width=7, hash=PStable(1.0), epsilon=1.0)
+LAW = SKETCH.law
+"""Worked out before the forks."""
+
+
+def dataset(vectors: Any) -> Any:
+    return dataset_of(vectors, ids=IDS, rows=12)
+
+
+class BuiltFolder(Case):
+    def terms(self, allow_rerelease: bool) -> Terms:
+        return Terms(self.ledger, allow_rerelease)
+
+    def run(self, vectors: Any = VECTORS, allow_rerelease: bool = False) -> None:
+        build_index(dataset(vectors), self.place, SPEC, None, self.terms(allow_rerelease))
+
+    def published(self) -> bytes | None:
+        if not self.place.exists():
+            return None
+        index = dpi.PrivateIndex.open(self.place)
+        assert sorted(index.ids.tolist()) == sorted(IDS)
+        return b"".join(path.read_bytes() for path in sorted(self.place.rglob("*.codes")))
+
+
+class UncountedFolder(BuiltFolder):
+    """Without a ledger nothing is counted, but no token is drawn twice."""
+
+    counts = False
+
+    def terms(self, allow_rerelease: bool) -> Terms:
+        return Terms()
+
+
+class Stored(BuiltFolder):
+    """A folder that is reached as a bucket: see the fixture."""
+
+    def prepare(self) -> None:
+        self.place.mkdir()
+
+    def move_away(self) -> None:
+        super().move_away()
+        self.place.mkdir()
+
+    def run(self, vectors: Any = VECTORS, allow_rerelease: bool = False) -> None:
+        private = self.folder / "keys.unpublished"
+        options = IndexOptions(private=private)
+        url = f"file://{self.place}"
+        build_index(dataset(vectors), url, SPEC, options, self.terms(allow_rerelease))
+
+    def published(self) -> bytes | None:
+        if not (self.place / "manifest.json").exists():
+            return None
+        return super().published()
+
+
+class WrittenCodes(Case):
+    def run(self, vectors: Any = VECTORS, allow_rerelease: bool = False) -> None:
+        terms = Terms(self.ledger, allow_rerelease)
+        release(dataset(vectors), CodesFile(self.place, SPEC), terms)
+
+    def published(self) -> bytes | None:
+        if not self.place.exists():
+            return None
+        codes = codes_from_bytes(self.place.read_bytes())
+        assert len(codes) == ROWS
+        # As the segments that are staged, so that these can be found in it.
+        parts = [codes.take(slice(row, row + 12)).to_bytes() for row in range(0, ROWS, 12)]
+        return b"".join(parts)
+
+
+class Sketch(Case):
+    def run(self, vectors: Any = VECTORS, allow_rerelease: bool = False) -> None:
+        build_sketch(dataset(vectors), self.place, SKETCH, Terms(self.ledger, allow_rerelease))
+
+    def published(self) -> bytes | None:
+        if not self.place.exists():
+            return None
+        assert RaceSketch.open(self.place).spec == SKETCH
+        return self.place.read_bytes()
+
+
+class Grown(Case):
+    """A saved index to which vectors are added that a ledger counts."""
+
+    ends_with = (0,)
+
+    def prepare(self) -> None:
+        index = dpi.PrivateIndex(SPEC)
+        index.add(VECTORS[:3], ["x", "y", "z"])
+        index.save(self.place)
+        shutil.copytree(self.place, self.folder / "before")
+
+    def run(self, vectors: Any = VECTORS, allow_rerelease: bool = False) -> None:
+        with dpi.PrivateIndex.changing(self.place, _busy) as index:
+            if IDS[0] not in index:  # a growth that was sealed is finished by who opens it
+                index.add(vectors, IDS, ledger=self.ledger, allow_rerelease=allow_rerelease)
+
+    def published(self) -> bytes | None:
+        index = dpi.PrivateIndex.open(self.place)
+        assert len(index) in (3, ROWS + 3)
+        if len(index) == 3:
+            return None
+        return index.codes.take(slice(3, None)).to_bytes()
+
+    def move_away(self) -> None:
+        """The index is served elsewhere, and a copy from before takes its place."""
+        shutil.move(self.place, self.folder / "served")
+        shutil.copytree(self.folder / "before", self.place)
+
+
+class Replaced(Grown):
+    """Vectors that take the place of others, with a ledger that does not know these."""
+
+    def run(self, vectors: Any = VECTORS, allow_rerelease: bool = False) -> None:
+        with dpi.PrivateIndex.changing(self.place, _busy) as index:
+            if IDS[0] not in index:
+                options = {"ledger": self.ledger, "allow_rerelease": allow_rerelease}
+                index.upsert(vectors, IDS, **options)
+
+
+class Saved(Case):
+    """Codes in memory that are saved to a new folder; nothing is counted."""
+
+    counts = False
+
+    def run(self, vectors: Any = VECTORS, allow_rerelease: bool = False) -> None:
+        index = dpi.PrivateIndex(SPEC)
+        index.add(vectors, IDS)
+        index.save(self.place)
+
+    def published(self) -> bytes | None:
+        return BuiltFolder.published(self)  # type: ignore[arg-type]
+
+
+def _busy() -> None:
+    raise InputError("another process writes; this one does not wait.")
+
+
+class TestBuiltFolder(ReleaseContract):
+    case = BuiltFolder
+
+    def test_h1_a_finished_index_holds_codes_and_nothing_of_the_release(
+        self, tmp_path: Path
+    ) -> None:
+        case = self.made(tmp_path)
+        case.run()
+        files = {path.relative_to(case.place).parts[0] for path in case.place.rglob("*")}
+        assert files == {".lock", "manifest.json", "segments", "ids"}
+
+
+class TestUncountedFolder(ReleaseContract):
+    case = UncountedFolder
+
+
+class TestWrittenCodes(ReleaseContract):
+    case = WrittenCodes
+
+
+class TestSketch(ReleaseContract):
+    case = Sketch
+
+
+class TestGrown(ReleaseContract):
+    case = Grown
+
+
+class TestReplaced(ReleaseContract):
+    case = Replaced
+
+
+class TestSaved(ReleaseContract):
+    case = Saved
+    test_f1_of_two_drivers_one_leads = None  # a save is no release: the first to end wins
+
+
+class TestStored(ReleaseContract):
+    case = Stored
+
+    @pytest.fixture(autouse=True)
+    def _folders_as_buckets(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        store = pytest.importorskip("obstore.store")
+        opened_at = store.from_url
+        monkeypatch.setattr(store, "from_url", lambda url: opened_at(url, mkdir=True))
+        monkeypatch.setattr("dpindex.data.stores._FILE", "none")
+
+
+KILLED_AT = 19
+"""A change of a name after the record of a release was created, and before it is drawn."""
+
+
+@pytest.mark.parametrize(
+    "kind", [BuiltFolder, WrittenCodes, Sketch], ids=lambda kind: kind.__name__
+)
+class TestUnfinished:
+    """A release that was killed while it was drawn."""
+
+    def killed(self, kind: type[Case], folder: Path) -> Case:
+        folder.mkdir(exist_ok=True)
+        case = kind(folder)
+
+        def attempt() -> None:
+            with watched(KILLED_AT, kill):
+                case.run()
+
+        assert in_child(attempt) == 9
+        return case
+
+    def test_a_copy_is_refused(self, tmp_path: Path, kind: type[Case]) -> None:
+        case = self.killed(kind, tmp_path / "a")
+        shutil.copytree(tmp_path / "a", tmp_path / "b")
+        copy = kind.__new__(kind)
+        copy.folder = tmp_path / "b"
+        copy.place = copy.folder / "target"
+        copy.ledger = dpi.Ledger(copy.folder / "private" / "ledger")
+        with pytest.raises(InputError, match="begun elsewhere"):
+            copy.run()
+        # Put back in its place, a copy is still not the one that was begun.
+        shutil.move(tmp_path / "a", tmp_path / "c")
+        shutil.copytree(tmp_path / "c", tmp_path / "a")
+        with pytest.raises(InputError, match="begun elsewhere"):
+            case.run()
+        shutil.rmtree(tmp_path / "a")
+        shutil.move(tmp_path / "c", tmp_path / "a")
+        assert in_child(case.run) == 0
+        check_whole(case)
+
+    def test_h7_the_content_decides_what_is_the_same_release(
+        self, tmp_path: Path, kind: type[Case]
+    ) -> None:
+        case = self.killed(kind, tmp_path)
+        changed = VECTORS.copy()
+        changed[-1, -1] = -changed[-1, -1]
+        with pytest.raises(InputError, match="vectors, ids or payload differ"):
+            case.run(changed)
+        case.run(VECTORS.copy())
+        check_whole(case)
+
+
+def test_f2_a_token_whose_codes_are_gone_is_spent(tmp_path: Path) -> None:
+    """Killed after the rename; the index is moved; then a second release is booked as one."""
+    case = BuiltFolder(tmp_path)
+
+    def killed() -> None:
+        dpi_journal = "dpindex.storage.journal"
+        __import__(dpi_journal, fromlist=["Journal"]).Journal.end = lambda _: kill()
+        case.run()
+
+    assert in_child(killed) == 9
+    first = case.published()
+    with pytest.raises(InputError, match="is a finished index"):
+        case.run()
+    assert not list(tmp_path.rglob("*.unpublished"))
+    assert in_child(killed) == 2
+    case.move_away()
+    with pytest.raises(InputError, match="was released before"):
+        case.run()
+    case.run(allow_rerelease=True)
+    assert case.published() != first
+    assert case.releases() == [(ROWS, 2)]
+
+
+@pytest.mark.parametrize("ledger", [True, False])
+def test_f2_what_is_drawn_and_gone_is_not_drawn_again(tmp_path: Path, ledger: bool) -> None:
+    case = BuiltFolder(tmp_path) if ledger else UncountedFolder(tmp_path)
+
+    def killed() -> None:
+        from dpindex.storage.journal import Journal
+
+        Journal.end = lambda _: kill()  # type: ignore[method-assign]
+        case.run()
+
+    assert in_child(killed) == 9
+    case.move_away()
+    with pytest.raises(InputError, match="its codes are not here any more"):
+        case.run()
+    assert case.published() is None
+    if ledger:
+        case.run(allow_rerelease=True)
+        assert case.published() is not None
+        assert case.releases() == [(ROWS, 2)]
+        check_nothing_left(case)
+
+
+def check_nothing_left(case: Case) -> None:
+    assert not list(case.folder.rglob("*.unpublished"))
+
+
+def test_f2_the_ledger_remembers_what_an_older_journal_forgot(tmp_path: Path) -> None:
+    """The private folder goes back in time in its place, as a snapshot of a disk does."""
+    case = BuiltFolder(tmp_path)
+
+    def killed() -> None:
+        with watched(KILLED_AT, kill):
+            case.run()
+
+    assert in_child(killed) == 9
+    private = tmp_path / "target.unpublished"
+    shutil.copytree(private, tmp_path / "snapshot")
+    case.run()
+    case.move_away()
+    status = None
+    for _ in range(1000):  # the file system gives a number again
+        private.mkdir(mode=0o700)
+        status = private.stat().st_ino
+        if status == (tmp_path / "snapshot").stat().st_ino:
+            break
+        private.rmdir()
+        break
+    if private.exists():
+        private.rmdir()
+    os.rename(tmp_path / "snapshot", private)
+    with pytest.raises(InputError):
+        case.run()
+    assert case.published() is None
+    assert case.releases() == [(ROWS, 1)]
+
+
+def test_a_ledger_takes_an_index_with_a_folder(tmp_path: Path) -> None:
+    ledger = dpi.Ledger(tmp_path / "ledger")
+    index = dpi.PrivateIndex(SPEC)
+    with pytest.raises(InputError, match=r"save the index to a folder first \(index.save"):
+        index.add(VECTORS, IDS, ledger=ledger)
+    assert not ledger.path.exists()
+    index.save(tmp_path / "index")
+    index.add(VECTORS, IDS, ledger=ledger)
+    saved = dpi.PrivateIndex.open(tmp_path / "index")
+    assert np.array_equal(saved.codes.stored, index.codes.stored)
+    index.remove(IDS[:3])
+    index.add(VECTORS[:1], ["new"], ledger=ledger)  # with what was changed before
+    assert len(dpi.PrivateIndex.open(tmp_path / "index")) == len(index) == ROWS - 2
+    other = dpi.PrivateIndex.open(tmp_path / "index")
+    other.add(VECTORS[:1], ["other"])
+    other.save(tmp_path / "index")
+    with pytest.raises(InputError, match="was changed since this index was opened"):
+        index.add(VECTORS[:1], ["more"], ledger=ledger)
+    assert sum(entry.count for entry in ledger.entries()) == ROWS + 1
