@@ -24,7 +24,8 @@ from specs import example
 import dpindex as dpi
 from dpindex.base.errors import BusyError, InputError
 from dpindex.cli import main
-from dpindex.data import Dataset, open_dataset
+from dpindex.data import Dataset, as_source, open_dataset
+from dpindex.data.dataset import as_dataset
 from dpindex.index.build import build_index
 from dpindex.mechanism.codes import codes_from_bytes
 from dpindex.mechanism.method_table import methods
@@ -892,17 +893,24 @@ def test_the_page_of_a_newcomer(
 )
 def test_where_dask_runs(arguments: str, address: str | None, monkeypatch: Any) -> None:
     """The address may be left out."""
-    from dpindex.cli import release_commands
-
     asked: list[Any] = []
 
-    def dataset(vectors: str, building: Any, ids: Any, payload: Any) -> None:
-        asked.append((vectors.rpartition("/")[2], building.dask))
+    def connected(address: str | None = None) -> Any:
+        asked.append(address or "local")
         raise InputError("enough")
 
-    monkeypatch.setattr(release_commands, "_dataset", dataset)
+    def built(*_: Any, **options: Any) -> Any:
+        asked.append(options.get("engine"))
+        raise InputError("enough")
+
+    def opened_data(*_: Any, **__: Any) -> Dataset:
+        return as_dataset(as_source(vectors(3)))
+
+    monkeypatch.setattr("dpindex.integrations.dask.connected", connected)
+    monkeypatch.setattr("dpindex.index.build.build_index", built)
+    monkeypatch.setattr("dpindex.cli.release_commands.open_dataset", opened_data)
     spec = "--method dp-oporp-staircase --epsilon 3 --beta 1"
     monkeypatch.setattr("sys.argv", ["dpindex", "build", *arguments.split(), *spec.split()])
     with pytest.raises(SystemExit):
         main()
-    assert asked == [("data", address)]
+    assert asked == [address]

@@ -14,13 +14,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-import dpindex.storage.shuffled_file
 import numpy as np
 import pytest
 import self_test.persons
 import shuffle_collector
-from dpindex.integrations.shuffle_collector import ShuffleCollector
-from dpindex.storage.shuffled_file import Shuffle, ShuffledFile
 from scipy import sparse
 from self_test import check_paths
 from self_test.probes import exact_integers, probe_rows

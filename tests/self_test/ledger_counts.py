@@ -37,6 +37,7 @@ def ledger_check(spec: Spec, rows: Doubles) -> Check:
         ledger = Ledger(folder / "ledger")
         terms = Terms(ledger, allow_rerelease=True)
         index = PrivateIndex(spec)
+        index.save(folder / "saved")
         dataset = as_dataset(as_source(vectors)).with_labels(ids)
         releases: tuple[Callable[[], object], ...] = (
             lambda: index.add(vectors, ids, ledger=ledger),
