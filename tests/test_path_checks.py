@@ -33,13 +33,13 @@ import dpindex.storage.journal
 import dpindex.storage.payload
 import dpindex.storage.release
 from dpindex import PrivateIndex, Privatizer, Spec, attribute, l2, record
+from dpindex.accounting.ledger import Ledger
 from dpindex.audit import verify
 from dpindex.audit.law_verifiers import VERIFIERS, law_verifier_class
 from dpindex.audit.words import Recorder, Replay, UnexplainedError, table_draws
-from dpindex.data import Ranges
+from dpindex.data import Dataset, Ranges
 from dpindex.index.search import QueryMaker
 from dpindex.integrations.client import Client
-from dpindex.mechanism.codes import codes_from_bytes
 from dpindex.mechanism.noise.additive import AdditiveNoise, staircase_noise
 from dpindex.mechanism.noise.signs import FlipsByLevel, draw_flips
 from dpindex.mechanism.noise.symbols import SquareWave
@@ -48,7 +48,7 @@ from dpindex.mechanism.secret_random import SecretStream, secret_stream
 from dpindex.mechanism.spec import Projector
 from dpindex.race import PStable, RaceSketch, SketchSpec
 from dpindex.storage.directory import IndexDirectory
-from dpindex.storage.journal import FolderJournal
+from dpindex.storage.journal import FolderJournal, Journal
 from dpindex.storage.manifest import Settings
 from dpindex.storage.release import CodeDraw, release
 
@@ -360,27 +360,30 @@ def device_that_accepts_any_epsilon(patch: Patch) -> Spec:
 def single_replacements_at_twice_epsilon(patch: Patch) -> Spec:
     original = PrivateIndex._released
 
-    def released(index: PrivateIndex, dataset: Any, *terms: Any) -> Any:
-        codes = original(index, dataset, *terms)
-        if dataset.rows > 1:
+    def released(index: PrivateIndex, vectors: Any, *terms: Any) -> Any:
+        codes = original(index, vectors, *terms)
+        if len(codes) > 1:
             return codes
-        with dataset.parts[0].vectors() as source:
-            return louder(index.spec, source.read())
+        return louder(index.spec, vectors)
 
     patch.setattr(PrivateIndex, "_released", released)
     return STAIRCASE
 
 
 def half_the_noise_where_a_ledger_counts(patch: Patch) -> Spec:
-    original = FolderJournal.put
+    original = CodeDraw._drawn
+    privatized = dpindex.storage.release._privatized
 
-    def put(journal: FolderJournal, path: str, data: Any) -> bool:
-        if path.endswith(".codes"):
-            codes = codes_from_bytes(data)
-            data = codes.format.codes(codes.stored // 2).to_bytes()
-        return original(journal, path, data)
+    def halved(*arguments: Any) -> Any:
+        codes = privatized(*arguments)
+        return codes.format.codes(codes.stored // 2)
 
-    patch.setattr(FolderJournal, "put", put)
+    def drawn(draw: CodeDraw, *arguments: Any) -> Any:
+        with pytest.MonkeyPatch.context() as inner:
+            inner.setattr(dpindex.storage.release, "_privatized", halved)
+            return original(draw, *arguments)
+
+    patch.setattr(CodeDraw, "_drawn", drawn)
     return STAIRCASE
 
 
@@ -479,7 +482,13 @@ def shuffle_in_groups(patch: Patch) -> Spec:
 
 
 def one_key_for_all_builds(patch: Patch) -> Spec:
-    patch.setattr(dpindex.storage.journal.secrets, "token_bytes", bytes)
+    original = Journal.__init__
+
+    def made(journal: Journal, *arguments: Any) -> None:
+        original(journal, *arguments)
+        journal.key = bytes(32)
+
+    patch.setattr(Journal, "__init__", made)
     return STAIRCASE
 
 
@@ -582,9 +591,11 @@ def exact_size_in_a_header(patch: Patch) -> SketchSpec:
 
 
 def released_under_the_budget_of_queries(patch: Patch) -> Spec:
-    def released(index: PrivateIndex, dataset: Any, *_: Any) -> Any:
-        with dataset.parts[0].vectors() as source:
-            codes = Privatizer(index.query_spec).privatize(source.read())
+    def released(index: PrivateIndex, vectors: Any, *_: Any) -> Any:
+        if isinstance(vectors, Dataset):
+            with vectors.parts[0].vectors() as source:
+                vectors = source.read()
+        codes = Privatizer(index.query_spec).privatize(vectors)
         return index.spec.format.codes(codes.stored)
 
     patch.setattr(PrivateIndex, "_released", released)
@@ -646,7 +657,7 @@ def reranked_queries_in_the_address(patch: Patch) -> Spec:
 
 def ledger_told_too_late(patch: Patch) -> Spec:
     run: Any = sys.modules[release.__module__]._Run
-    book, draw = run._book, run._drawn
+    book, draw = run._book, run._draw
     tokens: list[str] = []
     patch.setattr(run, "_book", lambda run, token: tokens.append(token))
 
@@ -655,14 +666,18 @@ def ledger_told_too_late(patch: Patch) -> Spec:
         book(run, tokens.pop())
         return receipts
 
-    patch.setattr(run, "_drawn", drawn)
+    patch.setattr(run, "_draw", drawn)
     return STAIRCASE
 
 
 def ledger_of_one_token(patch: Patch) -> Spec:
-    run: Any = sys.modules[release.__module__]._Run
-    book = run._book
-    patch.setattr(run, "_book", lambda run, token: book(run, "one"))
+    record = Ledger.record
+
+    def of_one_token(ledger: Ledger, spec: Any, ids: Any, **terms: Any) -> int:
+        return record(ledger, spec, ids, **{**terms, "token": "one"})
+
+    patch.setattr(Ledger, "record", of_one_token)
+    patch.setattr(Ledger, "record_drawn", lambda *_: None)
     return STAIRCASE
 
 

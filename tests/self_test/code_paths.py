@@ -187,7 +187,6 @@ class _Paths:
 
     def _dense(self) -> Iterator[Way]:
         kinds = self._by_size(self._many())
-        few = kinds[:_SMALL]
         yield self._privatized(self.rows[kinds], self.exact[kinds], threads=2)
         yield self._privatized(self.rows[kinds[0]], self.exact[kinds[:1]])
 
