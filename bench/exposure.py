@@ -86,17 +86,18 @@ def lines(name: str, case: Case) -> list[tuple[Any, ...]]:
     for method in case.methods:
         for epsilon in case.epsilons:
             planned = dpi.plan(
+                public,
                 dim=vectors.shape[1],
                 n=len(base),
                 epsilon=epsilon,
                 methods=[method],
-                public_sample=public,
                 **case.terms,
             )
             spec = planned.best.spec
-            said = planned.exposure
+            said = planned.attacks
+            as_many = base[: said.codes]
             (curve,) = dpi.evaluate(
-                base, base[:20], [spec], runs=1, denoise="auto", query_modes=["exact"]
+                as_many, base[:20], [spec], runs=1, denoise="auto", query_modes=["exact"]
             )
             measured = curve.points[0].mean
             figures = (

@@ -105,10 +105,10 @@ def predict(name: str, task: Task, epsilon: float, path: Path) -> None:
         return
     start = time.perf_counter()
     plan = dpi.plan(
+        task.sample,
         dim=task.base.shape[1],
         n=len(task.base),
         epsilon=epsilon,
-        public_sample=task.sample,
         methods=METHODS,
         query="private",
         **task.terms,

@@ -138,8 +138,8 @@ def measured(case: Case) -> Iterator[tuple[Any, ...]]:
     for epsilon in case.epsilons:
         for told, knowledge in case.told.items():
             plan = dpi.plan(
-                dim=dim, n=count, epsilon=epsilon, candidates=count // 100,
-                public_sample=case.public, **knowledge, **case.terms,
+                case.public, dim=dim, n=count, epsilon=epsilon, candidates=count // 100,
+                **knowledge, **case.terms,
             )  # fmt: skip
             index = dpi.PrivateIndex(plan.best.spec)
             index.add(case.base)

@@ -111,7 +111,7 @@ def test_short_text_and_escaped_html(index: dpi.PrivateIndex) -> None:
     found = Found(0.5, 0.5, {10: 0.5})
     row = Row(SPEC, "plain", found, found, bytes_per_vector=9, noise=0.1)
     plan = Plan((row,), "exact", n=10, at=10, candidates=10, shown_candidates=(10,), refused=(),
-                from_facts=True)  # fmt: skip
+                )  # fmt: skip
     for value in (SPEC, SPEC.guarantee, index, hits, hits[0], plan):
         assert len(repr(value)) < 300
         html = value._repr_html_()

@@ -13,7 +13,6 @@ from scipy import sparse
 import dpindex as dpi
 from dpindex.base.errors import InputError
 from dpindex.study import ground_truth
-from dpindex.study.planner import Facts
 
 pytestmark = pytest.mark.usefixtures("known_noise")
 
@@ -35,7 +34,7 @@ def test_promises_by_distance_are_found(epsilon: float) -> None:
     rows = table(8200)
     base, sample, queries = rows[:6000], rows[6000:8000], rows[8000:]
     outcome = dpi.plan(
-        dim=6, n=6000, epsilon=epsilon, public_sample=sample, metric="l2",
+        dim=6, n=6000, epsilon=epsilon, public=sample, metric="l2",
         methods=["raw-staircase"], **TERMS,
     )  # fmt: skip
     assert outcome.metric == outcome.to_dict()["metric"] == "l2"
@@ -52,7 +51,7 @@ def test_promises_by_distance_are_found(epsilon: float) -> None:
 
 
 def test_a_plan_says_that_cosines_rank_unless_distances_do() -> None:
-    options: dict[str, Any] = {"dim": 6, "n": 3000, "epsilon": 6.0, "public_sample": table(700)}
+    options: dict[str, Any] = {"dim": 6, "n": 3000, "epsilon": 6.0, "public": table(700)}
     by_cosine = dpi.plan(methods=["raw-staircase"], **options, **TERMS)
     assert any("ranked by cosine, which knows no lengths" in line for line in by_cosine.remarks)
     by_distance = dpi.plan(methods=["raw-staircase"], metric="l2", **options, **TERMS)
@@ -61,7 +60,7 @@ def test_a_plan_says_that_cosines_rank_unless_distances_do() -> None:
 
 
 def test_a_plan_names_a_delta_above_one_over_n() -> None:
-    options: dict[str, Any] = {"dim": 6, "n": 3000, "epsilon": 6.0, "public_sample": table(700)}
+    options: dict[str, Any] = {"dim": 6, "n": 3000, "epsilon": 6.0, "public": table(700)}
     outcome = dpi.plan(methods=["raw-gaussian"], delta=0.01, **options, **TERMS)
     assert any("delta = 0.01 is more than one over" in line for line in outcome.remarks)
 
@@ -70,12 +69,12 @@ def test_a_plan_names_a_beta_that_is_a_small_part_of_the_range() -> None:
     """Bytes without a scale: one grey level is hidden, and only the build said so."""
     options: dict[str, Any] = {"dim": 6, "n": 3000, "epsilon": 6.0, "methods": ["raw-staircase"]}
     outcome = dpi.plan(
-        public_sample=255 * table(700), bounds=(0, 255), adjacency=dpi.attribute(1.0), **options
+        public=255 * table(700), bounds=(0, 255), adjacency=dpi.attribute(1.0), **options
     )
     (said,) = [line for line in outcome.remarks if line.startswith("beta")]
     assert said.startswith("beta = 1 is 0.392 % of the range of an attribute, 0 to 255:")
     assert said.endswith(".")
-    whole = dpi.plan(public_sample=table(700), **options, **TERMS)
+    whole = dpi.plan(public=table(700), **options, **TERMS)
     assert not any(line.startswith("beta") for line in whole.remarks)
 
 
@@ -83,10 +82,9 @@ def test_a_plan_names_a_beta_that_is_a_small_part_of_the_range() -> None:
     ("changes", "words"),
     [
         ({"metric": "ip"}, "metric must be 'cosine' or 'l2'"),
-        ({"facts": Facts(1.0, 0.9), "public_sample": None}, "needs a public sample"),
         ({"adjacency": dpi.record(), "bounds": (-1, 1)}, "neighbours in an attribute or a radius"),
         (
-            {"public_sample": sparse.identity(9000, format="csr")[:700], "dim": 9000},
+            {"public": sparse.identity(9000, format="csr")[:700], "dim": 9000},
             "takes a dense public sample",
         ),
         ({"methods": ["dp-signoporp-rr"]}, "has no codes that are ranked by l2"),
@@ -94,7 +92,7 @@ def test_a_plan_names_a_beta_that_is_a_small_part_of_the_range() -> None:
 )
 def test_what_has_no_plan_by_distance(changes: dict[str, Any], words: str) -> None:
     options = {
-        "dim": 6, "n": 3000, "epsilon": 6.0, "public_sample": table(700), "metric": "l2", **TERMS,
+        "dim": 6, "n": 3000, "epsilon": 6.0, "public": table(700), "metric": "l2", **TERMS,
     }  # fmt: skip
     with pytest.raises(InputError, match=words):
         dpi.plan(**{**options, **changes})

@@ -15,10 +15,7 @@ from commands import fails
 
 import dpindex as dpi
 from dpindex.study import ground_truth
-from dpindex.study.plan_options import PlanOptions
-from dpindex.study.planner import Facts
-from dpindex.study.planner.public_sample import Sample
-from dpindex.study.planner.record_model import RecordModel, promising_subsets
+from dpindex.study.planner.codebook_plan import CodebookPlan, promising_subsets
 
 pytestmark = pytest.mark.usefixtures("known_noise")
 
@@ -34,7 +31,7 @@ def collection(rows: int, seed: int) -> Any:
 
 
 def plan(**changes: Any) -> Any:
-    terms: dict[str, Any] = {"epsilon": 7.0, "public_sample": collection(800, 1)}
+    terms: dict[str, Any] = {"epsilon": 7.0, "public": collection(800, 1)}
     terms["query"] = "private"
     return dpi.plan(**{"dim": DIM, "n": N, "adjacency": dpi.record(), **terms, **changes})
 
@@ -69,10 +66,11 @@ def test_methods_are_compared_and_the_best_is_recommended() -> None:
 def test_no_vector_is_encoded_by_itself() -> None:
     """Vectors that have nothing in common but themselves: a codebook finds no neighbours."""
     rows = np.eye(600) + 0.001 * np.random.default_rng(0).normal(size=(600, 600))
-    model = RecordModel(Sample.ungrouped(rows), 6000)
+    books = CodebookPlan(rows.astype(np.float32), None, 6000, 150)
+    book = next(books.books())
     spec = dpi.Spec("record-codebook", 600, epsilon=30.0, adjacency=dpi.record(),
-                    codebook=model.codebook(600), subset=1)  # fmt: skip
-    row = model.predict(spec, PlanOptions(dim=600, n=6000, epsilon=30.0))
+                    codebook=book, subset=1)  # fmt: skip
+    row = books.row(spec, 4, 10, (10, 100))
     assert row.exact.precision < 0.1
     assert row.private.precision < 0.1
 
@@ -111,15 +109,6 @@ def test_a_recall_gets_its_epsilon() -> None:
 def test_what_cannot_be_planned(changes: dict[str, Any], words: str) -> None:
     with pytest.raises(dpi.InputError, match=words):
         plan(**changes)
-
-
-@pytest.mark.slow
-def test_facts_hold_no_codewords() -> None:
-    facts = Facts(norm=1.0, neighbour_cosine=0.9, typical_cosine=0.1)
-    outcome = plan(public_sample=None, facts=facts)
-    assert {row.method for row in outcome.rows} == {"record-cap"}
-    assert any("record-codebook needs a public sample" in line for line in outcome.refused)
-    assert plan(max_bytes=2, methods=["record-codebook"]).best.bytes_per_vector == 2
 
 
 @pytest.mark.slow
@@ -170,7 +159,7 @@ def test_predictions_for_sentence_embeddings(
         vectors = np.random.default_rng(seed).permutation(data["E"].astype(np.float32))
     queries, public, base = np.split(vectors, [500, 500 + rows])
     terms = {"dim": 384, "n": len(base), "methods": ["record-codebook"]}
-    outcome = plan(**terms, epsilon=epsilon, candidates=10, public_sample=public, query="exact")
+    outcome = plan(**terms, epsilon=epsilon, candidates=10, public=public, query="exact")
     assert len(outcome.best.spec.codebook) == rows
     for query in ("private", "exact"):
         found = measured(outcome.best.spec, base, queries, query)
@@ -192,7 +181,7 @@ def test_promises_hold_for_groups_that_are_told() -> None:
     public, groups = variants(collection(320, 1), 4)
     queries = collection(300, 5)
     terms: dict[str, Any] = {
-        "public_sample": public, "epsilon": 8.0, "candidates": 30, "query": "exact",
+        "public": public, "epsilon": 8.0, "candidates": 30, "query": "exact",
         "methods": ["record-codebook"],
     }  # fmt: skip
 
@@ -215,10 +204,6 @@ def test_promises_hold_for_groups_that_are_told() -> None:
     [
         ({"groups": np.arange(7)}, "800 vectors, and there are 7 groups"),
         ({"public_queries": np.ones((5, 3))}, "the public queries has 3 columns"),
-        (
-            {"public_sample": None, "facts": Facts(1.0, 0.9), "groups": np.arange(7)},
-            "need a public",
-        ),
     ],
 )
 def test_what_is_told_must_fit(changes: dict[str, Any], words: str) -> None:
@@ -234,10 +219,10 @@ def test_a_sample_in_groups_is_named() -> None:
     near = np.concatenate(vectors[:160] + noise)
     terms: dict[str, Any] = {"methods": ["record-cap"]}
     for sample, warned in ((vectors, False), (near, True)):
-        remarks = plan(**terms, public_sample=sample).remarks
+        remarks = plan(**terms, public=sample).remarks
         assert remarks[0].startswith("Warning: most vectors of the sample have near") == warned
         assert any("bits about its record" in line for line in remarks)
-    told = plan(**terms, public_sample=near, groups=np.tile(np.arange(160), 5)).remarks
+    told = plan(**terms, public=near, groups=np.tile(np.arange(160), 5)).remarks
     assert not told[0].startswith("Warning")
-    queries = plan(**terms, public_sample=near, public_queries=vectors[160:400]).remarks
+    queries = plan(**terms, public=near, public_queries=vectors[160:400]).remarks
     assert queries[0].startswith("Warning")  # records still have siblings among codewords

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -16,21 +16,46 @@ from dpindex.base.files import create_file
 from dpindex.cli import options as o
 from dpindex.cli import output as out
 from dpindex.data import Ranges, open_vectors, read_ids
-from dpindex.study.plan_options import PlanOptions
 
 if TYPE_CHECKING:  # help loads no noise laws
-    from dpindex.study.planner import Facts, Measure, Plan, Row
+    from dpindex.study.planner import Measure, Plan, Row
 
 _SHOWN = 12
 
 
-@dataclass(frozen=True)
-class KnowledgeOptions:
-    """Public knowledge of the vectors: a sample, or facts."""
+@dataclass(frozen=True, kw_only=True)
+class PlanOptions:
+    """Target of a plan: keywords of :func:`dpindex.plan`."""
 
-    public_sample: Annotated[str | None, "File of 500 or more PUBLIC vectors of the same kind."] = (
-        None
-    )
+    dim: Annotated[int, "Attributes of a vector."]
+    n: Annotated[int, "Vectors in the collection."]
+    epsilon: Annotated[float | None, "Target epsilon."] = None
+    recall: Annotated[
+        float | None,
+        "Target recall@k: finds the smallest epsilon that reaches it, or with --epsilon the fewest "
+        "candidates.",
+    ] = None
+    candidates: Annotated[
+        int | None,
+        "Rows that the codes choose, and the owner of the vectors reranks.  [default: with "
+        "--record 1000, or 5 % of the collection if that is less; otherwise k]",
+    ] = None
+    at: Annotated[int, "The k of recall@k: answers and true neighbours that are counted."] = 10
+    query: Annotated[
+        Literal["exact", "private"], "Query mode to plan for, as of `dpindex query`."
+    ] = "exact"
+    metric: Annotated[
+        Literal["cosine", "l2"], "What neighbours are ranked by: cosine, or l2 if lengths count."
+    ] = "cosine"
+    max_bytes: Annotated[int | None, "Maximum bytes of a code."] = None
+    skip_leak_check: Annotated[bool, "Accept a sample that looks private."] = False
+
+
+@dataclass(frozen=True)
+class SampleOptions:
+    """Public vectors to plan with."""
+
+    public_sample: Annotated[str, "File of 500 or more PUBLIC vectors of the same kind."]
     groups: Annotated[
         str | None,
         "File of labels, one for each vector of the sample, if vectors of one label resemble each "
@@ -40,37 +65,12 @@ class KnowledgeOptions:
         str | None, "File of PUBLIC vectors like the queries, if these differ in kind."
     ] = None
     ranges: o.RangesFile = None
-    typical_norm: Annotated[
-        float | None, "Instead of --public-sample: norm of a vector, after scaling."
-    ] = None
-    neighbour_cosine: Annotated[
-        float | None, "With --typical-norm: cosine of a vector to its tenth nearest neighbour."
-    ] = None
-    typical_cosine: Annotated[float, "Mean cosine of two vectors."] = 0.0
-    spectrum_decay: Annotated[float, "The j-th largest variance is proportional to j^-DECAY."] = 1.0
-
-    def facts(self) -> Facts | None:
-        """Return the facts that are stated; None if there is a sample."""
-        from dpindex.study.planner import Facts
-
-        if self.typical_norm is None and self.neighbour_cosine is None:
-            if self.public_sample is None:
-                raise InputError(
-                    "say what is publicly known of such vectors: --public-sample FILE, or "
-                    "--typical-norm and --neighbour-cosine."
-                )
-            return None
-        if self.typical_norm is None or self.neighbour_cosine is None:
-            raise InputError("public facts need both --typical-norm and --neighbour-cosine.")
-        return Facts(
-            self.typical_norm, self.neighbour_cosine, self.typical_cosine, self.spectrum_decay
-        )
 
 
 def plan(
     *,
     target: PlanOptions,
-    knowledge: KnowledgeOptions,
+    sample: SampleOptions,
     methods: Annotated[str, "Method names, separated by commas.  [default: all that give DP]"] = "",
     form: out.Format = "table",
     plot: Annotated[Path | None, "Picture of predictions by epsilon, .png."] = None,
@@ -78,7 +78,7 @@ def plan(
 ) -> None:
     """Predict what an epsilon will find.
 
-    Uses public knowledge alone, and recommends a method.
+    Uses public vectors alone, and recommends a method.
     """
     from dpindex.base.display import require_matplotlib
     from dpindex.study.planner import plan as make_plan
@@ -92,24 +92,21 @@ def plan(
             raise InputError(f"{plot} must end in .png.")
         require_matplotlib()
     terms = options.stated()
-    facts = knowledge.facts()
-    file = knowledge.public_sample
-    labels = o.read_if_named(read_ids, knowledge.groups)
+    labels = o.read_if_named(read_ids, sample.groups)
     with (
-        _opened(file) as sample,
-        _opened(knowledge.public_queries) as queries,
+        open_vectors(sample.public_sample) as public,
+        _opened(sample.public_queries) as queries,
         out.progress_bar("simulating") as progress,
     ):
         deciding = []
-        if file and knowledge.ranges is not None:
-            ranges = Ranges.read(knowledge.ranges)
-            deciding = ranges.deciding(sample)
-            sample = ranges.source(sample)
+        if sample.ranges is not None:
+            ranges = Ranges.read(sample.ranges)
+            deciding = ranges.deciding(public)
+            public = ranges.source(public)
             if queries is not None:
                 queries = ranges.source(queries)
         outcome = make_plan(
-            public_sample=sample,
-            facts=facts,
+            public,
             groups=labels,
             public_queries=queries,
             methods=o.parsed_list(methods, "--methods", str) or None,
@@ -118,7 +115,7 @@ def plan(
             **vars(target),
             **terms,
         )
-    commands = _commands(outcome, knowledge, options)
+    commands = _commands(outcome, sample, options)
     if plot is not None:
         create_file(plot, plan_png(outcome))
     if form == "json":
@@ -144,14 +141,13 @@ def _opened(file: str | None) -> Any:
     return open_vectors(file)
 
 
-def _commands(outcome: Plan, knowledge: KnowledgeOptions, options: o.DataOptions) -> list[str]:
+def _commands(outcome: Plan, sample: SampleOptions, options: o.DataOptions) -> list[str]:
     """Return the commands for a codebook, if it is not the whole sample, an index and an answer."""
-    public_sample = knowledge.public_sample
     row = outcome.best
     spec = row.spec
-    file = shlex.quote(str(public_sample))
+    file = shlex.quote(sample.public_sample)
     suffix = ".npy"
-    if str(public_sample).endswith(".npz"):
+    if sample.public_sample.endswith(".npz"):
         suffix = ".npz"
     commands = []
     build = [f"dpindex build vectors{suffix} my-index --method {spec.method}"]
@@ -172,8 +168,8 @@ def _commands(outcome: Plan, knowledge: KnowledgeOptions, options: o.DataOptions
     if row.denoiser:
         build.append(f"--denoise {row.denoiser}")
     scaled = ""
-    if knowledge.ranges is not None:
-        scaled = f" --ranges {shlex.quote(str(knowledge.ranges))}"
+    if sample.ranges is not None:
+        scaled = f" --ranges {shlex.quote(str(sample.ranges))}"
     commands.append(" ".join(build) + scaled)
     query = f"dpindex query my-index queries{suffix} -k {outcome.at}"
     if outcome.candidates > outcome.at:

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 
 from dpindex.base.arrays import Doubles
-from dpindex.base.display import table_html
+from dpindex.base.charts import (
+    COLOURS,
+    MARKERS,
+    epsilon_axis,
+    legend_below,
+    new_figure,
+    tidy,
+    to_png,
+)
+from dpindex.base.html import table_html
 from dpindex.denoise import Kind
 from dpindex.index.search import QueryMode
 from dpindex.mechanism.codes import SignFormat
@@ -18,15 +27,17 @@ from dpindex.mechanism.spec import Spec, doubts
 from dpindex.privacy import Attribute, Guarantee
 from dpindex.similarity.similarity import Metric
 from dpindex.study.bounds import information_lines
-from dpindex.study.exposure import Exposure
-from dpindex.study.plan_options import FOUND, NEIGHBOURS
+from dpindex.study.planner.population import NEIGHBOURS
+from dpindex.study.trial import Trial
 
 # How codes are ranked: as they are, or after ``fit_denoiser`` of that kind.
 Ranking: TypeAlias = Literal["plain", "linear", "auto"]
 
+FOUND = 10
+"""Answers that precision counts (Li & Li 2023, Sec. 5.1)."""
+
 _POOR = 0.2
 _SHOWN = 10
-_FROM_FACTS = "Facts are a rough substitute for a public sample: expect errors of 0.2."
 _UNLIKE = (
     "Codebooks find less where vectors are unlike the sample: half of what is predicted was "
     "measured on sentence embeddings of other topics."
@@ -135,6 +146,12 @@ class Row:
     noise: float
     centroids: bool = False
 
+    @classmethod
+    def found_nothing(cls, spec: Spec, noise: float, ladder: Sequence[int]) -> Row:
+        """Return the row of a spec whose noise leaves next to nothing of a code."""
+        nothing = Found(0.0, 0.0, dict.fromkeys(ladder, 0.0))
+        return cls(spec, "plain", nothing, nothing, spec.format.max_row_bytes, noise)
+
     @property
     def method(self) -> str:
         return self.spec.method
@@ -210,6 +227,58 @@ class Row:
 
 
 @dataclass(frozen=True)
+class AttackFigures:
+    """What attacks find in codes of public vectors under a spec, by one who has others of the kind.
+
+    Attributes
+    ----------
+    codes : int
+        How many codes there were.
+    linked : float
+        Share of known vectors whose own code fits best among them, [0, 1]: fewer among more codes.
+    rebuilt_error : float
+        Mean squared error of reconstructed vectors over that of the best guess without codes.
+    rebuilt_cosine, guess_cosine : float
+        Cosine of reconstructed vectors, and of that guess, to the originals. These three are NaN
+        for a projection that is too large to invert.
+    """
+
+    codes: int
+    linked: float
+    rebuilt_error: float
+    rebuilt_cosine: float
+    guess_cosine: float
+
+    @classmethod
+    def of(cls, trial: Trial) -> AttackFigures:
+        """Return the figures of attacks on a trial."""
+        return cls(len(trial.index), trial.linkage().share, **trial.reconstruction())
+
+    def to_dict(self) -> dict[str, float | None]:
+        """Return the fields, numbers to four decimals, None in place of NaN."""
+        numbers = asdict(self).items()
+        return {name: None if math.isnan(value) else round(value, 4) for name, value in numbers}
+
+    def lines(self) -> list[str]:
+        """Return how close a reconstruction comes, and how often a known vector is linked."""
+        lines = []
+        if not math.isnan(self.rebuilt_cosine):
+            lines.append(
+                f"Who has public vectors of the kind rebuilds a vector from its code to cosine "
+                f"{self.rebuilt_cosine:.2f}; the best guess without the code has "
+                f"{self.guess_cosine:.2f}."
+            )
+        linked = f"{self.linked:.0%}".replace("%", " %")
+        if not 0.01 <= self.linked <= 0.99:
+            linked = "under 1 %" if self.linked < 0.5 else "over 99 %"
+        lines.append(
+            f"Who knows a vector and others of its kind finds its code among {self.codes} in "
+            f"{linked} of cases (by chance in 1 of {self.codes}), and in fewer among more."
+        )
+        return lines
+
+
+@dataclass(frozen=True)
 class Measure:
     """A share that a plan shows for each spec.
 
@@ -270,16 +339,14 @@ class Plan:
         Numbers of candidates for which the recall of the recommended spec is shown.
     refused : tuple of str
         One sentence for each method or code length that has no guarantee under these terms.
-    from_facts : bool
-        Whether the predictions are from public facts instead of a public sample.
     contrast : tuple of Row
         Methods of another adjacency, shown to compare with.
     sample_rows : int
         Vectors of the public sample that codewords were chosen among.
     sample_in_groups : bool
         Most vectors of the public sample have near duplicates in it.
-    exposure : Exposure or None
-        What attacks on codes of the recommended spec are expected to do.
+    attacks : AttackFigures or None
+        What attacks on codes of public vectors under the recommended spec find.
     curves : tuple of tuple of Row
         Predictions for the best methods at several epsilons, if they were asked for.
     """
@@ -291,11 +358,10 @@ class Plan:
     candidates: int
     shown_candidates: tuple[int, ...]
     refused: tuple[str, ...]
-    from_facts: bool
     contrast: tuple[Row, ...] = ()
     sample_rows: int = 0
     sample_in_groups: bool = False
-    exposure: Exposure | None = None
+    attacks: AttackFigures | None = None
     curves: tuple[tuple[Row, ...], ...] = ()
     metric: Metric = "cosine"
 
@@ -356,9 +422,9 @@ class Plan:
     def protection(self) -> tuple[str, ...]:
         """Protection by the recommended spec, in numbers, one sentence each."""
         odds = self.best.guarantee.odds()
-        if self.exposure is None:
+        if self.attacks is None:
             return (odds,)
-        return (odds, *self.exposure.lines(self.n))
+        return (odds, *self.attacks.lines())
 
     @property
     def remarks(self) -> tuple[str, ...]:
@@ -387,20 +453,17 @@ class Plan:
         lines += information_lines(best.spec, self.n)
         if best.spec.codebook is not None:
             lines.append(_UNLIKE)
-        lines.append(_FROM_FACTS if self.from_facts else _FROM_SAMPLE)
+        lines.append(_FROM_SAMPLE)
         return tuple(lines)
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain JSON values."""
-        exposure = None
-        if self.exposure is not None:
-            exposure = self.exposure.to_dict()
         measures = list(dict.fromkeys((*self.measures, PRECISION)))
         return {
             "recommended": {"spec": self.best.spec.to_dict(), "denoiser": self.best.denoiser},
             "why": self.why,
             "protection": list(self.protection),
-            "exposure": exposure,
+            "attacks": self.attacks and self.attacks.to_dict(),
             "remarks": list(self.remarks),
             "query": self.query,
             "metric": self.metric,
@@ -412,20 +475,6 @@ class Plan:
             "contrast": [row.to_dict(measures) for row in self.contrast],
             "refused": list(self.refused),
         }
-
-
-def best_by_method(rows: Iterable[Row]) -> list[Row]:
-    """Return the first row of each method, from rows that are best first; worst methods first."""
-    return list({row.method: row for row in reversed(list(rows))}.values())
-
-
-def nearby(epsilon: float) -> tuple[float, ...]:
-    """Return epsilons from a quarter of one to four times as much, within what specs allow.
-
-    >>> nearby(4.0)
-    (1.0, 2.0, 4.0, 8.0, 16.0)
-    """
-    return tuple(e for e in (epsilon * 2.0**i for i in range(-2, 3)) if 0.001 <= e <= 64.0)
 
 
 def _advantage(best: Row, rival: Row) -> str:
@@ -443,3 +492,61 @@ def _advantage(best: Row, rival: Row) -> str:
     if best.denoiser:
         return f"{noise}, much of which a denoiser removes because coordinates are correlated"
     return f"{noise}, and its {best.k} coordinates keep more of a vector"
+
+
+def plan_png(outcome: Plan) -> bytes:
+    """A panel for recall and one for precision, the recommended point marked by a ring.
+
+    The lines are the plan's ``curves``, for the query mode of the plan.
+
+    Parameters
+    ----------
+    outcome : Plan
+        What :func:`dpindex.plan` returned, with ``curves``.
+
+    Raises
+    ------
+    InputError
+        If Matplotlib is missing.
+
+    """
+    lines = outcome.curves
+    rows = -(-(len(lines) + 1) // 2)
+    figure = new_figure(11.2, 4.4 + 0.24 * rows)
+    ticks = sorted({row.spec.budget for line in lines for row in line})
+    handles = []
+    for panel, measure in zip(figure.subplots(1, 2), outcome.measures, strict=True):
+        handles = [
+            _draw(panel, line, outcome, measure, number) for number, line in enumerate(lines)
+        ]
+        best = outcome.best
+        handles.append(
+            panel.plot(
+                best.spec.budget, measure.of(best.found(outcome.query)), "o",
+                markersize=15, markerfacecolor="none", markeredgecolor="black",
+                markeredgewidth=1.6, linestyle="none",
+                label=f"recommended: {best.method}, {best.contents}, "
+                f"ε = {best.spec.budget:g}",
+            )[0]
+        )  # fmt: skip
+        panel.set(
+            title=str(measure), ylim=(0.0, 1.02), ylabel=f"predicted, {outcome.query} queries"
+        )
+        epsilon_axis(panel, ticks, f"ε under {best.guarantee.adjacency}")
+        tidy(panel)
+    legend_below(figure, handles, [handle.get_label() for handle in handles])
+    return to_png(figure)
+
+
+def _draw(panel: Any, line: Sequence[Row], outcome: Plan, measure: Measure, number: int) -> Any:
+    shares = [measure.of(row.found(outcome.query)) for row in line]
+    denoised = ", denoised" if any(row.denoiser for row in line) else ""
+    codes = {row.contents for row in line}
+    contents = "the best code at each ε"
+    if len(codes) == 1:
+        contents = line[0].contents
+    return panel.plot(
+        [row.spec.budget for row in line], shares, color=COLOURS[number % len(COLOURS)],
+        marker=MARKERS[number % len(MARKERS)], markersize=5, linewidth=1.8,
+        label=f"{line[0].method}, {contents}{denoised}",
+    )[0]  # fmt: skip

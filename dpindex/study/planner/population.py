@@ -1,0 +1,384 @@
+"""A public sample that stands for a larger collection: checked, and ranked for its queries.
+
+Each of m public vectors stands for n/m vectors of the collection, so that a rank in the sample is a
+share of the collection. That is too coarse for the nearest: the ten nearest of n are all nearer
+than most of a sample. So the ten nearest of the sample give way to *near ranks*, whose distances
+are extrapolated, and which have no vectors: what they score is interpolated, see
+:mod:`dpindex.study.planner.prediction`.
+
+A larger collection is many samples, laid on top of each other. Around every query the share of the
+collection within a distance d is taken to grow as a power of d (Hill 1975; Amsaleg et al. 2015,
+local intrinsic dimension), with an exponent of the query's own, from the ranks behind the ten
+nearest. That brings the ten nearest of all queries to one scale; n/m draws of them, merged and
+sorted, are the nearest of a collection, near duplicates among them in the right number.
+"""
+
+from __future__ import annotations
+
+import math
+from copy import copy
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+
+from dpindex.base.arrays import (
+    AnyArray,
+    Doubles,
+    Floats,
+    Integers,
+    Vectors,
+    in_units_of_largest,
+    issparse,
+    row_norms,
+    spaced,
+    unit,
+)
+from dpindex.base.errors import DamagedError, InputError, StorageError
+from dpindex.data import VectorSource, dense_rows
+from dpindex.mechanism.public_random import PublicStream
+from dpindex.similarity.similarity import Metric
+from dpindex.storage.directory import IndexDirectory
+from dpindex.study.truth import TIE
+
+MAX_DENSE_DIM = 4096
+"""Attributes up to which vectors are held dense; wider ones are sparse matrices."""
+
+NEIGHBOURS = 50
+"""True neighbours that precision counts (Li & Li 2023, Sec. 5.1)."""
+
+_MIN_ROWS = 500
+_MAX_ENTRIES = 2**17
+_TINY = 1e-30
+
+# Ranks of the sample that near ranks replace, and the rank up to which an exponent is fitted.
+_NEAREST = 10
+_FITTED = 40
+# Samples that are laid on top of each other, at most.
+_MAX_SAMPLES = 1000
+# Near ranks behind those of the true neighbours.
+_FARTHER_STEPS = 20
+# Ranks of the sampled vectors between which and the query near ranks are interpolated.
+_SOURCES = slice(0, 30)
+
+
+class Population:
+    """Public vectors that stand for a collection of n, as some queries see them.
+
+    Parameters
+    ----------
+    vectors : float32 array or CSR matrix, shape (m, dim)
+        Public vectors; at most n of them are used.
+    n : int
+        Vectors in the collection.
+    queries : int or vectors
+        How many of the vectors play queries, at most; or public queries, shape (q, dim).
+    groups : int array, shape (m,), optional
+        Vectors of one group, such as captions of one picture, resemble each other more than others
+        do. A vector that plays a query does not see itself nor others of its group.
+    metric : "cosine" or "l2"
+        What neighbours are ranked by.
+    near_ranks : bool
+        Replace the nearest vectors by near ranks, where there are more than n = m vectors to stand
+        for. Without them a rank is a share of the collection throughout.
+
+    Attributes
+    ----------
+    queries : as the vectors, shape (q, dim)
+    distances : float64 array, shape (q, m)
+        One less the cosine, or half the squared distance; infinite where a vector is not seen.
+    order : int array, shape (q, m)
+        Rows of the vectors, nearest first.
+    near : float64 array, shape (q, s)
+        Distances of the near ranks.
+    sources : int array, shape (q, s)
+        A row of a farther vector for each near rank.
+    weight : float64 array, shape (q, m + s)
+        Vectors of the collection that each vector and each near rank stands for.
+
+    >>> population = Population(np.random.default_rng(0).normal(size=(800, 6)), 8000, 100)
+    >>> population.weight.sum(axis=1).round(6).tolist() == [8000.0] * 100
+    True
+    """
+
+    def __init__(
+        self,
+        vectors: Vectors,
+        n: int,
+        queries: int | Vectors,
+        *,
+        groups: Integers | None = None,
+        metric: Metric = "cosine",
+        near_ranks: bool = True,
+    ) -> None:
+        chosen = spaced(vectors.shape[0], n)
+        self.vectors: Any = vectors[chosen]
+        self.n = n
+        self.metric = metric
+        self._stream = PublicStream(0, "plan population")
+        rows = len(chosen)
+        if isinstance(queries, int):
+            labels = np.arange(rows) if groups is None else groups[chosen]
+            asked = spaced(rows, min(queries, rows // 4))
+            self.queries = self.vectors[asked]
+            unseen = labels[asked][:, None] == labels
+        else:
+            self.queries = queries
+            unseen = np.zeros((queries.shape[0], rows), dtype=np.bool_)
+        self.distances = np.where(unseen, np.inf, self._distances())
+        self.order = np.argsort(self.distances, axis=1, kind="stable")
+        self.vectors_per_row = n / float((~unseen).sum(axis=1).mean())
+        self._place(near_ranks)
+
+    def _distances(self) -> Doubles:
+        """Return the distances of all queries and all vectors, (q, m)."""
+        inner: Any = self.queries.astype(np.float64) @ self.vectors.T.astype(np.float64)
+        if issparse(inner):
+            inner = inner.toarray()
+        norms = row_norms(self.vectors)
+        asked = row_norms(self.queries)
+        if self.metric == "l2":
+            squares = asked[:, None] ** 2 + norms**2
+            return np.asarray(np.maximum(squares / 2 - inner, 0.0))
+        cosines = inner / np.maximum(np.outer(asked, norms), _TINY)
+        return np.asarray(np.maximum(1.0 - cosines, 0.0))
+
+    def _place(self, near_ranks: bool) -> None:
+        """Replace the nearest vectors by near ranks, if there are to be any, and weigh all."""
+        edges = self._near_edges() if near_ranks else np.zeros(1)
+        places = np.argsort(self.order, axis=1)
+        self.near = np.empty((len(self.order), 0))
+        self.sources = np.empty((len(self.order), 0), dtype=np.intp)
+        replaced = 0
+        if len(edges) > 1:
+            replaced = _NEAREST
+            self.near = self._near_distances(edges)
+            self.sources = self._farther(self.near)
+        counted = np.isfinite(self.distances) & (places >= replaced)
+        near_weight = np.diff(edges)
+        rest = (self.n - edges[-1]) / counted.sum(axis=1, keepdims=True)
+        shape = self.near.shape
+        self.weight = np.hstack([counted * rest, np.broadcast_to(near_weight, shape)])
+        self._nearer = self._weight_of_nearer()
+
+    def _near_edges(self) -> Doubles:
+        """Return edges of the ranks in the collection that near ranks stand for."""
+        last = _NEAREST * self.vectors_per_row
+        if self.vectors_per_row < 2.0:
+            return np.zeros(1)
+        nearest = np.arange(min(NEIGHBOURS, math.ceil(last)), dtype=np.float64)
+        if last <= NEIGHBOURS:
+            return np.append(nearest, last)
+        return np.append(nearest, np.geomspace(NEIGHBOURS, last, _FARTHER_STEPS))
+
+    def _near_distances(self, edges: Doubles) -> Doubles:
+        """Return the distances of near ranks, (q, s)."""
+        floor = max(1e-6 * float(np.median(self.distances)), _TINY)
+        first = np.take_along_axis(self.distances, self.order[:, : _FITTED + 1], axis=1)
+        first = np.maximum(first, floor)
+        limit = first[:, _NEAREST : _NEAREST + 1]
+        # Hill's estimate, of ranks that do not decide themselves how near the nearest are.
+        power = np.log(first[:, -1:] / first[:, _NEAREST:-1]).mean(axis=1, keepdims=True)
+        power = np.maximum(power, 1e-3)
+        shares = (first[:, :_NEAREST] / limit) ** (1 / power)
+        queries = len(shares)
+        samples = min(math.ceil(self.vectors_per_row), _MAX_SAMPLES)
+        # Queries differ in how many near duplicates they have. So half of the samples are drawn,
+        # and half are the query's own, each of their vectors spread from the one before it.
+        queries = len(shares)
+        own = samples // 2
+        before = np.hstack([np.zeros((queries, 1)), shares[:, :-1]])
+        steps = np.arange(1, own + 1) / max(own, 1)
+        spread = before[..., None] + (shares - before)[..., None] * steps
+        words = self._stream.words(queries * (samples - own), np.uint32) / 2.0**32
+        drawn = shares[(queries * words).astype(np.intp).reshape(queries, -1)]
+        parts = [np.zeros((queries, 1)), spread.reshape(queries, -1), drawn.reshape(queries, -1)]
+        merged = np.sort(np.hstack(parts), axis=1)
+        # Shares of volume grow evenly with the rank. On the safe side: the next rank counts.
+        place = (edges[1:] + edges[:-1] + 1) / 2 * samples / self.vectors_per_row
+        place = np.minimum(place + np.minimum(place, 1.0), merged.shape[1] - 1)
+        low = np.floor(place).astype(np.intp)
+        high = np.ceil(place).astype(np.intp)
+        at_ranks = merged[:, low] + (place - low) * (merged[:, high] - merged[:, low])
+        return np.asarray(limit * at_ranks**power)
+
+    def _farther(self, near: Doubles) -> Integers:
+        """Return a row for each near rank, at random from a few that are no nearer than it."""
+        rows = self.order[:, _SOURCES]
+        distances = np.take_along_axis(self.distances, rows, axis=1)
+        pairs = zip(distances, near, strict=True)
+        first = np.stack([np.searchsorted(rising, targets) for rising, targets in pairs])
+        first = np.minimum(first, rows.shape[1] - 1)
+        chance = self._stream.words(near.size, np.uint32).reshape(near.shape) / 2.0**32
+        chosen = np.minimum(first + chance * 4, rows.shape[1] - 1).astype(np.intp)
+        return np.take_along_axis(rows, chosen, axis=1)
+
+    def _weight_of_nearer(self) -> Doubles:
+        """Return the weight that is nearer than each vector and near rank, ties left out, (q, c).
+
+        Repeated vectors are common in tables of few columns.
+        """
+        distances = np.hstack([self.distances, self.near])
+        nearer = np.empty_like(self.weight)
+        for row, (distance, weight) in enumerate(zip(distances, self.weight, strict=True)):
+            order = np.argsort(distance, kind="stable")
+            before = np.append(0.0, np.cumsum(weight[order]))
+            tied = distance * (1.0 - TIE) if self.metric == "l2" else distance - TIE
+            nearer[row] = before[np.searchsorted(distance[order], tied)]
+        return nearer
+
+    def true(self, neighbours: int) -> Doubles:
+        """Return how many true neighbours each vector and each near rank stands for, (q, m + s).
+
+        What is as near as the last of the ``neighbours`` counts too.
+        """
+        return np.asarray(np.clip(neighbours - self._nearer, 0.0, self.weight))
+
+    def of_queries(self, count: int) -> Population:
+        """Return the same population with at most ``count`` of its queries, evenly spaced."""
+        chosen = spaced(len(self.order), count)
+        part = copy(self)
+        part.queries = self.queries[chosen]
+        for name in ("distances", "order", "near", "sources", "weight", "_nearer"):
+            setattr(part, name, getattr(self, name)[chosen])
+        return part
+
+
+def clipped(vectors: Any, low: float, high: float) -> Any:
+    """Return an array, or a CSR matrix in whose range zero lies, clipped."""
+    if not issparse(vectors):
+        return np.clip(vectors, low, high)
+    kept = vectors.copy()
+    np.clip(kept.data, low, high, out=kept.data)
+    return kept
+
+
+def checked_sample(source: VectorSource, dim: int, n: int, skip_leak_check: bool) -> None:
+    """Refuse a public sample that is too small, of other vectors, or looks private.
+
+    Raises
+    ------
+    InputError
+        With the remedy.
+    """
+    rows, columns = source.shape
+    if columns != dim:
+        raise InputError(f"{source.name} has {columns} columns, not dim = {dim}.")
+    if rows < _MIN_ROWS:
+        raise InputError(
+            f"{source.name} has {rows} rows; a plan needs at least {_MIN_ROWS} public vectors."
+        )
+    reason = None
+    if not skip_leak_check:
+        reason = _suspicion(source, n)
+    if reason is not None:
+        raise InputError(
+            f"{source.name} looks like the private vectors themselves ({reason}), and parameters "
+            f"that are chosen by looking at private data reveal something that no epsilon covers; "
+            f"name another public sample instead, or allow it if it is public after all or you "
+            f"accept that.",
+            field="skip_leak_check",
+        )
+
+
+def _suspicion(source: VectorSource, n: int) -> str | None:
+    """Return why the sample looks like the private collection itself, or None if it does not.
+
+    It does if it has exactly the n rows of the collection, or if an index in its directory or in
+    the working directory was built from as many rows of as many columns.
+
+    This detects accidents only. No program can tell a copy of private vectors in memory, under
+    another size, or in part from public data; whoever declares a sample public is responsible.
+    """
+    rows, columns = source.shape
+    if rows == n:
+        return f"it has exactly the {n} rows of the collection that is planned for"
+    file_folder = Path(source.name.partition(":")[0]).resolve().parent
+    for folder in dict.fromkeys((Path.cwd(), file_folder)):
+        for path in filter(Path.is_dir, sorted(folder.glob("*"))):
+            directory = IndexDirectory(path)
+            try:
+                manifest = directory.manifest()
+            except (DamagedError, StorageError):  # no index, damaged, or of another version
+                continue
+            if (manifest.count, manifest.settings.spec.dim) == (rows, columns):
+                return f"{directory.path} holds as many codes, of as many attributes"
+    return None
+
+
+def sample_rows(source: VectorSource, count: int) -> Any:
+    """Return at most ``count`` rows, evenly spaced, float32: an array, or a CSR matrix if wide.
+
+    Raises
+    ------
+    InputError
+        For wide rows of too many entries.
+    """
+    rows, columns = source.shape
+    chosen = spaced(rows, count)
+    if columns <= MAX_DENSE_DIM:
+        return dense_rows(source, chosen).astype(np.float32)
+    parts = []
+    for first, chunk in source.chunks():
+        places = chosen[chosen >= first] - first
+        kept = chunk[places[places < chunk.shape[0]]]
+        parts.append(scipy.sparse.csr_matrix(kept, dtype=np.float32))
+    sample = scipy.sparse.vstack(parts, format="csr")
+    sample.eliminate_zeros()
+    if sample.nnz > _MAX_ENTRIES * sample.shape[0]:
+        raise InputError(
+            f"{source.name} has {sample.nnz // sample.shape[0]} entries a row; a plan takes at "
+            f"most {_MAX_ENTRIES}."
+        )
+    return sample
+
+
+def numbered_groups(groups: AnyArray | None, source: VectorSource, count: int) -> Integers | None:
+    """Return the groups of the ``count`` rows that :func:`sample_rows` takes, as whole numbers.
+
+    Raises
+    ------
+    InputError
+        For another number of groups than vectors.
+    """
+    if groups is None:
+        return None
+    rows = source.shape[0]
+    labels = np.asarray(groups)
+    if len(labels) != rows:
+        raise InputError(
+            f"{source.name} has {rows} vectors, and there are {len(labels)} groups; give one for "
+            f"each vector."
+        )
+    numbers: Integers = np.unique(labels, return_inverse=True)[1]
+    return numbers[spaced(rows, count)]
+
+
+def has_near_duplicates(sample: Floats) -> bool:
+    """Return whether most vectors of a sample have near duplicates in it.
+
+    Among vectors without duplicates the distance to the j-th nearest grows as a power of j, and the
+    exponent from the tenth to the fortieth predicts how near the nearest is. Sentences, pictures
+    and tables are within a third of that prediction; five variants of each sentence, at a cosine of
+    0.6 and more, make the nearest more than three times as near on a logarithmic scale.
+
+    Parameters
+    ----------
+    sample : float array, shape (rows, dim)
+        At least 41 vectors.
+
+    >>> vectors = np.random.default_rng(0).normal(size=(600, 16))
+    >>> copies = np.concatenate([vectors, 1.01 * vectors + 0.01])
+    >>> has_near_duplicates(vectors), has_near_duplicates(copies)
+    (False, True)
+    """
+    directions = unit(in_units_of_largest(sample))
+    chosen = spaced(len(directions), 500)
+    cosines = directions[chosen] @ directions.T
+    cosines[np.arange(len(chosen)), chosen] = -np.inf
+    nearest = -np.partition(-cosines, 39, axis=1)[:, :40]
+    distances = np.maximum(1.0 - np.sort(nearest, axis=1)[:, ::-1], 1e-7)
+    first, tenth, fortieth = np.log(distances[:, [0, 9, 39]]).T
+    exponent = max(float(np.median(fortieth - tenth)) / math.log(4.0), 1e-7)
+    return bool(np.median(tenth - first) > 2.0 * exponent * math.log(10.0))
