@@ -22,8 +22,7 @@ from typing import Any, NamedTuple
 import faiss
 import numpy as np
 
-from dpindex.base.arrays import Integers, Singles, Vectors, spaced, unit
-from dpindex.base.checks import whole_number
+from dpindex.base.arrays import Integers, Singles, Vectors, spaced, unit, whole_number
 from dpindex.base.errors import InputError
 from dpindex.mechanism.parameters import MAX_SIZE, MIN_SIZE, Codebook
 from dpindex.mechanism.spec import Spec

@@ -10,16 +10,16 @@ from typing import Any, Literal, TypeAlias, get_args
 import numpy as np
 
 from dpindex.base.arrays import Doubles
-from dpindex.base.charts import (
+from dpindex.base.display import (
     COLOURS,
     MARKERS,
     epsilon_axis,
     legend_below,
     new_figure,
+    table_html,
     tidy,
     to_png,
 )
-from dpindex.base.html import table_html
 from dpindex.denoise import Kind
 from dpindex.index.search import QueryMode
 from dpindex.mechanism.codes import SignFormat

@@ -12,14 +12,22 @@ from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any, TypeVar, get_args
 
-from dpindex.base.arrays import Vectors, in_units_of_largest, share_cores, unit
-from dpindex.base.checks import checked_epsilon, finite_number, whole_number
+from dpindex.base.arrays import (
+    Vectors,
+    checked_epsilon,
+    finite_number,
+    idle_cores,
+    in_units_of_largest,
+    limited_threads,
+    share_cores,
+    unit,
+    whole_number,
+)
+from dpindex.base.display import Progress, no_progress
 from dpindex.base.errors import InputError, NoGuaranteeError
-from dpindex.base.progress import Progress, no_progress
-from dpindex.base.threads import idle_cores, limited_threads
 from dpindex.data import VectorSource, as_source
 from dpindex.denoise import Kind
-from dpindex.index.queries import QueryMode
+from dpindex.index.search import QueryMode
 from dpindex.mechanism.codes import SignFormat
 from dpindex.mechanism.method_table import Method, find_method
 from dpindex.mechanism.method_table import methods as all_methods

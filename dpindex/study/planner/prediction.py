@@ -18,7 +18,7 @@ import numpy as np
 
 from dpindex.base.arrays import AnyArray, Doubles, Vectors, stacked, unit
 from dpindex.denoise import Denoiser, Kind
-from dpindex.index.queries import QueryMaker
+from dpindex.index.search import QueryMaker
 from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.public_random import PublicStream
