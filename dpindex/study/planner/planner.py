@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import Any, TypeVar, get_args
+from typing import Any, Literal, TypeVar, get_args
 
 from dpindex.base.arrays import (
     Vectors,
@@ -26,7 +26,6 @@ from dpindex.base.arrays import (
 from dpindex.base.display import Progress, no_progress
 from dpindex.base.errors import InputError, NoGuaranteeError
 from dpindex.data import VectorSource, as_source
-from dpindex.denoise import Kind
 from dpindex.index.search import QueryMode
 from dpindex.mechanism.codes import SignFormat
 from dpindex.mechanism.method_table import Method, find_method
@@ -94,6 +93,7 @@ _MIN_BINS = 8
 # Radius 2 holds any two vectors of norm 1, so the epsilon of this method is comparable there.
 _CONTRAST = "raw-gaussian"
 
+_Denoise = Literal["linear", "auto"]
 _T = TypeVar("_T")
 _R = TypeVar("_R")
 
@@ -549,7 +549,7 @@ class _AttributePlanner(_Planner):
             groups[law, type(spec.projection), length, spec.repetitions].append(spec)
 
         def predicted(alike: list[Spec]) -> list[Row]:
-            kinds: list[Kind | None] = ["linear", *[None] * (len(alike) - 1)]
+            kinds: list[_Denoise | None] = ["linear", *[None] * (len(alike) - 1)]
             return [
                 self._row(spec, self._screen, _SCREENING_ROUNDS, kind)
                 for spec, kind in zip(alike, kinds, strict=True)
@@ -576,7 +576,7 @@ class _AttributePlanner(_Planner):
         rounds = max(1, codes // self._population.vectors.shape[0])
         return self._row(row.spec, self._population, rounds, "auto")
 
-    def _row(self, spec: Spec, population: Population, rounds: int, kind: Kind | None) -> Row:
+    def _row(self, spec: Spec, population: Population, rounds: int, kind: _Denoise | None) -> Row:
         """Return the row of codes as they are, or of denoised ones if those are worth it."""
         target = self._target
         rows = predicted_rows(spec, population, rounds, target.at, target.ladder, kind)

@@ -149,7 +149,7 @@ class Population:
         edges = self._near_edges() if near_ranks else np.zeros(1)
         places = np.argsort(self.order, axis=1)
         self.near = np.empty((len(self.order), 0))
-        self.sources = np.empty((len(self.order), 0), dtype=np.intp)
+        self.sources: Integers = np.empty((len(self.order), 0), dtype=np.intp)
         replaced = 0
         if len(edges) > 1:
             replaced = _NEAREST

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
 
@@ -190,7 +191,7 @@ def predicted_rows(
     rounds: int,
     at: int,
     ladder: Sequence[int],
-    denoise: Kind | None = None,
+    denoise: Literal["linear", "auto"] | None = None,
 ) -> list[Row]:
     """Return the row of codes as they are, and one of denoised codes if a denoiser can be fitted.
 
