@@ -30,8 +30,11 @@ def index() -> dpi.PrivateIndex:
 
 def test_hits_by_query(index: dpi.PrivateIndex) -> None:
     hits = index.search(VECTORS[:3], k=4)
-    assert len(hits) == len(list(hits)) == 3
-    for row, one in enumerate(hits):
+    assert len(hits) == 3
+    scores, ids = hits
+    assert scores is hits.scores
+    assert ids is hits.ids
+    for row, one in enumerate(hits[query] for query in range(3)):
         assert one.ids.tolist() == hits.ids[row].tolist() == one.payload["t&"].to_pylist()
         assert one[1].payload["t&"].to_pylist() == [one.ids[1]]
     assert hits[-1].ids.tolist() == hits.ids[-1].tolist()
@@ -119,3 +122,26 @@ def test_short_text_and_escaped_html(index: dpi.PrivateIndex) -> None:
         assert len(html) < 10_000
     assert "&lt;script&gt;" in hits._repr_html_()
     assert "t&amp;" in hits._repr_html_()
+
+
+def test_hits_are_lists_of_dicts() -> None:
+    index = dpi.PrivateIndex(SPEC)
+    index.add(VECTORS, payload={"year": [int(row) for row in range(len(VECTORS))]})
+    hits = index.search(VECTORS[:2], k=3)
+    listed = hits.to_list()
+    assert [[one["id"] for one in of_query] for of_query in listed] == hits.ids.tolist()
+    assert [[one["year"] for one in of_query] for of_query in listed] == hits.ids.tolist()
+    assert listed[1][2]["similarity"] == hits.similarity[1, 2]
+    assert hits[0].to_list() == listed[:1]
+    assert index.search(VECTORS[:2], k=3, filter=[]).to_list() == [[], []]
+
+
+def test_an_index_is_a_table() -> None:
+    index = dpi.PrivateIndex(SPEC)
+    index.add(VECTORS, payload={"year": [int(row) for row in range(len(VECTORS))]})
+    table = index.to_arrow()
+    assert table.schema.names == ["id", "code", "year"]
+    stored = index.codes.stored
+    code = np.frombuffer(table["code"][5].as_py(), stored.dtype.newbyteorder("<"))
+    np.testing.assert_array_equal(code, stored[5])
+    np.testing.assert_array_equal(table["id"].to_numpy(), index.ids)

@@ -169,7 +169,8 @@ def test_what_is_not_answered_comes_last_in_the_order_of_the_codes() -> None:
     originals = dpi.Originals(X[kept], ids=kept)
     for rerank in (answers, originals, partial, lambda ids: partial[ids], dpi.Answers(ask)):
         hits = index.search(Q, 30, candidates=30, rerank=rerank)
-        for row, one in enumerate(hits):
+        for row in range(len(hits)):
+            one = hits[row]
             candidates = found.ids[row].tolist()
             first = sorted(known & set(candidates), key=lambda i: -_truth("cosine")[row, i])
             last = [i for i in candidates if i not in known]

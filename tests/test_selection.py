@@ -71,7 +71,8 @@ def test_as_left_out_of_a_full_ranking(index: dpi.PrivateIndex, mode: Any, share
     assert mask[found.ids].all()
     if index.index_recall is not None and index.index_type != "OPQ4,PQ4" and share > 0.1:
         return  # it does not visit everything: what it finds is as good as without a filter
-    for row, hits in enumerate(full):
+    for row in range(len(full)):
+        hits = full[row]
         kept = mask[hits.ids]
         # Rows whose scores are equal but for rounding may change places.
         assert np.allclose(found.scores[row], hits.scores[kept][:7], rtol=1e-5, atol=1e-5)

@@ -21,9 +21,9 @@ _SHOWN = 10
 class Hits:
     """Neighbours of each query, best first.
 
-    ``len`` is the number of queries, and iterating gives the hits of one query after the other,
-    with arrays of shape (k,); those of one query, as ``range_search`` gives them, have the length
-    and the items of their arrays.
+    ``scores, ids = hits`` unpacks them in Faiss's order. ``len`` is the number of queries, and
+    ``hits[i]`` are those of one query, with arrays of shape (k,); these, as ``range_search`` gives
+    them, have the length and the items of their arrays.
 
     Attributes
     ----------
@@ -62,8 +62,9 @@ class Hits:
         the index has none. It is not protected, and as trustworthy as who published it.
 
     >>> hits = Hits(np.array([[7, 9]]), *np.ones((5, 1, 2)), exact=np.zeros((1, 2), bool))
-    >>> hits, [one.ids.tolist() for one in hits]
-    (<Hits: 1 query, 2 neighbours each>, [[7, 9]])
+    >>> scores, ids = hits
+    >>> hits, ids.tolist(), hits.to_list()[0][1]["id"]
+    (<Hits: 1 query, 2 neighbours each>, [[7, 9]], 9)
     """
 
     ids: AnyArray
@@ -92,8 +93,18 @@ class Hits:
             return Hits(**columns)
         return Hits(**columns, payload=self.payload.slice(at, size))
 
-    def __iter__(self) -> Iterator[Hits]:
-        return (self[query] for query in range(len(self)))
+    def __iter__(self) -> Iterator[AnyArray]:
+        """Scores and ids, so that hits unpack."""
+        return iter((self.scores, self.ids))
+
+    def to_list(self) -> list[list[dict[str, Any]]]:
+        """Return a list for each query of its hits as dicts: id, score, estimates and payload."""
+        columns = {name: np.ravel(c).tolist() for name, c in self._named_columns().items()}
+        payload = {name: c.to_pylist() for name, c in self._payload_columns().items()}
+        columns |= payload
+        rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+        queries, width = np.atleast_2d(self.ids).shape
+        return [rows[query * width : (query + 1) * width] for query in range(queries)]
 
     def take(self, places: AnyArray) -> Hits:
         """Return the hits of one query at some places."""
@@ -140,8 +151,11 @@ class Hits:
     def _hit_columns(self) -> dict[str, AnyArray]:
         shape = np.atleast_2d(self.ids).shape
         query, rank = (place.ravel() for place in np.indices(shape))
-        columns = {_NAMES.get(name, name): np.ravel(c) for name, c in self.columns.items()}
+        columns = {name: np.ravel(c) for name, c in self._named_columns().items()}
         return {"query": query, "rank": rank + 1, **columns}
+
+    def _named_columns(self) -> dict[str, AnyArray]:
+        return {_NAMES.get(name, name): column for name, column in self.columns.items()}
 
     def _payload_columns(self) -> dict[str, Any]:
         """Return the payload's columns, under names that the hits' own columns do not have."""

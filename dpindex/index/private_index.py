@@ -7,32 +7,31 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import numpy as np
 
 from dpindex.base.arrays import AnyArray, Vectors, row_blocks, spaced
 from dpindex.base.display import facts_html
-from dpindex.base.errors import InputError
+from dpindex.base.errors import InputError, import_extra
 from dpindex.data.dataset import Dataset, as_dataset
 from dpindex.data.source import as_source
 from dpindex.data.stores import is_url
 from dpindex.denoise import Denoiser, Kind, fit_denoiser
 from dpindex.index.backends import EXACT
 from dpindex.index.filters import Filter, Selection, kept_rows
-from dpindex.index.hits import Hits, joined
+from dpindex.index.hits import Hits
 from dpindex.index.kinds import DenoisedVectors, Ranking, kind_of, posterior_of
 from dpindex.index.reranking import direction
 from dpindex.index.search import (
-    Batch,
     Found,
     FoundCodes,
     QueryMode,
     Searchable,
     checked_k,
     of_selected,
+    query_blocks,
 )
 from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.public_random import PublicStream
@@ -49,9 +48,6 @@ from dpindex.storage.save import Checkpoint, Contents, fetched, read_index, writ
 if TYPE_CHECKING:
     from dpindex.accounting.ledger import Ledger
     from dpindex.base.display import Progress
-
-
-_Answer = TypeVar("_Answer")
 
 
 class ReadWriteLock:
@@ -164,7 +160,8 @@ class PrivateIndex(Searchable):
         """
         if self._ranking.backend.exact or len(self) == 0:
             return None
-        return self._searching(lambda: self._ranking.backend.recall)
+        with self._selected(None, 1):
+            return self._ranking.backend.recall
 
     @property
     def denoiser(self) -> Denoiser | None:
@@ -240,6 +237,48 @@ class PrivateIndex(Searchable):
     def payload_columns(self) -> dict[str, str]:
         """Type of each payload column by its name, in Arrow's words."""
         return self._store.payload.columns
+
+    def to_arrow(self) -> Table:
+        """Return ids, codes and payload of all rows: what any database takes.
+
+        Returns
+        -------
+        A ``pyarrow.Table`` with the columns ``id``, ``code`` and those of the payload. A code is
+        the stored bytes of a row, little-endian, in a fixed-size binary column; a symbol is a
+        number.
+
+        Raises
+        ------
+        InputError
+            Without pyarrow, or if a payload column has the name of one of these.
+
+        >>> from dpindex import attribute
+        >>> spec = Spec("dp-signoporp-rr", dim=8, k=8, epsilon=2.0, adjacency=attribute(1.0))
+        >>> index = PrivateIndex(spec)
+        >>> index.add(np.eye(8))
+        >>> index.to_arrow().schema.names
+        ['id', 'code']
+        """
+        pa = import_extra("pyarrow", "to_arrow needs pyarrow", "io")
+        with self._lock.read():
+            stored = self._store.codes.stored
+            ids = self._store.ids
+            payload = self._store.payload.table
+        if self.spec.codebook is None:
+            rows = np.ascontiguousarray(stored.astype(stored.dtype.newbyteorder("<")))
+            width = rows.itemsize * rows.shape[1]
+            kind = pa.binary(width)
+            codes = pa.FixedSizeBinaryArray.from_buffers(
+                kind, len(rows), [None, pa.py_buffer(rows)]
+            )
+        else:
+            codes = pa.array(stored[:, 0])
+        columns = {"id": pa.array(ids), "code": codes}
+        for name in () if payload is None else payload.column_names:
+            if name in columns:
+                raise InputError(f"the payload has a column {name!r}, which is taken; rename it.")
+            columns[name] = payload[name]
+        return pa.table(columns)
 
     def repeats(self, codes: Codes) -> int:
         """How many of these codes are in the index already, byte for byte.
@@ -559,7 +598,7 @@ class PrivateIndex(Searchable):
         self,
         Q: Vectors | Codes,
         k: int = 10,
-        query: QueryMode = "exact",
+        query: QueryMode | None = None,
         *,
         allow_unprotected: bool = False,
     ) -> AnyArray:
@@ -580,30 +619,23 @@ class PrivateIndex(Searchable):
         [[0], [1]]
         """
         count = checked_k(k)
+        queries = self._queries(Q, query, allow_unprotected=allow_unprotected)
+        with self._selected(None, count):
+            blocks = query_blocks(len(queries), count)
+            return np.concatenate([self._find(queries[b], count, None).ids for b in blocks])
 
-        batches = self._batches(Q, query, count, None, allow_unprotected)
-        parts = [
-            self._searching(partial(self._find, batch.queries, count, None)) for batch in batches
-        ]
-        return np.concatenate([found.ids for found in parts])
-
-    def _search(self, batches: list[Batch], k: int, filter_: Filter) -> Hits:
-        if filter_ is not None:
-            return self._searching(partial(self._filtered, batches, k, filter_))
-        return joined([self._searching(partial(self._nearest, batch, k)) for batch in batches])
-
-    def _filtered(self, batches: list[Batch], k: int, filter_: Filter) -> Hits:
-        """Answer all batches under one lock: they see one state of the index."""
-        selection = Selection(self._ranking, kept_rows(filter_, self._store))
-        return joined([self._nearest(batch, k, selection) for batch in batches])
-
-    def _searching(self, action: Callable[[], _Answer]) -> _Answer:
-        """Run under the read lock with a search structure that holds every row."""
+    @contextmanager
+    def _selected(self, filter_: Filter, count: int) -> Iterator[Selection | None]:
+        """Hold the read lock with a search structure that has every row: one state for all."""
         while True:
             with self._lock.read():
                 self._refuse_empty()
                 if self._ranking.is_synced(self._store):
-                    return action()
+                    selection = None
+                    if filter_ is not None:
+                        selection = Selection(self._ranking, kept_rows(filter_, self._store))
+                    yield selection
+                    return
             with self._lock.write():
                 self._ranking.sync(self._store)
 
@@ -622,8 +654,7 @@ class PrivateIndex(Searchable):
             scores = np.empty(rows.shape)
         else:
             scores, rows = ranking.search(queries, min(count, available))
-        in_order = self._ranking.backend.exact
-        return Found(self._store.ids_of(rows), scores, rows, len(self), in_order)
+        return Found(self._store.ids_of(rows), scores, rows, len(self))
 
     def _codes_of(self, found: Found) -> FoundCodes:
         rows = np.asarray(found.rows)
@@ -632,9 +663,6 @@ class PrivateIndex(Searchable):
             return self._store.take(rows[:, columns].ravel())
 
         return FoundCodes(codes, self._store.payload.take(rows.ravel()))
-
-    def _empty_payload(self) -> Table:
-        return self._store.payload.take(np.arange(0))
 
     @property
     def calibration(self) -> SimilarityCalibration | None:
@@ -655,6 +683,7 @@ class PrivateIndex(Searchable):
         What was learned; None where there is nothing to learn: for ``ip`` and ``l2``, for an empty
         index, and where flips depend on norms that nobody declared.
 
+        >>> from dpindex import attribute
         >>> spec = Spec("dp-oporp-staircase", dim=8, k=8, epsilon=8.0, adjacency=attribute(1.0))
         >>> index = PrivateIndex(spec)
         >>> index.add(np.random.default_rng(0).uniform(-1, 1, (500, 8)))
@@ -677,18 +706,18 @@ class PrivateIndex(Searchable):
         self._calibration = calibration
         self._posterior = posterior_of(self._settings, calibration, self._denoiser)
 
-    def _range_search(self, batches: list[Batch], threshold: float, filter_: Filter) -> list[Hits]:
-        hits: list[Hits] = []
-        for batch in batches:
-            with self._lock.read():
-                self._refuse_empty()
-                rows = np.arange(len(self))
-                if filter_ is not None:
-                    rows = kept_rows(filter_, self._store)
-                hits += self._in_range(batch.queries, threshold, rows)
-        return hits
+    def _in_range(self, queries: Queries, threshold: float, filter_: Filter) -> list[Hits]:
+        with self._lock.read():
+            self._refuse_empty()
+            rows = np.arange(len(self))
+            if filter_ is not None:
+                rows = kept_rows(filter_, self._store)
+            hits: list[Hits] = []
+            for block in query_blocks(len(queries), 1):
+                hits += self._compared(queries[block], threshold, rows)
+            return hits
 
-    def _in_range(self, queries: Queries, threshold: float, rows: Rows) -> list[Hits]:
+    def _compared(self, queries: Queries, threshold: float, rows: Rows) -> list[Hits]:
         """Compare queries with the codes of rows, a block at a time."""
         sign = direction(self.metric)
         parts = []

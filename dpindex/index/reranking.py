@@ -157,7 +157,8 @@ def with_exact(hits: Hits, exact: Doubles, metric: Metric) -> Hits:
 def within(hits: Hits, threshold: float, metric: Metric) -> list[Hits]:
     """Return the hits of each query whose similarity reaches a threshold."""
     sign = direction(metric)
-    return [one.take(np.flatnonzero(sign * one.similarity >= sign * threshold)) for one in hits]
+    each = (hits[query] for query in range(len(hits)))
+    return [one.take(np.flatnonzero(sign * one.similarity >= sign * threshold)) for one in each]
 
 
 def direction(metric: Metric) -> float:

@@ -5,15 +5,16 @@ from __future__ import annotations
 import math
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from typing import Any, Final, Literal, NamedTuple
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from typing import Any, ClassVar, Final, Literal, NamedTuple
 
 import numpy as np
 
 from dpindex.base.arrays import AnyArray, Doubles, Vectors, finite_number, row_blocks
 from dpindex.base.errors import InputError, QualityWarning
 from dpindex.index.filters import Filter
-from dpindex.index.hits import Hits, no_hits
+from dpindex.index.hits import Hits, joined, no_hits
 from dpindex.index.kinds import kind_of
 from dpindex.index.reranking import Candidates, Rerank, Reranking, new_reranking, with_exact, within
 from dpindex.mechanism.codes import Codes, check_format
@@ -50,11 +51,9 @@ def of_selected(estimate: Estimate, total: int, selected: int) -> Estimate:
     return value, error * max(1.0, luck / _MARGIN)
 
 
-class Batch(NamedTuple):
-    """Queries that are answered together, and what orders their candidates."""
-
-    queries: Queries
-    reranking: Reranking | None
+def query_blocks(count: int, candidates: int) -> Iterator[slice]:
+    """Yield batches of queries; Ctrl-C is honoured between them."""
+    return row_blocks(count, min(_BATCH_QUERIES, _BATCH_CANDIDATES // candidates))
 
 
 class Found(NamedTuple):
@@ -68,22 +67,19 @@ class Found(NamedTuple):
         Row numbers, where the index has them.
     total : int
         Rows of the index.
-    in_order : bool
-        Whether the order is that of the scores of the codes themselves.
     """
 
     ids: AnyArray
     scores: Doubles
     rows: Rows | None
     total: int
-    in_order: bool
 
     def at(self, places: Rows) -> Found:
         """Return what stands at some columns of each line, in another order."""
         ids = np.take_along_axis(self.ids, places, axis=1)
         scores = np.take_along_axis(self.scores, places, axis=1)
         rows = None if self.rows is None else np.take_along_axis(self.rows, places, axis=1)
-        return Found(ids, scores, rows, self.total, in_order=False)
+        return Found(ids, scores, rows, self.total)
 
 
 class FoundCodes(NamedTuple):
@@ -113,16 +109,18 @@ class Searchable(ABC):
         For a spec of queries that no query can be made under.
     """
 
+    is_remote: ClassVar[bool] = False
+    """Whether queries leave this machine, so that ``query`` has to be said."""
+
     def __init__(self, settings: Settings) -> None:
         self.spec: Final = settings.spec
         self.query_spec: Final = settings.query_spec
         self.metric: Final = settings.metric
         self.query_epsilon: Final = settings.query_epsilon
         self._settings = settings
-        self._queries = QueryMaker(settings.spec, settings.query_spec)
+        self._queries = QueryMaker(settings.spec, settings.query_spec, leaves=self.is_remote)
         self._posterior: Estimator | None = None
         self._similarity = kind_of(settings.spec).estimator(settings.spec, settings.metric)
-        self._coverage = QueryCoverage(settings.spec)
 
     @property
     def shuffle_delta(self) -> float | None:
@@ -146,7 +144,7 @@ class Searchable(ABC):
         self,
         Q: Vectors | Codes,
         k: int = 10,
-        query: QueryMode = "exact",
+        query: QueryMode | None = None,
         *,
         filter: Filter = None,
         candidates: int | None = None,
@@ -165,9 +163,9 @@ class Searchable(ABC):
             holds.
         query : "exact" or "private"
             "exact": the query is projected and used as it is. "private": it is privatized first,
-            under ``query_epsilon``. The database of a published index sees the projection of an
-            exact query, from which the query can be computed: ask a database that is not yours
-            with "private".
+            under ``query_epsilon``. Default "exact" where the index is on this machine; of a
+            published index it has to be said, as the database sees the projection of an exact
+            query, from which the query can be computed.
         filter : optional
             Rows that a hit may come from: a list of ids; a mask of one bool for each row, in the
             order of ``ids``; a function that gets each row as a dict of ``id`` and payload columns;
@@ -210,14 +208,14 @@ class Searchable(ABC):
         """
         count = checked_k(k)
         reranking = self._reranking(Q, count, candidates, rerank)
-        batches = self._batches(Q, query, count, reranking, allow_unprotected)
-        return self._search(batches, count, filter)
+        queries = self._queries(Q, query, allow_unprotected=allow_unprotected)
+        return self._answers(queries, count, reranking, filter)
 
     def range_search(
         self,
         Q: Vectors | Codes,
         threshold: float,
-        query: QueryMode = "exact",
+        query: QueryMode | None = None,
         *,
         filter: Filter = None,
         candidates: int | None = None,
@@ -249,10 +247,10 @@ class Searchable(ABC):
         """
         least = finite_number(threshold, "the threshold")
         reranking = self._reranking(Q, 1, candidates, rerank)
-        batches = self._batches(Q, query, 1, reranking, allow_unprotected)
+        queries = self._queries(Q, query, allow_unprotected=allow_unprotected)
         if reranking is None:
-            return self._range_search(batches, least, filter)
-        hits = self._search(batches, reranking.candidates, filter)
+            return self._in_range(queries, least, filter)
+        hits = self._answers(queries, reranking.candidates, reranking, filter)
         return within(hits, least, self.metric)
 
     @abstractmethod
@@ -260,12 +258,8 @@ class Searchable(ABC):
         """Number of codes."""
 
     @abstractmethod
-    def _search(self, batches: list[Batch], k: int, filter_: Filter) -> Hits:
-        """Answer each batch by :meth:`_nearest`."""
-
-    @abstractmethod
-    def _range_search(self, batches: list[Batch], threshold: float, filter_: Filter) -> list[Hits]:
-        """Return every vector whose estimate reaches the threshold."""
+    def _selected(self, filter_: Filter, count: int) -> AbstractContextManager[Any]:
+        """Be ready to find ``count`` rows a query, and read what a filter selects; None if all."""
 
     @abstractmethod
     def _find(self, queries: Queries, count: int, selection: Any) -> Found:
@@ -273,11 +267,11 @@ class Searchable(ABC):
 
     @abstractmethod
     def _codes_of(self, found: Found) -> FoundCodes:
-        """Return the codes and the payload of rows that were found."""
+        """Return the codes and the payload of rows that were found, perhaps of none."""
 
     @abstractmethod
-    def _empty_payload(self) -> Table:
-        """Return the payload of no rows."""
+    def _in_range(self, queries: Queries, threshold: float, filter_: Filter) -> list[Hits]:
+        """Return every vector whose estimate reaches the threshold."""
 
     def _reranking(
         self, queries: Vectors | Codes, k: int, candidates: int | None, rerank: Rerank
@@ -289,65 +283,46 @@ class Searchable(ABC):
             queries = self._queries.vectors(queries)
         return new_reranking(rerank, candidates, k, queries, self.metric, self.spec.scale)
 
-    def _batches(
-        self,
-        queries: Vectors | Codes,
-        mode: QueryMode,
-        k: int,
-        reranking: Reranking | None,
-        allow_unprotected: bool,
-    ) -> list[Batch]:
-        made = self._queries(queries, mode, allow_unprotected=allow_unprotected)
-        self._coverage.warn_of_far(queries)
+    def _answers(
+        self, queries: Queries, k: int, reranking: Reranking | None, filter_: Filter
+    ) -> Hits:
+        """Return the k nearest of the rows that a filter selects, perhaps reranked."""
         count = k
         if reranking is not None:
             count = reranking.candidates
-        blocks = row_blocks(len(made), min(_BATCH_QUERIES, _BATCH_CANDIDATES // count))
-        if reranking is None:
-            return [Batch(made[block], None) for block in blocks]
-        return [Batch(made[block], reranking[block]) for block in blocks]
-
-    def _nearest(self, batch: Batch, k: int, selection: Any = None) -> Hits:
-        """Return the k nearest of the rows that a selection has, perhaps reranked."""
-        queries, reranking = batch
-        if reranking is None:
-            return self._hits(queries, self._find(queries, k, selection))
-        found = self._find(queries, reranking.candidates, selection)
-        candidates = Candidates(found.ids, found.rows, found.total)
-        nearest = reranking.nearest(candidates, k)
-        hits = self._hits(queries, found.at(nearest.places))
-        return with_exact(hits, nearest.similarity, self.metric)
+        parts = []
+        with self._selected(filter_, count) as selection:
+            for block in query_blocks(len(queries), count):
+                found = self._find(queries[block], count, selection)
+                if reranking is None:
+                    parts.append(self._hits(queries[block], found))
+                    continue
+                candidates = Candidates(found.ids, found.rows, found.total)
+                nearest = reranking[block].nearest(candidates, k)
+                hits = self._hits(queries[block], found.at(nearest.places))
+                parts.append(with_exact(hits, nearest.similarity, self.metric))
+        return joined(parts)
 
     def _hits(self, queries: Queries, found: Found) -> Hits:
-        if found.ids.shape[1] == 0:
-            return no_hits(len(queries), found.ids, self._empty_payload())
+        width = found.ids.shape[1]
         codes, payload = self._codes_of(found)
-        posterior, unbiased = self._estimates(queries, codes, found.ids.shape[1])
-        if self._posterior is None:
-            posterior = of_selected(unbiased, found.total, found.ids.shape[1])
-        return Hits(
-            found.ids,
-            found.scores,
-            *posterior,
-            *unbiased,
-            exact=np.zeros(found.ids.shape, np.bool_),
-            payload=payload,
-        )
-
-    def _estimates(
-        self, queries: Queries, codes: Callable[[slice], Codes], width: int
-    ) -> tuple[Estimate, Estimate]:
-        """Return posterior and unbiased similarities, which are computed some columns at a time."""
+        if width == 0:
+            return no_hits(len(queries), found.ids, payload)
         parts = []
         for columns in row_blocks(width, self._block_rows(1) // len(queries)):
             block = codes(columns)
             unbiased = self._similarity.of_found(block, queries)
-            posterior = unbiased
-            if self._posterior is not None:
-                posterior = self._posterior.of_found(block, queries)
-            parts.append((*posterior, *unbiased))
-        whole = [np.concatenate(part, axis=1) for part in zip(*parts, strict=True)]
-        return (whole[0], whole[1]), (whole[2], whole[3])
+            if self._posterior is None:
+                estimate = of_selected(unbiased, found.total, width)
+            else:
+                estimate = self._posterior.of_found(block, queries)
+            parts.append((*estimate, *unbiased))
+        estimates = [np.concatenate(part, axis=1) for part in zip(*parts, strict=True)]
+        exact = np.zeros(found.ids.shape, np.bool_)
+        similarity, stderr, plain, plain_stderr = estimates
+        return Hits(
+            found.ids, found.scores, similarity, stderr, plain, plain_stderr, exact, payload
+        )
 
     def _block_rows(self, queries: int) -> int:
         """Codes that are compared with so many queries together: an estimate takes 40 numbers."""
@@ -364,12 +339,48 @@ class Searchable(ABC):
 
 QueryMode = Literal["exact", "private"]
 
+_MIN_QUERIES = 20
+"""Queries of which the share that lies far is known well enough to be told."""
+
+_MANY_FAR = 0.2
+"""Share of queries that lie far from which on is warned."""
+
 
 def checked_k(k: Any) -> int:
     """Return ``k``; InputError unless it is a whole number of at least 1."""
     if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:
         raise InputError(f"k must be a whole number of at least 1, not {k!r}.")
     return int(k)
+
+
+def query_mode(mode: QueryMode | None, *, leaves: bool) -> QueryMode:
+    """Decide whether queries are compared as they are: the only place that does.
+
+    Parameters
+    ----------
+    mode : "exact" or "private", optional
+        What the caller says; on this machine "exact" by default.
+    leaves : bool
+        Whether queries leave this machine. Then it has to be said: whoever has an exact query's
+        projection can compute the query.
+
+    Raises
+    ------
+    InputError
+        For anything else, and for a query that would leave without a word.
+
+    >>> query_mode(None, leaves=False)
+    'exact'
+    """
+    if mode is None and leaves:
+        raise InputError(
+            "queries leave this machine: say query='private', or 'exact' where whoever is asked "
+            "may know them.",
+            field="query",
+        )
+    if mode not in (None, "exact", "private"):
+        raise InputError(f"query must be 'exact' or 'private', not {mode!r}.")
+    return mode or "exact"
 
 
 class QueryMaker:
@@ -379,6 +390,8 @@ class QueryMaker:
     ----------
     spec, query_spec : Spec
         Of the codes that are searched, and of private queries.
+    leaves : bool
+        Whether queries leave this machine.
 
     Raises
     ------
@@ -391,10 +404,12 @@ class QueryMaker:
     3
     """
 
-    def __init__(self, spec: Spec, query_spec: Spec) -> None:
+    def __init__(self, spec: Spec, query_spec: Spec, *, leaves: bool = False) -> None:
         self.spec = spec
         self.query_spec = query_spec
+        self._leaves = leaves
         self._projector = Projector(spec)
+        self._warned = False
         Projector(query_spec)  # refuses now what could not be asked later
 
     def vectors(self, queries: Vectors) -> Any:
@@ -402,13 +417,14 @@ class QueryMaker:
         return self._projector.rows(queries)
 
     def __call__(
-        self, queries: Vectors | Codes, mode: QueryMode, *, allow_unprotected: bool = False
+        self, queries: Vectors | Codes, mode: QueryMode | None, *, allow_unprotected: bool = False
     ) -> Queries:
         """Return vectors projected or privatized, codes as they are."""
-        if mode not in ("exact", "private"):
-            raise InputError(f"query must be 'exact' or 'private', not {mode!r}.")
         if isinstance(queries, Codes):
+            query_mode(mode or "private", leaves=self._leaves)
             return self._of_codes(queries)
+        mode = query_mode(mode, leaves=self._leaves)
+        self._warn_of_far(queries)
         if mode == "exact":
             return ExactQueries(self._projector.project(queries), self.spec)
         # here: other queries need no secret stream
@@ -429,42 +445,18 @@ class QueryMaker:
         spec = specs[codes.fingerprint]
         return PrivateQueries(spec.format.codes(codes.stored), spec)
 
+    def _warn_of_far(self, queries: Any) -> None:
+        """Warn once if many of at least 20 queries, shape (nq, dim), lie far from all codewords.
 
-_MIN_QUERIES = 20
-"""Queries of which the share that lies far is known well enough to be told."""
-
-_MANY_FAR = 0.2
-
-
-class QueryCoverage:
-    """Warns once if many queries lie far from a codebook.
-
-    Parameters
-    ----------
-    spec : Spec
-        Of the codes that are searched; without a codebook no query is far.
-    """
-
-    def __init__(self, spec: Spec) -> None:
-        self._codebook = spec.codebook
-        self._checked = False
-
-    def warn_of_far(self, queries: Any) -> None:
-        """Warn once if many of the first queries, shape (nq, dim), lie far from all codewords.
-
-        Codes, sparse vectors and fewer than 20 queries tell nothing. The answer does not depend on
-        it: that to private queries is a function of their codes alone.
-
-        Warns
-        -----
-        QualityWarning
+        The answer does not depend on it: that to private queries is a function of their codes.
         """
-        if self._codebook is None or self._checked or not isinstance(queries, np.ndarray):
+        codebook = self.spec.codebook
+        if codebook is None or self._warned or not isinstance(queries, np.ndarray):
             return
         if queries.ndim != 2 or len(queries) < _MIN_QUERIES:
             return
-        self._checked = True
-        share = far_queries(queries, self._codebook)
+        self._warned = True
+        share = far_queries(queries, codebook)
         if share > _MANY_FAR:
             warnings.warn(
                 f"{share:.0%} of the queries lie farther from the codebook than 95 % of public "

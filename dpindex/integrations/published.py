@@ -12,11 +12,11 @@ import math
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Set
-from contextlib import AbstractContextManager, ExitStack, closing
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final, Literal, get_type_hints
+from typing import Any, ClassVar, Final, Literal, get_type_hints
 
 import numpy as np
 
@@ -36,7 +36,7 @@ from dpindex.base.errors import InputError, naming, refuse_unprintable
 from dpindex.denoise import Denoiser, denoiser_from_bytes, denoiser_to_bytes
 from dpindex.index.backends import EXACT
 from dpindex.index.filters import Filter
-from dpindex.index.hits import Hits, joined, no_hits
+from dpindex.index.hits import Hits
 from dpindex.index.kinds import (
     DenoisedVectors,
     PackedSigns,
@@ -46,7 +46,7 @@ from dpindex.index.kinds import (
     posterior_of,
 )
 from dpindex.index.private_index import PrivateIndex
-from dpindex.index.search import Batch, Found, FoundCodes, Searchable
+from dpindex.index.search import Found, FoundCodes, Searchable
 from dpindex.integrations.database import Database, Layout, Rows
 from dpindex.integrations.lance import Lance
 from dpindex.integrations.milvus import Milvus
@@ -436,6 +436,8 @@ class PublishedIndex(Searchable):
     >>> index.search(queries, k=10, query="private", filter="year >= 2020")  # doctest: +SKIP
     """
 
+    is_remote: ClassVar[bool] = True
+
     def __init__(self, database: Database, publication: Publication) -> None:
         super().__init__(publication.settings)
         self._database = database
@@ -519,24 +521,14 @@ class PublishedIndex(Searchable):
             table = pa.table(nulls, schema=schema)
         self._database.insert(self._publication.rows_of(codes, names, table))
 
-    def _search(self, batches: list[Batch], k: int, filter_: Filter) -> Hits:
-        name = "k"
-        count = k
-        if batches[0].reranking is not None:
-            name = "candidates"
-            count = batches[0].reranking.candidates
+    @contextmanager
+    def _selected(self, filter_: Filter, count: int) -> Iterator[str | None]:
         most = self._database.max_found
         if count > most:
-            raise InputError(f"{name} must be at most {most} here, not {count}.")
-        condition = self._condition(filter_)
-        parts = [self._nearest(batch, k, condition) for batch in batches]
-        if min(part.ids.shape[1] for part in parts):
-            return joined(parts)
-        if filter_ is None:
-            raise InputError("the published index is empty.")
-        return no_hits(sum(map(len, parts)), self._layout.id_array([]), self._no_payload)
+            raise InputError(f"k and candidates must be at most {most} here, not {count}.")
+        yield self._condition(filter_)
 
-    def _range_search(self, batches: list[Batch], threshold: float, filter_: Filter) -> list[Hits]:
+    def _in_range(self, queries: Queries, threshold: float, filter_: Filter) -> list[Hits]:
         raise InputError(
             "a published index is searched by range among candidates only: say who orders them.",
             field="rerank",
@@ -545,10 +537,12 @@ class PublishedIndex(Searchable):
     def _find(self, queries: Queries, count: int, selection: str | None) -> Found:
         neighbours = self._neighbours(queries, count, selection)
         width = min(len(ids) for ids, _ in neighbours)
+        if width == 0 and selection is None:
+            raise InputError("the published index is empty.")
         ids = np.stack([ids[:width] for ids, _ in neighbours])
         scores = np.stack([scores[:width] for _, scores in neighbours])
         facts = self._publication.facts
-        return Found(ids, scores, ids if facts.ids_are_rows else None, facts.rows, in_order=True)
+        return Found(ids, scores, ids if facts.ids_are_rows else None, facts.rows)
 
     def _neighbours(
         self, queries: Queries, k: int, where: str | None
@@ -576,6 +570,10 @@ class PublishedIndex(Searchable):
         return [(names, scale * values) for names, values in zip(ids, scores, strict=True)]
 
     def _codes_of(self, found: Found) -> FoundCodes:
+        if not found.ids.size:
+            return FoundCodes(
+                lambda columns: self.spec.format.codes(np.empty((0, 1), np.int8)), self._no_payload
+            )
         names, inverse = np.unique(found.ids, return_inverse=True)
         fetched = self._fetched(names, payload=True)
         codes = self._publication.codes_of(fetched)
@@ -584,9 +582,6 @@ class PublishedIndex(Searchable):
         if payload is not None:
             payload = payload.take(places.ravel())
         return FoundCodes(lambda columns: codes.take(places[:, columns].ravel()), payload)
-
-    def _empty_payload(self) -> Table:
-        return self._no_payload
 
     def _fetched(self, names: AnyArray, *, payload: bool = False) -> Rows:
         """Return the rows of ids, which are sorted and unique, in their order."""

@@ -25,6 +25,7 @@ EXACT = NoiseMoments.additive(0.0, 0.0)
 """Of vectors without noise."""
 
 
+@lru_cache(maxsize=16)
 def noise_moments(spec: Spec) -> NoiseMoments:
     """Return the moments of the noise of a decoded coordinate, in units of the data."""
     return spec.number_law.moments.in_units(spec.step)
@@ -82,15 +83,18 @@ class NoisyVectorStats:
 
     def _sum(self, polynomial: Polynomial) -> Doubles:
         """``Σ_j`` of a polynomial in z_j."""
-        terms = zip(polynomial, self._powers, strict=False)
-        return np.asarray(sum(factor * power for factor, power in terms))
+        total = np.zeros_like(self.total)
+        for factor, power in zip(polynomial, self._powers, strict=False):
+            if factor:
+                total = total + factor * power
+        return np.asarray(total)
 
-    @property
+    @cached_property
     def noise_energy(self) -> Doubles:
         """Unbiased estimate of ``Σ_j Var(x̃_j)``: k·σ² for additive noise."""
         return self._sum(self.noise.variance)
 
-    @property
+    @cached_property
     def energy(self) -> Doubles:
         """``‖x̃‖² − kσ²``: unbiased for the squared norm of the projected vector."""
         return np.asarray(self.squares - self.noise_energy)
@@ -102,19 +106,19 @@ class NoisyVectorStats:
             return np.full_like(self.squares, self.norm**2)
         return np.maximum(self.energy, 0.0)
 
-    @property
+    @cached_property
     def energy_variance(self) -> Doubles:
         """Noise variance of ``energy``: ``k·(fourth moment − σ⁴) + 4σ²‖x‖²`` if additive."""
         return np.maximum(self._sum(self.noise.squared), 0.0)
 
-    @property
+    @cached_property
     def safe_energy(self) -> Doubles:
         """``energy``, at least its own standard deviation for a zero vector."""
         variance = float(np.polyval(self.noise.squared[::-1], -self.noise.centre))
         deviation = np.sqrt(self.k * max(variance, 0.0)) + 1e-150
         return np.asarray(np.maximum(self.energy, deviation))
 
-    @property
+    @cached_property
     def relative_variance(self) -> Doubles:
         """Variance of ``energy`` over its square."""
         return np.asarray(self.energy_variance / self.safe_energy**2)
