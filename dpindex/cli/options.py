@@ -280,10 +280,13 @@ class ReleaseOptions:
 
     def terms(self) -> Terms:
         """Return the terms of the release."""
-        from dpindex.accounting.ledger import Ledger
         from dpindex.storage.release import Terms
 
-        ledger = read_if_named(Ledger, self.ledger)
+        ledger = None
+        if self.ledger is not None:
+            from dpindex.accounting.ledger import Ledger
+
+            ledger = Ledger(self.ledger)
         return Terms(ledger, self.allow_rerelease, self.skip_leak_check)
 
     def scaled(self, dataset: Dataset) -> Dataset:

@@ -54,7 +54,7 @@ def folder(tmp_path: Path) -> Path:
         ("--help", ""),
         ("info index", "mpmath"),
         ("privatize x.npy x.codes --spec spec.json", "cryptography mpmath"),
-        ("spec --method dp-oporp-staircase --epsilon 2 --dim 24", "mpmath"),
+        ("spec --method dp-oporp-staircase --epsilon 2 --beta 1 --dim 24", "mpmath"),
     ],
 )
 def test_a_command_loads_what_it_needs(folder: Path, command: str, loaded: str) -> None:
