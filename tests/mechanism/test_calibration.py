@@ -241,5 +241,5 @@ def test_finding_7_the_top_direction_of_a_published_map() -> None:
         found[method] = _delta(2.0 * top / deviation, 1.0)
     assert found["row-rp-g-direct"] == pytest.approx(0.0039, abs=5e-5)
     assert 0.8e-6 < found["row-rp-g-opt"] <= 1e-6  # the grid's own roundings take the rest
-    text = (Path(__file__).parents[1] / "docs" / "guarantees.md").read_text()
+    text = (Path(__file__).parents[2] / "docs" / "guarantees.md").read_text()
     assert "δ = 0.0039 at ε = 1" in text
