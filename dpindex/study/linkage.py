@@ -9,78 +9,40 @@ stand for the crowd. A search by cosines finds fewer, denoised or not: of 10 000
 
 from __future__ import annotations
 
-import numpy as np
-import numpy.typing as npt
+from dataclasses import dataclass
 
-from dpindex.base.arrays import Doubles, Floats, Vectors, stacked, unit
+import numpy as np
+
+from dpindex.base.arrays import Doubles, Floats, Vectors, row_blocks, stacked, unit
 from dpindex.index.kinds import kind_of
 from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.spec import Projector
 from dpindex.similarity.likelihoods import CodeLikelihoods
+from dpindex.storage.row_parts import Rows
 
 LINKED = "linked"
 """The name of this measure: the share of known vectors whose own code fits best among all."""
 
-Flags = npt.NDArray[np.bool_]
-
 _TIE = 1e-5
-# Scores that are held at a time.
+# Log-odds that are held at a time.
 _MAX_SCORES = 1 << 22
+# Queries and codes that are compared at a time.
+_QUERIES = 500
+_CODES = 2048
 
 
+@dataclass(frozen=True, eq=False)
 class Linkage:
-    """Counts, chunk by chunk, how many codes fit known vectors at least as well as their own.
+    """How many codes fit known vectors better than their own, and how many as well.
 
-    Parameters
+    Attributes
     ----------
-    projector : Projector
-        Of the spec of the codes.
-    known : array or sparse matrix, shape (m, dim)
-        Original vectors, of which the attacker looks for one, and knows the others.
-    codes : Codes
-        Those of the known vectors first, and after them others, shape (n, k), n ≥ m.
-    crowd : array or sparse matrix, shape (c, dim), optional
-        Further vectors that the attacker knows; see
-        ``crowd_size`` of :class:`dpindex.similarity.likelihoods.CodeLikelihoods`.
+    better, tied : int64 arrays, shape (m,)
+        For each known vector; its own code is one of those that tie.
     """
 
-    def __init__(
-        self, projector: Projector, known: Vectors, codes: Codes, crowd: Vectors | None = None
-    ) -> None:
-        self._count = known.shape[0]
-        everyone = known if crowd is None else stacked([known, crowd])
-        self._chances = kind_of(projector.spec).likelihoods(projector, everyone)
-        self._block = max(1, _MAX_SCORES // everyone.shape[0])
-        self._own = np.diagonal(self._scores(codes.take(slice(self._count))))
-        self._above = np.zeros(self._count, dtype=np.int64)
-        self._tied = np.zeros(self._count, dtype=np.int64)
-
-    def count(self, codes: Codes) -> None:
-        """Compare with further codes; every code of the collection is counted once."""
-        above, tied = self.compare(codes)
-        self._above += above.sum(axis=1)
-        self._tied += tied.sum(axis=1)
-
-    def compare(self, codes: Codes) -> tuple[Flags, Flags]:
-        """Which codes fit each known vector better than its own, and as well, (m, n) each."""
-        lead = self.lead(codes)
-        above = lead > 0
-        return above, (lead >= 0) & ~above
-
-    def lead(self, codes: Codes, own: bool = False) -> Floats:
-        """Return how much better than its own each code fits a known vector, shape (m, n).
-
-        It is 0 for a tie. With ``own`` the first n/m codes are compared with the first known
-        vector, and so on: (m, n/m).
-        """
-        scores = self._scores(codes)
-        if own:
-            rows = np.arange(self._count)
-            scores = scores.reshape(self._count, self._count, -1)[rows, rows]
-        lead = scores - self._own[:, None]
-        margin = _TIE * np.maximum(np.abs(self._own), 1.0)
-        lead[np.abs(lead) <= margin[:, None]] = 0.0
-        return lead
+    better: Rows
+    tied: Rows
 
     @property
     def share(self) -> float:
@@ -92,15 +54,41 @@ class Linkage:
 
         Ties are broken at random.
         """
-        places = (candidates - self._above) / np.maximum(self._tied, 1)
+        places = (candidates - self.better) / np.maximum(self.tied, 1)
         return float(np.clip(places, 0.0, 1.0).mean())
 
-    def _scores(self, codes: Codes) -> Floats:
-        scores = np.empty((self._count, len(codes)))
-        for start in range(0, len(codes), self._block):
-            block = slice(start, start + self._block)
-            scores[:, block] = log_odds(self._chances.logs(codes.take(block)), self._count)
-        return scores
+
+def measure_linkage(
+    projector: Projector, known: Vectors, own: Codes, codes: Codes, crowd: Vectors | None = None
+) -> Linkage:
+    """Return how well known vectors pick out their own codes.
+
+    Parameters
+    ----------
+    projector : Projector
+        Of the spec of the codes.
+    known : array or sparse matrix, shape (m, dim)
+        Original vectors, of which the attacker looks for one, and knows the others.
+    own : Codes
+        Their codes, shape (m, k).
+    codes : Codes
+        All codes of the collection, those of the known vectors too.
+    crowd : array or sparse matrix, shape (c, dim), optional
+        Further vectors that the attacker knows; see ``crowd_size`` of
+        :class:`dpindex.similarity.likelihoods.CodeLikelihoods`.
+    """
+    count = known.shape[0]
+    everyone = known if crowd is None else stacked([known, crowd])
+    likelihoods = kind_of(projector.spec).likelihoods(projector, everyone)
+    own_odds = np.diagonal(log_odds(likelihoods.logs(own), count))[:, None]
+    margin = _TIE * np.maximum(np.abs(own_odds), 1.0)
+    better = np.zeros(count, dtype=np.int64)
+    tied = np.zeros(count, dtype=np.int64)
+    for block in row_blocks(len(codes), max(1, _MAX_SCORES // everyone.shape[0])):
+        lead = log_odds(likelihoods.logs(codes.take(block)), count) - own_odds
+        better += (lead > margin).sum(axis=1)
+        tied += (np.abs(lead) <= margin).sum(axis=1)
+    return Linkage(better, tied)
 
 
 def log_odds(logs: Floats, rows: int) -> Doubles:
@@ -111,7 +99,7 @@ def log_odds(logs: Floats, rows: int) -> Doubles:
     logs : array, shape (m, n)
         Log-likelihoods of the columns under the rows, m > 1, each column up to a constant.
     rows : int
-        Rows that are asked about, [1, m].
+        Rows whose odds are returned, [1, m].
 
     >>> log_odds(np.log([[0.1, 0.3], [0.1, 0.1], [0.4, 0.1]]), 3).round(3)
     array([[-1.609,  0.405],
@@ -126,31 +114,29 @@ def log_odds(logs: Floats, rows: int) -> Doubles:
     second = rest.max(axis=0)
     rest -= second
     others = second + np.log(np.exp(rest, out=rest).sum(axis=0, dtype=np.float64))
-    asked = logs[:rows].astype(np.float64)
-    share = np.exp(asked - np.logaddexp(first, others))
+    wanted = logs[:rows].astype(np.float64)
+    # Others of the likeliest row are known to full precision: 1 − p would lose it.
+    share = np.exp(wanted - np.logaddexp(first, others))
     is_likeliest = likeliest == np.arange(rows)[:, None]
     share[is_likeliest] = 0.0
-    odds: Doubles = asked - np.logaddexp(first, others) - np.log1p(-share)
+    odds: Doubles = wanted - np.logaddexp(first, others) - np.log1p(-share)
     odds[is_likeliest] = np.broadcast_to(first - others, odds.shape)[is_likeliest]
     return odds
-
-
-_BLOCK = 500
-_CODES = 2048
 
 
 def best_scores(queries: Floats, codes: Floats) -> Doubles:
     """Return the highest cosine of each query to any code, shape (m,)."""
     directions = unit(codes)
-    blocks = np.array_split(unit(queries), -(-len(queries) // _BLOCK))
+    blocks = np.array_split(unit(queries), -(-len(queries) // _QUERIES))
     return np.concatenate([(block @ directions.T).max(axis=1) for block in blocks])
 
 
-def best_odds(chances: CodeLikelihoods, codes: Codes) -> Doubles:
+def best_odds(likelihoods: CodeLikelihoods, codes: Codes) -> Doubles:
     """Return the highest log-odds of each vector against the others for any code, shape (m,)."""
     best = []
-    for start in range(0, len(codes), _CODES):
-        logs = chances.logs(codes.take(slice(start, start + _CODES)))
+    for block in row_blocks(len(codes), _CODES):
+        logs = likelihoods.logs(codes.take(block))
+        # The last row is of no known vector.
         best.append(log_odds(logs, len(logs) - 1).max(axis=1))
     return np.asarray(np.max(best, axis=0))
 

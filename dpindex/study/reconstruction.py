@@ -29,7 +29,7 @@ from dpindex.base.arrays import (
 from dpindex.base.errors import InputError
 from dpindex.denoise import Denoiser, fit_denoiser, fit_if_possible
 from dpindex.mechanism.codes import Codes
-from dpindex.mechanism.noise import LinearChannel, SignLaw
+from dpindex.mechanism.noise import SignLaw
 from dpindex.mechanism.noise.symbols import nearest
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec
@@ -56,7 +56,7 @@ _CODEWORDS = 256
 # Cosines above this are those of a codeword to itself.
 _SAME = 1.0 - 1e-5
 
-_Way = Callable[[Codes], Doubles]
+_Estimate = Callable[[Codes], Doubles]
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,7 +150,7 @@ class Reconstructor:
     def __init__(
         self, spec: Spec, public: Vectors | None = None, denoiser: Denoiser | None = None
     ) -> None:
-        if spec.dim * spec.code_length > _MAX_ENTRIES and not spec.format.symbolic:
+        if spec.dim * spec.code_length > _MAX_ENTRIES and spec.codebook is None:
             raise InputError(
                 f"the projection has {spec.dim} × {spec.code_length} entries, too many to invert; "
                 f"{_MAX_ENTRIES} at most."
@@ -166,15 +166,20 @@ class Reconstructor:
             learned = np.delete(vectors, np.s_[::4], axis=0)
             self._moments = _Moments.of_public(learned / spec.scale)
         self.guess = self._moments.mean * spec.scale
-        ways = self._symbol_ways() if spec.format.symbolic else self._linear_ways()
-        self._way = ways[0]
-        if len(held) and len(ways) > 1:
+        if spec.codebook is not None:
+            estimates = self._symbol_estimates()
+        else:
+            estimates = self._linear_estimates()
+        self._estimate = estimates[0]
+        if len(held) and len(estimates) > 1:
             codes = Privatizer(spec, allow_unprotected=True).privatize(held)
-            self._way = min(ways, key=lambda way: float(np.square(way(codes) - held).mean()))
+            self._estimate = min(
+                estimates, key=lambda estimate: float(np.square(estimate(codes) - held).mean())
+            )
 
     def __call__(self, codes: Codes) -> Singles:
         """Return vectors, float32, shape (n, dim), in their units before division by ``scale``."""
-        return self._way(codes).astype(np.float32)
+        return self._estimate(codes).astype(np.float32)
 
     def exposure(self, vectors: Vectors, codes: Codes) -> dict[str, float]:
         """Return how much of original vectors, shape (n, dim), comes back from their codes.
@@ -194,7 +199,7 @@ class Reconstructor:
         values = (error, cosines(estimate, truth).mean(), cosines(guess, truth).mean())
         return dict(zip(EXPOSURE, map(float, values), strict=True))
 
-    def _linear_ways(self) -> list[_Way]:
+    def _linear_estimates(self) -> list[_Estimate]:
         """Return the estimates from denoised codes, if there is a denoiser, and from codes."""
         spec = self._spec
         projection = spec.projection.apply(np.eye(spec.dim, dtype=np.float32)).astype(np.float64)
@@ -202,7 +207,14 @@ class Reconstructor:
         mean = self._moments.mean @ projection
         across, within = self._moments.covariances(projection)
         # The pseudo-inverse leaves out coordinates without information (bins without noise).
-        slope, expected, noise = linear_channel(spec, mean, np.diag(within))
+        variance = np.diag(within)
+        if isinstance(spec.law, SignLaw):
+            # The unit of a sign law: beta before the projection's scale is applied.
+            beta = spec.projection.scale * spec.adjacency.size
+            channel = spec.law.linear_channel(mean, variance, beta)
+        else:
+            channel = spec.number_law.linear_channel(mean, variance, spec.step)
+        slope, expected, noise = channel
         covariance = slope * within * slope[:, None] + np.diag(noise)
         weights = np.linalg.pinv(covariance, hermitian=True) @ (across * slope).T
 
@@ -224,12 +236,13 @@ class Reconstructor:
         low, high = self._spec.bounds
         return np.clip(self._moments.mean + deviation, low, high) * self._spec.scale
 
-    def _symbol_ways(self) -> list[_Way]:
+    def _symbol_estimates(self) -> list[_Estimate]:
         """Return two estimates of the mean vector behind each symbol; one without public ones."""
         law = self._spec.symbol_law
         words = law.codebook.vectors.astype(np.float64)
         public = self._moments.centred + self._moments.mean
-        # The codeword, as near as codewords are to others, and the mean of those not near it.
+        # The codeword, as near as codewords are to their w nearest others, and the mean of those
+        # not near it.
         near = nearness(self._spec) * words
         share = law.subset / law.size
         far = (words.mean(axis=0) - share * near) / (1.0 - share)
@@ -244,23 +257,6 @@ class Reconstructor:
             chances = outside + (inside - outside) * sets
             estimates.append((chances.T @ public) / chances.sum(axis=0)[:, None])
         return [partial(_of_symbols, means) for means in estimates]
-
-
-def linear_channel(spec: Spec, mean: Doubles, variance: Doubles) -> LinearChannel:
-    """Return codes as linear in their coordinates, under a prior of these, in scaled units.
-
-    Parameters
-    ----------
-    spec : Spec
-        Of numbers or signs.
-    mean, variance : float64 arrays, shape (k,)
-        Of the projected coordinates, before the law is applied.
-    """
-    if isinstance(spec.law, SignLaw):
-        # The unit of a sign law: beta before the projection's scale is applied.
-        beta = spec.projection.scale * spec.adjacency.size
-        return spec.law.linear_channel(mean, variance, beta)
-    return spec.number_law.linear_channel(mean, variance, spec.step)
 
 
 def nearness(spec: Spec) -> float:
@@ -279,7 +275,7 @@ def directions_only(spec: Spec) -> bool:
 
 def not_codewords(spec: Spec, vectors: Doubles) -> Doubles:
     """Return the vectors that are no codewords: those would be encoded by themselves."""
-    if not spec.format.symbolic:
+    if spec.codebook is None:
         return vectors
     similarity = _to_other_words(unit(vectors), spec.symbol_law.codebook.vectors)
     return vectors[np.isfinite(similarity).all(axis=1)]
@@ -358,7 +354,7 @@ def invert(
 
 def can_be_reconstructed(spec: Spec) -> bool:
     """True if the projection is small enough to be inverted as a part of every evaluation."""
-    if spec.format.symbolic:
+    if spec.codebook is not None:
         return True
     entries = spec.dim * spec.code_length
     return entries <= _MAX_MEASURED_ENTRIES and spec.code_length <= _MAX_MEASURED_LENGTH

@@ -22,7 +22,7 @@ from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec
 from dpindex.similarity.similarity import Metric
 from dpindex.storage.row_parts import Rows
-from dpindex.study.linkage import Linkage
+from dpindex.study.linkage import Linkage, measure_linkage
 from dpindex.study.reconstruction import (
     EXPOSURE,
     Reconstructor,
@@ -127,14 +127,14 @@ class Trial:
         if crowd is None:
             others = public_rows(len(self.index), spec.dim, known)
             crowd = others[spaced(len(others), kind_of(spec).likelihoods.crowd_size)]
-        linkage = Linkage(
+        codes = self.index.codes
+        return measure_linkage(
             self._privatizer,
             dense_rows(self._base, known),
-            self.index.codes.take(known),
+            codes.take(known),
+            codes,
             dense_rows(self._base, crowd),
         )
-        linkage.count(self.index.codes)
-        return linkage
 
     def places_of_own_codes(self, depth: int) -> AnyArray:
         """Return the places, from 0, of known vectors' own codes in exact searches of the index.

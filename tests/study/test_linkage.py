@@ -1,6 +1,8 @@
-"""Linkage: chunks add up, own codes are counted once, ties are shared, and the law is used."""
+"""Linkage: blocks add up, own codes are counted once, ties are shared, and the law is used."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,7 +12,8 @@ import scipy.special
 from dpindex import Codebook, Privatizer, Spec, attribute, record
 from dpindex.base.arrays import unit
 from dpindex.index.kinds import kind_of
-from dpindex.study.linkage import Linkage
+from dpindex.mechanism.codes import Codes
+from dpindex.study.linkage import measure_linkage
 
 pytestmark = pytest.mark.usefixtures("known_noise")
 
@@ -26,27 +29,23 @@ SPECS = [
 ]  # fmt: skip
 
 
+def linked(privatizer: Privatizer, known: Any, codes: Codes) -> float:
+    """The share of known vectors, whose codes come first, that pick out their own."""
+    own = codes.take(slice(known.shape[0]))
+    return measure_linkage(privatizer, known, own, codes).share
+
+
 @pytest.mark.parametrize("spec", SPECS, ids=lambda spec: spec.method)
-def test_chunks_of_any_size_and_kind_count_the_same(spec: Spec) -> None:
+def test_blocks_of_any_size_and_vectors_of_any_kind_count_the_same(
+    spec: Spec, monkeypatch: pytest.MonkeyPatch
+) -> None:
     privatizer = Privatizer(spec, allow_unprotected=True)
     codes = privatizer.privatize(X)
-    shares = []
-    for known, step in ((X[:100], 400), (scipy.sparse.csr_matrix(X[:100]), 150)):
-        linkage = Linkage(privatizer, known, codes)
-        for start in range(0, 400, step):
-            linkage.count(codes.take(slice(start, start + step)))
-        shares.append(linkage.share)
-    assert shares[0] == pytest.approx(shares[1], abs=1e-9)
-    assert 0.0 <= shares[0] <= 1.0
-
-
-def test_codes_of_each_known_vector_are_compared_with_it_alone() -> None:
-    privatizer = Privatizer(SPECS[0])
-    codes = privatizer.privatize(X)
-    linkage = Linkage(privatizer, X[:100], codes)  # with four codes for each
-    own = np.arange(400).reshape(100, 4)
-    alone = linkage.lead(codes, own=True)
-    np.testing.assert_array_equal(alone, np.take_along_axis(linkage.lead(codes), own, axis=1))
+    dense = linked(privatizer, X[:100], codes)
+    monkeypatch.setattr("dpindex.study.linkage._MAX_SCORES", 150 * 100)
+    sparse = linked(privatizer, scipy.sparse.csr_matrix(X[:100]), codes)
+    assert dense == pytest.approx(sparse, abs=1e-9)
+    assert 0.0 <= dense <= 1.0
 
 
 def test_equal_codes_share_the_match() -> None:
@@ -54,9 +53,7 @@ def test_equal_codes_share_the_match() -> None:
     spec = Spec("none-oporp", DIM, k=DIM, adjacency=attribute(1.0))
     privatizer = Privatizer(spec, allow_unprotected=True)
     codes = privatizer.privatize(np.tile(X[:50], (4, 1)))
-    linkage = Linkage(privatizer, X[:50], codes)
-    linkage.count(codes)
-    assert linkage.share == pytest.approx(0.25)
+    assert linked(privatizer, X[:50], codes) == pytest.approx(0.25)
 
 
 def test_noise_hides_and_its_absence_tells() -> None:
@@ -66,9 +63,7 @@ def test_noise_hides_and_its_absence_tells() -> None:
             Spec("raw-staircase", DIM, epsilon=epsilon, adjacency=attribute(1.0))
         )
         codes = privatizer.privatize(X)
-        linkage = Linkage(privatizer, X, codes)
-        linkage.count(codes)
-        assert low <= linkage.share <= high
+        assert low <= linked(privatizer, X, codes) <= high
 
 
 @pytest.mark.parametrize(
@@ -109,9 +104,7 @@ def test_the_crowd_is_part_of_the_odds(method: str, k: int) -> None:
         Spec(method, 256, k=k, epsilon=2.0, bounds=(0.0, 1.0), adjacency=attribute(1.0))
     )
     codes = privatizer.privatize(x)
-    linkage = Linkage(privatizer, x[:200], codes)
-    linkage.count(codes)
     decoded = codes.to_float()
     cosines = unit(privatizer.project(x[:200]) * 1.0) @ unit(decoded).T
     by_search = (cosines.argmax(axis=1) == np.arange(200)).mean()
-    assert linkage.share > by_search + 0.1
+    assert linked(privatizer, x[:200], codes) > by_search + 0.1
