@@ -243,7 +243,9 @@ class Reconstructor:
         public = self._moments.centred + self._moments.mean
         # The codeword, as near as codewords are to their w nearest others, and the mean of those
         # not near it.
-        near = nearness(self._spec) * words
+        some = words[spaced(law.size, _CODEWORDS)] @ words.T
+        falling = -np.sort(-some, axis=1)  # the first is the codeword itself
+        near = float(falling[:, 1 : 1 + law.subset].mean()) * words
         share = law.subset / law.size
         far = (words.mean(axis=0) - share * near) / (1.0 - share)
         likely = law.chance_inside * near + (1.0 - law.chance_inside) * far
@@ -257,15 +259,6 @@ class Reconstructor:
             chances = outside + (inside - outside) * sets
             estimates.append((chances.T @ public) / chances.sum(axis=0)[:, None])
         return [partial(_of_symbols, means) for means in estimates]
-
-
-def nearness(spec: Spec) -> float:
-    """Return the mean cosine of a codeword to the w nearest others: as near as vectors come."""
-    law = spec.symbol_law
-    words = law.codebook.vectors
-    played = words[spaced(len(words), _CODEWORDS)] @ words.T
-    falling = -np.sort(-played, axis=1)  # the first is the codeword itself
-    return float(falling[:, 1 : 1 + law.subset].mean())
 
 
 def directions_only(spec: Spec) -> bool:
