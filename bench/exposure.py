@@ -102,7 +102,7 @@ def lines(name: str, case: Case) -> list[tuple[Any, ...]]:
             measured = curve.points[0].mean
             figures = (
                 said.linked, measured[LINKED],
-                said.rebuilt_cosine, measured["rebuilt_cosine"],
+                said.reconstruction_cosine, measured["reconstruction_cosine"],
                 said.guess_cosine, measured["guess_cosine"],
             )  # fmt: skip
             row = (name, method, spec.code_length, epsilon, *(f"{x:.3f}" for x in figures))

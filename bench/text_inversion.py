@@ -259,7 +259,7 @@ def lines() -> Iterator[dict[str, Any]]:
             "method": spec.method,
             "adjacency": str(spec.adjacency),
             "epsilon": spec.epsilon,
-            "rebuilt_cosine": cosines(rebuilt, vectors[half : half + ATTACKED]).mean(),
+            "reconstruction_cosine": cosines(rebuilt, vectors[half : half + ATTACKED]).mean(),
             "found_f1": token_f1(found, truth),
             "nearest_public_f1": token_f1(nearest, truth),
             "random_public_f1": token_f1(blind, truth),

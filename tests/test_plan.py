@@ -203,8 +203,10 @@ def test_the_stated_exposure_is_what_attacks_on_the_codes_find(
     (curve,) = evaluate(as_many, base[:20], [spec], runs=1, denoise="auto", query_modes=["exact"])
     measured = curve.points[0].mean
     assert stated.linked == pytest.approx(measured["linked"], abs=0.1)
-    assert stated.rebuilt_error == pytest.approx(measured["rebuilt_error"], abs=0.05)
-    assert stated.rebuilt_cosine == pytest.approx(measured["rebuilt_cosine"], abs=0.02)
+    assert stated.reconstruction_error == pytest.approx(measured["reconstruction_error"], abs=0.05)
+    assert stated.reconstruction_cosine == pytest.approx(
+        measured["reconstruction_cosine"], abs=0.02
+    )
     assert stated.guess_cosine == pytest.approx(measured["guess_cosine"], abs=0.02)
 
 
@@ -256,7 +258,7 @@ def test_the_best_row_is_recommended_in_a_sentence(outcome: Any) -> None:
     assert "recall@10 of the true 10 = " in outcome.why
     assert "precision@10 of the true 50 = " in outcome.why
     assert "becomes at most 98.3 % sure" in outcome.protection[0]
-    assert "rebuilds a vector from its code to cosine" in outcome.protection[1]
+    assert "reconstructs a vector from its code to cosine" in outcome.protection[1]
     assert "finds its code among 2000 in " in outcome.protection[2]
     assert outcome.why.startswith(outcome.best.method)
     assert "epsilon = 4 (pure DP) under attribute(beta=1)" in outcome.why

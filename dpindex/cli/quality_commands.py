@@ -273,7 +273,9 @@ def _print_curve(curve: Any) -> None:
     ]
     count = curve.base[1]
     tables.append((f"known vectors that pick out their code among {count}", "linked", first))
-    tables.append(("cosine of rebuilt vectors to the originals", "rebuilt_cosine", first))
+    tables.append(
+        ("cosine of reconstructed vectors to the originals", "reconstruction_cosine", first)
+    )
     typer.echo(curve.adjacency)
     for title, measure, mode in tables:
         rows = []

@@ -34,7 +34,7 @@ from dpindex.mechanism.noise.symbols import nearest
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec
 
-EXPOSURE = ("rebuilt_error", "rebuilt_cosine", "guess_cosine")
+EXPOSURE = ("reconstruction_error", "reconstruction_cosine", "guess_cosine")
 """The measures that :meth:`Reconstructor.exposure` returns."""
 
 FITTED = 8192
@@ -187,10 +187,10 @@ class Reconstructor:
         Returns
         -------
         dict
-            ``rebuilt_error``: mean squared error of the reconstructions over that of the best guess
-            without codes, [0, ∞). ``rebuilt_cosine``, ``guess_cosine``: mean cosines of the
-            reconstructions and of that guess to the originals. Record-level methods encode
-            directions, so all are of the originals at norm 1.
+            ``reconstruction_error``: mean squared error of the reconstructions over that of the
+            best guess without codes, [0, ∞). ``reconstruction_cosine``, ``guess_cosine``: mean
+            cosines of the reconstructions and of that guess to the originals. Record-level methods
+            encode directions, so all are of the originals at norm 1.
         """
         truth = dense_units(self._spec, vectors)
         estimate = self(codes).astype(np.float64)

@@ -500,7 +500,7 @@ def _method(curve: Curve, name: str) -> dict[str, Any]:
         # The error of the best guess without codes is 1: what is missing to it was recovered.
         "exposed": [
             None if error is None else round(min(1.0, max(0.0, 1.0 - error)), _DIGITS)
-            for error in _means(line, "rebuilt_error")
+            for error in _means(line, "reconstruction_error")
         ],
         "linked": _means(line, LINKED),
         "linkedWithin": [_means(line, linked_within(level)) for level in curve.candidates],
@@ -517,7 +517,7 @@ def promise(guarantee: Guarantee) -> str:
     if guarantee.definition == "iDP":
         return (
             "The odds above do not hold for it: its promise (individual differential privacy) is "
-            "weaker, and vectors can be rebuilt from its codes."
+            "weaker, and vectors can be reconstructed from its codes."
         )
     if guarantee.delta:
         return f"The odds above hold {chance}."

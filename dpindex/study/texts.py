@@ -95,7 +95,7 @@ def text_attack(
     *,
     records: int = 5,
 ) -> TextAttack:
-    """Rebuild some records from their codes, and find the public texts nearest to them.
+    """Reconstruct some records from their codes, and find the public texts nearest to them.
 
     Parameters
     ----------

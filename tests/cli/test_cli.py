@@ -334,7 +334,11 @@ def test_evaluate_writes_a_report(run: Run, files: Path) -> None:
     assert code == 0, err
     assert "dp-oporp-staircase" in out
     assert max(map(len, out.splitlines())) <= 80
-    for words in ("recall@10 of the true 10", "precision@10 of the true 20", "rebuilt vectors"):
+    for words in (
+        "recall@10 of the true 10",
+        "precision@10 of the true 20",
+        "reconstructed vectors",
+    ):
         assert words in out
     for name in ("curve.csv", "curve.png", "report.html"):
         assert (files / "report" / name).stat().st_size > 0
@@ -403,7 +407,7 @@ def test_evaluate_denoises(run: Run, files: Path) -> None:
     )
     assert code == 0, err
     assert "denoised first (linear)" in (files / "report" / "report.html").read_text("utf-8")
-    assert "rebuilt_error" in (files / "report" / "curve.csv").read_text("utf-8")
+    assert "reconstruction_error" in (files / "report" / "curve.csv").read_text("utf-8")
 
 
 def test_usage_errors_exit_with_two(run: Run, files: Path) -> None:

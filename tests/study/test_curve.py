@@ -126,7 +126,7 @@ def test_mean_and_spread_are_those_of_the_runs():
     for name in curve.measures:
         values = [run.values[name] for run in curve.runs if name in run.values]
         assert point.mean[name] == pytest.approx(np.mean(values))
-        if name == "linked" or name.startswith(("linked within", "rebuilt", "guess")):
+        if name == "linked" or name.startswith(("linked within", "reconstruction", "guess")):
             assert values == [curve.runs[0].values[name]]
         else:
             assert len(values) == 4
@@ -141,7 +141,7 @@ def test_attacks_have_fresh_noise():
     errors = set()
     for _ in range(3):
         curve = curve_of(BASE, QUERIES, [spec], runs=1, query_modes=["private"])
-        errors.add(curve.runs[0].values["rebuilt_error"])
+        errors.add(curve.runs[0].values["reconstruction_error"])
     assert len(errors) == 3
 
 
@@ -345,9 +345,9 @@ def test_denoised_curves_find_more_and_say_what_is_exposed():
     assert private[1].mean["precision@10"] > private[0].mean["precision@10"]
     assert baseline[1].mean["precision@10"] == baseline[0].mean["precision@10"]
     for point in private:  # the attacker learns from the codes, whatever the searcher does
-        assert 0 < point.mean["rebuilt_error"] < 0.2
-        assert point.mean["rebuilt_cosine"] > 0.95
-    assert baseline[0].mean["rebuilt_error"] < 0.01
+        assert 0 < point.mean["reconstruction_error"] < 0.2
+        assert point.mean["reconstruction_cosine"] > 0.95
+    assert baseline[0].mean["reconstruction_error"] < 0.01
     assert (plain.denoise, denoised.denoise) == (None, "linear")
 
 
@@ -357,7 +357,7 @@ def test_what_is_too_wide_to_invert_has_no_exposure():
         method="raw-staircase", dim=2100, epsilon=3.0, bounds=(0, 1), adjacency=attribute(1.0)
     )
     curve = curve_of(base, base[:2], [spec], runs=1, neighbours=10)
-    assert np.isnan(curve.points[0].mean["rebuilt_error"])
+    assert np.isnan(curve.points[0].mean["reconstruction_error"])
 
 
 def test_a_codebook_goes_to_the_methods_that_take_one() -> None:

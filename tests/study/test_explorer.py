@@ -131,7 +131,7 @@ def test_figures_are_those_of_the_curve(curves: list[Curve]) -> None:
                     assert within == pytest.approx(recall, abs=1e-4)
                 spread = [point.std["recall@10"] for point in line]
                 assert method["spread"][mode] == pytest.approx(spread, abs=1e-4)
-                exposed = [np.clip(1 - point.mean["rebuilt_error"], 0, 1) for point in line]
+                exposed = [np.clip(1 - point.mean["reconstruction_error"], 0, 1) for point in line]
                 assert method["exposed"] == pytest.approx(exposed, abs=1e-4)
 
 

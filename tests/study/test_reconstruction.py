@@ -123,8 +123,8 @@ def test_record_level_codes_are_rebuilt_as_large_as_is_best(method: str, epsilon
     # Lengths do not count, neither of the vectors nor in what is measured.
     codes = Privatizer(spec).privatize(50 * truth[:2000])
     exposed = Reconstructor(spec).exposure(50 * truth[:2000], codes)
-    assert 0.0 < exposed["rebuilt_error"] < 1.0
-    assert 0.0 < exposed["rebuilt_cosine"] < 1.0
+    assert 0.0 < exposed["reconstruction_error"] < 1.0
+    assert 0.0 < exposed["reconstruction_cosine"] < 1.0
 
 
 def test_a_declared_norm_is_the_prior() -> None:
@@ -156,8 +156,8 @@ def test_public_vectors_make_the_attack_as_strong_as_bayes() -> None:
     left = covariance - covariance @ np.linalg.solve(covariance + noise, covariance)
     best = np.trace(left) / np.trace(covariance)
     exposed = Reconstructor(spec, learned).exposure(truth, codes)
-    assert exposed["rebuilt_error"] == pytest.approx(best, rel=0.05)
-    assert Reconstructor(spec).exposure(truth, codes)["rebuilt_error"] > 1.5 * best
+    assert exposed["reconstruction_error"] == pytest.approx(best, rel=0.05)
+    assert Reconstructor(spec).exposure(truth, codes)["reconstruction_error"] > 1.5 * best
 
 
 @pytest.mark.parametrize("spec", SPECS[2:], ids=lambda spec: spec.method)
@@ -170,8 +170,8 @@ def test_the_guess_is_the_public_mean_and_codes_add_to_it(spec: Spec) -> None:
     mean = np.delete(learned, np.s_[::4], axis=0).mean(axis=0)
     guess = cosines(np.tile(mean, (len(truth), 1)), truth).mean()
     assert exposed["guess_cosine"] == pytest.approx(guess)
-    assert exposed["rebuilt_cosine"] > guess - 0.01
-    assert exposed["rebuilt_error"] < 1.01
+    assert exposed["reconstruction_cosine"] > guess - 0.01
+    assert exposed["reconstruction_error"] < 1.01
 
 
 def test_a_symbol_stands_for_the_public_vectors_that_may_give_it() -> None:

@@ -236,17 +236,17 @@ class AttackFigures:
         How many codes there were.
     linked : float
         Share of known vectors whose own code fits best among them, [0, 1]: fewer among more codes.
-    rebuilt_error : float
+    reconstruction_error : float
         Mean squared error of reconstructed vectors over that of the best guess without codes.
-    rebuilt_cosine, guess_cosine : float
+    reconstruction_cosine, guess_cosine : float
         Cosine of reconstructed vectors, and of that guess, to the originals. These three are NaN
         for a projection that is too large to invert.
     """
 
     codes: int
     linked: float
-    rebuilt_error: float
-    rebuilt_cosine: float
+    reconstruction_error: float
+    reconstruction_cosine: float
     guess_cosine: float
 
     @classmethod
@@ -262,10 +262,10 @@ class AttackFigures:
     def lines(self) -> list[str]:
         """Return how close a reconstruction comes, and how often a known vector is linked."""
         lines = []
-        if not math.isnan(self.rebuilt_cosine):
+        if not math.isnan(self.reconstruction_cosine):
             lines.append(
-                f"Who has public vectors of the kind rebuilds a vector from its code to cosine "
-                f"{self.rebuilt_cosine:.2f}; the best guess without the code has "
+                f"Who has public vectors of the kind reconstructs a vector from its code to cosine "
+                f"{self.reconstruction_cosine:.2f}; the best guess without the code has "
                 f"{self.guess_cosine:.2f}."
             )
         linked = f"{self.linked:.0%}".replace("%", " %")
