@@ -16,7 +16,17 @@ import pytest
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 
-CONTRACT = Path(__file__).with_name("release_contract.py")
+CONTRACT = Path(__file__).with_name("contract_targets.py")
+TARGETS = (
+    "BuiltFolder",
+    "UncountedFolder",
+    "Stored",
+    "WrittenCodes",
+    "Sketch",
+    "Grown",
+    "Replaced",
+    "Saved",
+)
 SECONDS = 1500
 MEMORY = Path("/dev/shm")
 """A file system in memory: faults are simulated, and a real disk only makes each fsync wait."""
@@ -49,6 +59,7 @@ def test_some_losses_of_power() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("target", ["Folder", "CodesFile", "Saved", "Grown", "Sketch"])
+@pytest.mark.parametrize("target", TARGETS)
 def test_every_fault(target: str) -> None:
-    contract("-m", "slow", "-k", f"{target} and not power")
+    """And a kill at every step that touches a disk (F2)."""
+    contract("-m", "slow", "-k", f"Test{target} and not power")
