@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from dpindex.storage.summary import summarize
+from dpindex.storage.statement import summarize
 from dpindex.study import ground_truth
 
 DATA = Path(os.environ.get("DPINDEX_DATA", Path(__file__).parents[2] / "shared" / "data"))

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpindex.storage.row_parts import RowParts
+from dpindex.storage.ids import RowParts
 
 LENGTHS = st.lists(st.integers(0, 5), min_size=1, max_size=6)
 

@@ -16,8 +16,7 @@ from dpindex import InputError, PrivateIndex, Spec, attribute, record
 from dpindex.cli import app
 from dpindex.data import one_per_person
 from dpindex.privacy import Guarantee, adjacency_from_dict
-from dpindex.storage.statement import statement_of
-from dpindex.storage.summary import summarize
+from dpindex.storage.statement import statement_of, summarize
 
 DELTA = 1e-6
 

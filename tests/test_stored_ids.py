@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpindex.base.errors import InputError
-from dpindex.storage import stored_ids
-from dpindex.storage.ids import Ids, id_block, ids_to_bytes
-from dpindex.storage.stored_ids import StoredIds, TextIds
+from dpindex.storage import ids as stored_ids
+from dpindex.storage.ids import Ids, StoredIds, TextIds, id_block, ids_to_bytes
 
 NUMBERS = st.lists(st.integers(-(2**63), 2**63 - 1), unique=True, min_size=2, max_size=20)
 TEXTS = st.lists(

@@ -68,7 +68,7 @@ def build(
     """Privatize vectors into an index; run again to resume."""
     from dpindex.index.build import build_index
     from dpindex.storage.manifest import Settings
-    from dpindex.storage.summary import coverage_warning
+    from dpindex.storage.statement import coverage_warning
     from dpindex.storage.targets import IndexOptions
 
     ids = release.read_ids()

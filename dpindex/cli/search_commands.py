@@ -21,7 +21,7 @@ from dpindex.mechanism.codes import read_codes
 
 if TYPE_CHECKING:  # help loads no noise laws
     from dpindex.index.reranking import Owner
-    from dpindex.storage.summary import Summary
+    from dpindex.storage.statement import Summary
 
 
 _SHOWN = 10
@@ -218,8 +218,12 @@ def info(
 
     Reads the manifest and no codes.
     """
-    from dpindex.storage.statement import statement_markdown, statement_of
-    from dpindex.storage.summary import coverage_warning, summarize
+    from dpindex.storage.statement import (
+        coverage_warning,
+        statement_markdown,
+        statement_of,
+        summarize,
+    )
     from dpindex.study.bounds import exposure_line, information_lines, max_linkage_rate
 
     if is_url(index):

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from dpindex.base.arrays import AnyArray, Bytes, Doubles, Floats, row_blocks
 from dpindex.base.errors import InputError
 from dpindex.base.files import release_pages
-from dpindex.storage.row_parts import RowParts, Rows
+from dpindex.storage.ids import RowParts, Rows
 
 EXACT = "f32"
 """The index type that every backend has."""

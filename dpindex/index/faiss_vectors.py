@@ -18,7 +18,7 @@ import numpy as np
 from dpindex.base.arrays import Doubles, Floats, Singles, spaced, unit
 from dpindex.base.errors import InputError
 from dpindex.index.backends import EXACT, SearchBackend, best_of, faiss
-from dpindex.storage.row_parts import Rows
+from dpindex.storage.ids import Rows
 
 _ALIASES = {"f32": "Flat", "f16": "SQfp16", "int8": "SQ8"}
 _GRAMMAR = re.compile(

@@ -20,8 +20,8 @@ from dpindex.index.backends import SearchBackend, best_of
 from dpindex.index.kinds import Ranking
 from dpindex.similarity.similarity import Queries
 from dpindex.storage.code_store import CodeStore
+from dpindex.storage.ids import Rows
 from dpindex.storage.payload import ID
-from dpindex.storage.row_parts import Rows
 
 Filter: TypeAlias = Any
 """Ids, a mask, a function of a row, or an expression: see :func:`kept_rows`."""

@@ -41,8 +41,8 @@ from dpindex.similarity.similarity import (
     codeword_similarities,
 )
 from dpindex.storage.code_store import CodeStore
+from dpindex.storage.ids import Rows
 from dpindex.storage.manifest import Settings
-from dpindex.storage.row_parts import Rows
 
 if TYPE_CHECKING:
     from dpindex.denoise import Denoiser

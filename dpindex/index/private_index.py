@@ -40,9 +40,9 @@ from dpindex.similarity.calibration import SAMPLE_ROWS, SimilarityCalibration
 from dpindex.similarity.similarity import Metric, Queries
 from dpindex.storage.code_store import CodeStore
 from dpindex.storage.directory import IndexDirectory
+from dpindex.storage.ids import Rows
 from dpindex.storage.manifest import Settings
 from dpindex.storage.payload import Table
-from dpindex.storage.row_parts import Rows
 from dpindex.storage.save import Checkpoint, Contents, fetched, read_index, write_index
 
 if TYPE_CHECKING:

@@ -29,8 +29,7 @@ from dpindex.data.source import as_source
 from dpindex.index.hits import Hits
 from dpindex.mechanism.codes import Codes
 from dpindex.similarity.similarity import Metric, exact_similarities
-from dpindex.storage.row_parts import Rows
-from dpindex.storage.stored_ids import StoredIds
+from dpindex.storage.ids import Rows, StoredIds
 
 CANDIDATES = 1000
 """Candidates of each query where none are named."""

@@ -22,9 +22,9 @@ from dpindex.mechanism.spec import Projector, Spec
 from dpindex.similarity.float_codes import Estimate
 from dpindex.similarity.similarity import Estimator, ExactQueries, PrivateQueries, Queries
 from dpindex.similarity.symbol_codes import far_queries
+from dpindex.storage.ids import Rows
 from dpindex.storage.manifest import Settings
 from dpindex.storage.payload import Table
-from dpindex.storage.row_parts import Rows
 
 BLOCK_NUMBERS = 1 << 22
 """Numbers that are handled together where similarities are estimated: 32 MB."""

@@ -12,10 +12,8 @@ import numpy as np
 from dpindex.base.arrays import AnyArray, Integers
 from dpindex.mechanism.codes import CodeFormat, Codes, check_format
 from dpindex.mechanism.spec import Spec
-from dpindex.storage.ids import Ids
+from dpindex.storage.ids import IdBlock, Ids, RowParts, Rows, StoredIds
 from dpindex.storage.payload import Payload, Table
-from dpindex.storage.row_parts import RowParts, Rows
-from dpindex.storage.stored_ids import IdBlock, StoredIds
 
 MAPPED_BYTES = 1 << 20
 """Files of segments that are mapped where they lie; smaller ones are read and joined."""

@@ -41,7 +41,7 @@ from dpindex.mechanism.parameters import Codebook
 from dpindex.similarity.calibration import SimilarityCalibration, calibration_from_bytes
 from dpindex.similarity.symbol_codes import SAMPLED_SYMBOLS
 from dpindex.storage.code_store import MAPPED_BYTES
-from dpindex.storage.ids import id_block
+from dpindex.storage.ids import IdBlock, id_block
 from dpindex.storage.journal import (
     LOCK,
     RELEASE_MARK,
@@ -63,7 +63,6 @@ from dpindex.storage.manifest import (
     denoiser_path,
 )
 from dpindex.storage.payload import Payload, Table, payload_from_bytes
-from dpindex.storage.stored_ids import IdBlock
 
 if TYPE_CHECKING:  # most indexes have none
     from dpindex.denoise import Denoiser

@@ -1,27 +1,275 @@
-"""Ids of an index (whole numbers or strings) in row order, and the file of the ids of a segment."""
+"""Ids of an index in row order, as they lie in files and as they are added; and rows in parts."""
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from dpindex.base.arrays import (
     MAX_ID_LENGTH,
     AnyArray,
+    Bytes,
     check_id_lengths,
     id_array,
     other_kind_of_ids,
 )
 from dpindex.base.errors import DamagedError, InputError
-from dpindex.base.files import Buffer, pack, unpack
-from dpindex.storage.row_parts import RowParts, Rows
-from dpindex.storage.stored_ids import IdBlock, StoredIds, TextIds, places
+from dpindex.base.files import Buffer, pack, release_pages, unpack
 
-__all__ = ["Ids", "id_block", "ids_from_bytes", "ids_to_bytes"]
+Rows = npt.NDArray[np.int64]
+
+
+class RowParts:
+    """Arrays of one width, one below the other, which are never changed.
+
+    Parameters
+    ----------
+    arrays : sequence of arrays, shapes (n_i, …)
+        Anything that has a length and gives an array for a slice or an array of rows.
+
+    >>> parts = RowParts([np.arange(3), np.arange(10, 12)])
+    >>> len(parts), parts.take(np.array([4, 0, 3])), parts.take(slice(2, 4))
+    (5, array([11,  0, 10]), array([ 2, 10]))
+    """
+
+    def __init__(self, arrays: Sequence[Any] = ()) -> None:
+        self.arrays = list(arrays)
+        self._starts = np.cumsum([0, *map(len, self.arrays)])
+
+    def __len__(self) -> int:
+        return int(self._starts[-1])
+
+    def plus(self, array: Any) -> RowParts:
+        """Return these arrays and one more below."""
+        return RowParts([*self.arrays, array])
+
+    def __iter__(self) -> Iterator[tuple[int, Any]]:
+        """Yield the number of the first row of each array, and the array."""
+        return zip(self._starts.tolist(), self.arrays, strict=False)
+
+    def within(self, start: int, stop: int, rows: int = 1 << 62) -> Iterator[tuple[int, Any]]:
+        """Yield rows ``start`` to ``stop`` as views of at most ``rows`` rows.
+
+        Each comes with the number of its first row.
+        """
+        while start < min(stop, len(self)):
+            part = self._part_of(start)
+            end = min(start + rows, stop, int(self._starts[part + 1]))
+            first = int(self._starts[part])
+            yield start, self.arrays[part][start - first : end - first]
+            start = end
+
+    def _part_of(self, row: int) -> int:
+        return int(np.searchsorted(self._starts, row, side="right")) - 1
+
+    def take(self, rows: slice | Rows) -> AnyArray:
+        """Return some rows: a view where a slice lies in one array, else a copy."""
+        if isinstance(rows, slice):
+            first, stop, _ = rows.indices(len(self))
+            if first >= stop:
+                return np.asarray(self.arrays[0][:0])
+            pieces = [piece for _, piece in self.within(first, stop)]
+            if len(pieces) == 1:
+                return np.asarray(pieces[0])
+            return np.concatenate(pieces)
+        flat = rows.ravel()
+        if len(self.arrays) == 1 or not len(flat):
+            values = np.asarray(self.arrays[0][flat])
+        else:
+            values = self._gathered(flat)
+        return values.reshape(rows.shape + values.shape[1:])
+
+    def _gathered(self, rows: Rows) -> AnyArray:
+        """Return rows of several arrays; the rows of each array are read at once."""
+        parts = np.searchsorted(self._starts, rows, side="right") - 1
+        order = np.argsort(parts, kind="stable")
+        cuts = np.flatnonzero(np.diff(parts[order])) + 1
+        pieces = []
+        for places in np.split(order, cuts):
+            part = parts[places[0]]
+            array = self.arrays[part]
+            pieces.append(array[rows[places] - self._starts[part]])
+            release_pages(array)  # the system maps sixteen pages about each row
+        joined = np.concatenate(pieces)
+        values = np.empty_like(joined)
+        values[order] = joined
+        return values
+
+    def where(self, kept: npt.NDArray[np.bool_]) -> RowParts:
+        """Return the rows of a mask; an array of which all rows are kept is not copied."""
+        arrays = []
+        for start, array in self:
+            chosen = np.flatnonzero(kept[start : start + len(array)])
+            if len(chosen) < len(array):
+                array = array[chosen]
+            arrays.append(array)
+        return RowParts(arrays)
+
+
+class TextIds:
+    """Strings that read like an array, kept as UTF-8 and four bytes for each.
+
+    Parameters
+    ----------
+    text : uint8 array
+        All strings, one after the other.
+    lengths : integer array, shape (n,)
+        Of each in characters; their sum is that of the text.
+
+    >>> ids = TextIds(np.frombuffer("aüb".encode(), np.uint8), np.array([2, 1]))
+    >>> ids[np.array([1, 0])].tolist(), ids[:1].tolist()
+    (['b', 'aü'], ['aü'])
+    """
+
+    def __init__(self, text: Bytes, lengths: npt.NDArray[np.integer[Any]]) -> None:
+        begins = np.append(np.flatnonzero((text & 0xC0) != 0x80), len(text))  # of characters
+        ends = np.cumsum(lengths, dtype=np.int64)
+        self._text = text
+        self._ends = np.append(0, begins[ends]).astype(np.uint32)
+
+    def __len__(self) -> int:
+        return len(self._ends) - 1
+
+    def __getitem__(self, rows: slice | Rows) -> AnyArray:
+        pairs = zip(self._ends[:-1][rows].tolist(), self._ends[1:][rows].tolist(), strict=True)
+        text = self._text.data
+        return np.array([str(text[start:end], "utf-8") for start, end in pairs], dtype=np.str_)
+
+
+IdBlock: TypeAlias = "AnyArray | TextIds"
+
+
+class StoredIds:
+    """The ids of saved segments, read like an array, and the row of each.
+
+    Numbers that ascend, as the default ones do, take 8 bytes each; others, and strings, 16 more.
+
+    Parameters
+    ----------
+    blocks : sequence of int64 arrays, or of TextIds or unicode arrays
+
+    Raises
+    ------
+    InputError
+        If blocks are of both kinds, or an id stands there twice.
+
+    >>> ids = StoredIds([np.array([5, 3]), np.array([9])])
+    >>> ids[np.array([2, 0])], ids.rows(np.array([3, 4]))
+    (array([9, 5]), array([ 1, -1]))
+    """
+
+    def __init__(self, blocks: Sequence[IdBlock] = ()) -> None:
+        blocks = [block for block in blocks if len(block)]
+        self.kind: str | None = None
+        """ "i" for numbers, "U" for strings; None without ids."""
+        keys = _NONE
+        if blocks:
+            self.kind = _kind_of(blocks)
+            keys = _joined([_keys(block[:]) for block in blocks])
+            if self.kind == "i":
+                blocks = [keys]
+        self._parts = RowParts(blocks)
+        self._order: Rows | None = None  # of rows by key; None if keys ascend
+        if not (keys[1:] > keys[:-1]).all():
+            self._order = np.argsort(keys, kind="stable")
+            keys = keys[self._order]
+            self._refuse_twice(np.flatnonzero(keys[1:] == keys[:-1]), self._order)
+        self._sorted = keys
+
+    def _refuse_twice(self, places: Rows, order: Rows) -> None:
+        """Refuse ids that are equal, among neighbours of equal keys."""
+        first = order[places]
+        second = order[places + 1]
+        repeated = np.flatnonzero(self[first] == self[second])
+        if len(repeated):
+            row = int(second[repeated[0]])
+            value = self[row : row + 1][0].item()
+            raise InputError(
+                f"id {value!r} (row {row}) is already in the index; ids must be unique."
+            )
+
+    def __len__(self) -> int:
+        return len(self._parts)
+
+    def __getitem__(self, rows: slice | Rows) -> AnyArray:
+        if len(self):
+            return self._parts.take(rows)
+        return _NONE
+
+    def rows(self, ids: AnyArray) -> Rows:
+        """Return the row of each id, −1 for one that is not there."""
+        rows = np.full(len(ids), -1, dtype=np.int64)
+        if self.kind != ids.dtype.kind:
+            return rows
+        keys = _keys(ids)
+        if self._order is None:
+            place = places(self._sorted, keys)
+        else:
+            place = np.searchsorted(self._sorted, keys)
+        open_ids = np.arange(len(ids))
+        while True:  # a second time only for strings of equal hash
+            open_ids = open_ids[place[open_ids] < len(self)]
+            open_ids = open_ids[self._sorted[place[open_ids]] == keys[open_ids]]
+            if not len(open_ids):
+                return rows
+            candidates = place[open_ids]
+            if self._order is not None:
+                candidates = self._order[candidates]
+            same = self[candidates] == ids[open_ids]
+            rows[open_ids[same]] = candidates[same]
+            open_ids = open_ids[~same]
+            place[open_ids] += 1
+
+    def without(self, rows: Rows) -> StoredIds:
+        """Return these ids but those of some rows."""
+        kept = np.ones(len(self), dtype=np.bool_)
+        kept[rows] = False
+        return StoredIds(self._parts.where(kept).arrays)
+
+
+_NONE: Rows = np.empty(0, dtype=np.int64)
+
+
+def places(ascending: Rows, values: Rows) -> Rows:
+    """Return how many of the strictly ascending numbers are below each value.
+
+    >>> places(np.array([3, 4, 5]), np.array([9, 4, 1])), places(np.array([3, 7]), np.array([7, 4]))
+    (array([3, 1, 0]), array([1, 1]))
+    """
+    count = len(ascending)
+    if count:
+        first = int(ascending[0])
+        if int(ascending[-1]) - first == count - 1:  # default ids
+            return np.clip(values - first, 0, count)
+    return np.searchsorted(ascending, values)
+
+
+def _kind_of(blocks: Sequence[IdBlock]) -> str:
+    numbers = [isinstance(block, np.ndarray) and block.dtype.kind == "i" for block in blocks]
+    if all(numbers):
+        return "i"
+    if any(numbers):
+        raise DamagedError("some ids of this index are numbers and others strings.")
+    return "U"
+
+
+def _keys(ids: AnyArray) -> Rows:
+    """Return numbers that are equal for equal ids: numbers themselves, hashes of strings."""
+    if ids.dtype.kind == "i":
+        return ids
+    return np.fromiter(map(hash, ids.tolist()), np.int64, len(ids))
+
+
+def _joined(arrays: Sequence[Rows]) -> Rows:
+    if len(arrays) == 1:
+        return arrays[0]
+    return np.concatenate(arrays)
+
 
 _MAX_BYTES = 1 << 30
 """Bytes of the 65536 rows that a segment may have as an array, at 4096 characters each."""

@@ -46,8 +46,6 @@ from dpindex.base.errors import InputError
 from dpindex.mechanism.parameters import MAX_SIZE, Codebook
 from dpindex.mechanism.public_random import PublicStream
 
-__all__ = ["LeakCheck", "LeakEvidence", "refuse_leaks"]
-
 _SHARE = 0.01
 _FEWEST = 2
 _BLOCK_ROWS = 1024

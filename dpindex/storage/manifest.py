@@ -25,20 +25,6 @@ from dpindex.similarity.float_codes import METRICS
 from dpindex.similarity.similarity import Metric
 from dpindex.version import __version__
 
-__all__ = [
-    "FOLDERS",
-    "MANIFEST",
-    "MAX_MANIFEST_BYTES",
-    "NUMBERED_FILE",
-    "FileMark",
-    "Manifest",
-    "SegmentPaths",
-    "Settings",
-    "codebook_path",
-    "denoiser_path",
-    "segment_number",
-]
-
 MANIFEST = "manifest.json"
 MAX_MANIFEST_BYTES = 1 << 24
 FOLDERS = ("segments", "ids", "payload", "denoiser", "codebook", "calibration")

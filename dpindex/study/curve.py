@@ -16,7 +16,7 @@ from dpindex.denoise import Kind
 from dpindex.index.search import QueryMode
 from dpindex.mechanism.spec import Spec
 from dpindex.similarity.similarity import Metric
-from dpindex.storage.row_parts import Rows
+from dpindex.storage.ids import Rows
 from dpindex.study.linkage import LINKED
 from dpindex.study.reconstruction import EXPOSURE
 from dpindex.study.specs import common_adjacency, label

@@ -18,7 +18,7 @@ from dpindex.base.arrays import AnyArray, Bytes, Singles, spaced
 from dpindex.base.display import Progress
 from dpindex.base.errors import InputError, import_extra
 from dpindex.data import VectorSource, dense_rows
-from dpindex.storage.row_parts import Rows
+from dpindex.storage.ids import Rows
 from dpindex.study.curve import Curve, Examples, Reconstructed, Sample
 from dpindex.study.reconstruction import can_be_reconstructed, cosines, public_rows
 from dpindex.study.specs import label

@@ -18,7 +18,7 @@ from dpindex.index.kinds import kind_of
 from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.spec import Projector
 from dpindex.similarity.likelihoods import CodeLikelihoods
-from dpindex.storage.row_parts import Rows
+from dpindex.storage.ids import Rows
 
 LINKED = "linked"
 """The name of this measure: the share of known vectors whose own code fits best among all."""

@@ -21,7 +21,7 @@ from dpindex.index.search import QueryMode
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec
 from dpindex.similarity.similarity import Metric
-from dpindex.storage.row_parts import Rows
+from dpindex.storage.ids import Rows
 from dpindex.study.linkage import Linkage, measure_linkage
 from dpindex.study.reconstruction import (
     EXPOSURE,

@@ -14,7 +14,7 @@ from dpindex.base.arrays import AnyArray, Doubles, Singles, row_blocks
 from dpindex.base.errors import InputError
 from dpindex.data import VectorSource, as_source
 from dpindex.similarity.similarity import Metric
-from dpindex.storage.row_parts import Rows
+from dpindex.storage.ids import Rows
 
 # Scores and row numbers, best first, shape (nq, count) each.
 Nearest: TypeAlias = tuple[Singles, Rows]

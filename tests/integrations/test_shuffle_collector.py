@@ -25,8 +25,7 @@ from dpindex.base.errors import DamagedError, InputError
 from dpindex.integrations.client import Client
 from dpindex.integrations.requests import RefusedError, Tokens
 from dpindex.mechanism.codes import Codes
-from dpindex.storage.statement import statement_of
-from dpindex.storage.summary import summarize
+from dpindex.storage.statement import statement_of, summarize
 
 DIM = 16
 RECORD = dpi.record()
