@@ -1,4 +1,4 @@
-"""What is said of a saved index: its summary, from the manifest alone, and its privacy statement."""
+"""What is said of a saved index: its summary, from the manifest, and its privacy statement."""
 
 from __future__ import annotations
 
