@@ -84,8 +84,9 @@ def query(
     with (
         naming(queries),
         limited_threads(),
-        warnings.catch_warnings(record=True, category=QualityWarning) as caught,
+        warnings.catch_warnings(record=True) as caught,
     ):
+        warnings.simplefilter("always", QualityWarning)
         hits = opened.search(
             vectors,
             k=k,

@@ -74,6 +74,7 @@ def test_an_index_is_a_dictionary_of_codes(index: dpi.PrivateIndex) -> None:
 def test_a_replacement_is_a_second_release(index: dpi.PrivateIndex, tmp_path: Path) -> None:
     ledger, names = dpi.Ledger(tmp_path / "ledger"), index.ids.tolist()
     before = index.codes.stored.copy()
+    index.save(tmp_path / "i")  # a ledger counts releases that last
     given: dict[str, Any] = {"payload": {"t&": ["x", "y"], "score": [1, 2]}, "ledger": ledger}
     with pytest.raises(dpi.InputError, match="second release"):
         index.upsert(VECTORS[:2], [names[0], "new"], **given)
