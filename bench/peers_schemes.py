@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from dpindex.audit.confidence_bounds import gaussian_epsilon
 from peers_keys import order_from_pairs, order_from_samples, rotation_from_pairs
 from scipy.special import betainc, betaincinv, betaln
 
 import dpindex as dpi
+from dpindex.audit.attack import gaussian_epsilon
 from dpindex.mechanism.secret_random import SecretStream
 from dpindex.study.attacks import Ranking, rank_by_law
 from dpindex.study.reconstruction import Reconstructor, attackers_denoiser

@@ -191,6 +191,7 @@ def plan(
         For contradictory options, terms that no method can meet, a sample that is too small or
         looks private, and a recall that no epsilon up to 64 reaches.
 
+    >>> import numpy as np
     >>> from dpindex import attribute
     >>> public = np.random.default_rng(0).uniform(-1, 1, (600, 16))
     >>> outcome = plan(public, dim=16, n=5000, epsilon=60.0, adjacency=attribute(1.0),
