@@ -126,7 +126,7 @@ INTEGRATION_CONTRACTS = {
         "denoiser_to_bytes", "calibration_from_bytes", "ids_from_bytes", "ids_to_bytes",
         "rows_per_segment",
     ),
-    "the parameters of a spec": ("VectorAdjacency", "find_method", "doubts", "Kind"),
+    "the parameters of a spec": ("VectorAdjacency", "find_method", "quality_warnings", "Kind"),
     "the version": ("__version__",),
 }  # fmt: skip
 """Names that integrations may import beside what ``dpindex`` exports and ``dpindex.base``.

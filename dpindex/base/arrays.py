@@ -120,15 +120,6 @@ def stacked(parts: Sequence[Vectors]) -> Any:
     return np.concatenate(parts)
 
 
-def row_by_row(several: Singles, vectors: Singles) -> Singles:
-    """Inner products of each vector, shape (m, k), with as many rows of its own: shape (m, n/m).
-
-    ``several``, shape (n, k), has those of the first vector, then those of the next.
-    """
-    parts = several.reshape(len(vectors), -1, vectors.shape[1])
-    return np.asarray(np.matmul(parts, vectors[..., None])[..., 0])
-
-
 def products(x: Floats, y: Floats) -> Doubles:
     """Inner products, shape (n, count), of x, shape (n or 1, count, k), and y, shape (n, k)."""
     if len(x) == 1:

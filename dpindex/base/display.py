@@ -97,9 +97,6 @@ GREYS = ("#333333", "#777777", "#A0A0A0")
 """For lines that are not private."""
 
 DARK = GREYS[0]
-BAND = "#888888"
-"""For the range that noise alone covers."""
-
 MARKERS = "osD^vPX*"
 
 _DPI = 160

@@ -336,11 +336,11 @@ def note(sentence: str) -> None:
     typer.echo(escaped(f"note: {sentence}."), err=True)
 
 
-def note_doubts(spec: Spec, count: int | None = None) -> None:
+def note_warnings(spec: Spec, count: int | None = None) -> None:
     """Tell which parameters of a spec promise little for so many vectors."""
-    from dpindex.mechanism.spec import doubts
+    from dpindex.mechanism.spec import quality_warnings
 
-    for sentence in doubts(spec, count):
+    for sentence in quality_warnings(spec, count):
         note(sentence)
 
 

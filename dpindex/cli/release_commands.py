@@ -92,7 +92,7 @@ def build(
         if index_type == "list":
             _print_index_types(spec, dataset.rows, metric, denoise is not None)
             return
-        o.note_doubts(spec, dataset.rows)
+        o.note_warnings(spec, dataset.rows)
         out.announce_size(dataset.rows, spec.format, max_size)
         where: dict[str, Any] = {}
         if dask is not None:
@@ -180,7 +180,7 @@ def privatize(
         open_dataset(vectors, in_process=True) as dataset,
         out.progress_bar("releasing") as report,
     ):
-        o.note_doubts(described, dataset.rows)
+        o.note_warnings(described, dataset.rows)
         out.announce_size(dataset.rows, described.format, max_size)
         labelled = release.scaled(dataset).with_labels(ids)
         outcome = release_into(labelled, target, terms, progress=report)
@@ -331,5 +331,5 @@ def spec(
 ) -> None:
     """Print a spec as JSON, for devices to use."""
     spec = method.spec(dim, options)
-    o.note_doubts(spec)
+    o.note_warnings(spec)
     typer.echo(spec.to_json())

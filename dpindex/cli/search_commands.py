@@ -305,7 +305,7 @@ def _code_lines(about: Summary, recall: float | None) -> dict[str, str]:
 
 def _promise_lines(about: Summary) -> dict[str, str]:
     """Return the lines about the guarantee by their headings."""
-    from dpindex.mechanism.spec import doubts, share_of_range
+    from dpindex.mechanism.spec import quality_warnings, share_of_range
 
     spec = about.settings.spec
     lines = {}
@@ -320,7 +320,7 @@ def _promise_lines(about: Summary) -> dict[str, str]:
     share = share_of_range(spec)
     if share is not None and spec.method_row.private:
         lines["beta"] = f"{share:.3%} of the range of an attribute"
-    if sentences := doubts(spec, about.count):
+    if sentences := quality_warnings(spec, about.count):
         lines["note"] = "; ".join(sentences)
     if spec.method_row.private:
         lines["proved for"] = "the real numbers, not the floats"

@@ -17,7 +17,7 @@ from dpindex.data import Ranges
 from dpindex.mechanism.method_table import find_method
 from dpindex.mechanism.parameters import Codebook
 from dpindex.mechanism.privatizer import Privatizer
-from dpindex.mechanism.spec import Spec, doubts
+from dpindex.mechanism.spec import Spec, quality_warnings
 from dpindex.privacy import VectorAdjacency
 
 
@@ -143,7 +143,7 @@ class PrivateProjection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         if parameters["clip"] is None:
             parameters["clip"] = find_method(self.method).calibration.rounded
         self.spec_ = Spec(dim=rows.shape[1], **parameters)
-        for sentence in doubts(self.spec_, rows.shape[0]):
+        for sentence in quality_warnings(self.spec_, rows.shape[0]):
             warnings.warn(f"{sentence}.", QualityWarning, stacklevel=2)
         return self
 

@@ -244,7 +244,7 @@ def share_of_range(spec: Spec) -> float | None:
     return spec.adjacency.size / (high - low)
 
 
-def doubts(spec: Spec, count: int | None = None) -> list[str]:
+def quality_warnings(spec: Spec, count: int | None = None) -> list[str]:
     """Return a sentence for each parameter of a private spec that promises little.
 
     Parameters
@@ -256,7 +256,7 @@ def doubts(spec: Spec, count: int | None = None) -> list[str]:
     >>> from dpindex import attribute
     >>> spec = Spec("dp-oporp-staircase", dim=784, epsilon=2.0, bounds=(0, 255),
     ...     adjacency=attribute(1.0))
-    >>> print(*doubts(spec, 3000))
+    >>> print(*quality_warnings(spec, 3000))
     beta = 1 is 0.392 % of the range of an attribute, 0 to 255: only changes that small are hidden
     at this epsilon; beta = 255 hides a value completely (bytes: scale 255, bounds 0 and 1, beta 1)
     """

@@ -23,7 +23,7 @@ from dpindex.base.display import (
 from dpindex.denoise import Kind
 from dpindex.index.search import QueryMode
 from dpindex.mechanism.codes import SignFormat
-from dpindex.mechanism.spec import Spec, doubts
+from dpindex.mechanism.spec import Spec, quality_warnings
 from dpindex.privacy import Attribute, Guarantee
 from dpindex.similarity.similarity import Metric
 from dpindex.study.bounds import information_lines
@@ -447,7 +447,7 @@ class Plan:
             lines.append(_BY_COSINE)
         if best.spec.clip:
             lines.append(_OF_CLIPPED)
-        lines += [f"{sentence}." for sentence in doubts(best.spec, self.n)]
+        lines += [f"{sentence}." for sentence in quality_warnings(best.spec, self.n)]
         if self.sample_in_groups:
             lines.insert(0, _IN_GROUPS)
         lines += information_lines(best.spec, self.n)
