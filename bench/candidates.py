@@ -198,14 +198,14 @@ def timed(name: str, opened: Any, vectors: Path) -> None:
     rng = np.random.default_rng(2)
     stored = np.load(vectors, mmap_mode="r")
     queries = stored[:ASKED] + rng.normal(size=(ASKED, DIM)).astype(np.float32) / 50
-    opened.search(queries, K)  # builds and learns what later searches use
-    plain, _ = fastest(lambda: opened.search(queries, K))
+    opened.search(queries, K, "exact")  # builds and learns what later searches use
+    plain, _ = fastest(lambda: opened.search(queries, K, "exact"))
     originals = dpi.Originals(stored, ids=np.arange(len(stored)))
     reranked, hits = fastest(
-        lambda: opened.search(queries, K, candidates=SPEED_CANDIDATES, rerank=originals)
+        lambda: opened.search(queries, K, "exact", candidates=SPEED_CANDIDATES, rerank=originals)
     )
     peak = peak_gigabytes()
-    candidates = opened.search(queries, SPEED_CANDIDATES).ids
+    candidates = opened.search(queries, SPEED_CANDIDATES, "exact").ids
 
     def read() -> None:
         mapped = np.load(vectors, mmap_mode="r")

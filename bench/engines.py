@@ -98,9 +98,9 @@ def main() -> None:
             codes = dpi.Privatizer(spec).privatize(queries)
             for kind, asked in (("exact", queries), ("private", codes)):
                 index.search(asked[:1] if kind == "exact" else codes.take(slice(1)), K)
-                served.search(asked[:1] if kind == "exact" else codes.take(slice(1)), K)
+                served.search(asked[:1] if kind == "exact" else codes.take(slice(1)), K, "exact")
                 a, here = seconds(lambda q=asked, i=index: i.search(q, K))
-                b, there = seconds(lambda q=asked, s=served: s.search(q, K))
+                b, there = seconds(lambda q=asked, s=served: s.search(q, K, "exact"))
                 about = {"place": Path(uri).name, "codes": name, "queries": kind}
                 facts = {**about, **compare(here, there)}
                 found.append({**facts, "publish seconds": took, "ratio": b / a})

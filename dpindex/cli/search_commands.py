@@ -36,8 +36,10 @@ def query(
     ],
     k: Annotated[int, "-k", "Neighbours of each query."] = 10,
     query: Annotated[
-        Literal["exact", "private"], "exact: used as it is; private: privatized first."
-    ] = "exact",
+        Literal["exact", "private"] | None,
+        "exact: used as it is; private: privatized first. Has to be said of a published index.  "
+        "[default: exact]",
+    ] = None,
     filter: Annotated[
         str | None, "Rows to search, e.g. \"year >= 2020 and lang in ['en']\".  [default: all]"
     ] = None,

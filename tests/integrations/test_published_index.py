@@ -118,11 +118,15 @@ def test_hits_are_those_of_the_index(name: str, made: Callable[[str], Made]) -> 
         for asked in (Q, codes):
             here = index.search(asked, 10, filter=filter_)
             # Distances of private queries are whole numbers, so many are equal.
-            _same(here, served.search(asked, 10, filter=there), name in ("symbols", "signs"))
-    assert served.search(Q[:2], 5, filter=[]).ids.shape == (2, 0)
+            _same(
+                here,
+                served.search(asked, 10, filter=there, query="exact"),
+                name in ("symbols", "signs"),
+            )
+    assert served.search(Q[:2], 5, filter=[], query="exact").ids.shape == (2, 0)
     assert served.search(Q[:2], 10, "private").ids.shape == (2, 10)
-    assert served.search(Q[:2], 5, filter="year > 3000").ids.shape == (2, 0)
-    assert served.search(Q[:2], 2 * N).ids.shape == (2, N)
+    assert served.search(Q[:2], 5, filter="year > 3000", query="exact").ids.shape == (2, 0)
+    assert served.search(Q[:2], 2 * N, query="exact").ids.shape == (2, N)
 
 
 @pytest.mark.parametrize("name", ["signs", "symbols"])
@@ -131,7 +135,7 @@ def test_similarities_of_ties_are_those_of_their_codes(
 ) -> None:
     index, served = made(name)
     for asked in (Q, dpi.Privatizer(index.query_spec).privatize(Q)):
-        found, all_ = served.search(asked, 10), index.search(asked, N)
+        found, all_ = served.search(asked, 10, query="exact"), index.search(asked, N)
         for one, whole in zip(found, all_, strict=True):
             places = [np.flatnonzero(whole.ids == id_)[0] for id_ in one.ids]
             for column in ("scores", "similarity", "stderr", "unbiased", "unbiased_stderr"):
@@ -144,7 +148,7 @@ def test_originals_order_its_candidates(name: str, made: Callable[[str], Made]) 
     index, served = made(name)
     names = index.ids
     originals = dpi.Originals(X, ids=names)
-    every = served.search(Q, 5, candidates=N, rerank=originals)
+    every = served.search(Q, 5, candidates=N, rerank=originals, query="exact")
     metric = index.metric
     truth = -((Q[:, None] - X[None]) ** 2).sum(axis=2) if metric == "l2" else Q @ X.T
     best = np.argsort(-truth, axis=1)[:, :5]
@@ -157,13 +161,15 @@ def test_originals_order_its_candidates(name: str, made: Callable[[str], Made]) 
     assert every.payload["title"].to_pylist() == [
         PAYLOAD["title"][rows[id_]] for id_ in every.ids.ravel().tolist()
     ]
-    found = served.search(Q[:5], 40, filter="year >= 2000")
-    few = served.search(Q[:5], 5, candidates=40, rerank=originals, filter="year >= 2000")
+    found = served.search(Q[:5], 40, filter="year >= 2000", query="exact")
+    few = served.search(
+        Q[:5], 5, candidates=40, rerank=originals, filter="year >= 2000", query="exact"
+    )
     if name not in ("symbols", "signs"):  # of many equal codes others may be found
         for one, candidates in zip(few, found.ids.tolist(), strict=True):
             assert set(one.ids.tolist()) <= set(candidates)
     threshold = -1.0 if metric == "l2" else 0.5
-    near = served.range_search(Q[:5], abs(threshold), candidates=N, rerank=originals)
+    near = served.range_search(Q[:5], abs(threshold), candidates=N, rerank=originals, query="exact")
     for row, one in enumerate(near):
         expected = names[truth[row] >= threshold]
         assert sorted(one.ids.tolist()) == sorted(expected.tolist())
@@ -174,15 +180,17 @@ def test_rows_of_a_published_index_are_its_ids_or_need_them(
 ) -> None:
     index, served = made("cosine")
     here = index.search(Q[:5], 5, candidates=N, rerank=X)
-    assert np.array_equal(served.search(Q[:5], 5, candidates=N, rerank=X).ids, here.ids)
+    assert np.array_equal(
+        served.search(Q[:5], 5, candidates=N, rerank=X, query="exact").ids, here.ids
+    )
     _, named = made("signs")
     with pytest.raises(InputError, match="order of the index, which is not known here"):
-        named.search(Q[:1], rerank=X)
+        named.search(Q[:1], rerank=X, query="exact")
     with pytest.raises(InputError, match="searched by range among candidates only"):
-        served.range_search(Q[:1], 0.5)
+        served.range_search(Q[:1], 0.5, query="exact")
     most = served._database.max_found
     with pytest.raises(InputError, match=f"candidates must be at most {most}"):
-        served.search(Q[:1], candidates=most + 1, rerank=X)
+        served.search(Q[:1], candidates=most + 1, rerank=X, query="exact")
 
 
 def test_it_is_a_dictionary_too(made: Callable[[str], Made]) -> None:
@@ -207,7 +215,7 @@ def test_it_is_a_dictionary_too(made: Callable[[str], Made]) -> None:
 )  # fmt: skip
 def test_filters_without_meaning(filter_: Any, said: str, made: Callable[[str], Made]) -> None:
     with pytest.raises(InputError, match=said):
-        made("cosine")[1].search(Q[:1], filter=filter_)
+        made("cosine")[1].search(Q[:1], filter=filter_, query="exact")
 
 
 def test_k_and_codes_are_checked(made: Callable[[str], Made]) -> None:
@@ -215,7 +223,7 @@ def test_k_and_codes_are_checked(made: Callable[[str], Made]) -> None:
     most = served._database.max_found
     for k, said in ((0, "at least 1"), (most + 1, f"at most {most}")):
         with pytest.raises(InputError, match=said):
-            served.search(Q[:1], k)
+            served.search(Q[:1], k, query="exact")
     codes = dpi.Privatizer(SIGNS).privatize(X[:2])
     with pytest.raises(InputError, match="another spec"):
         served.search(codes)
@@ -237,8 +245,10 @@ def test_signs_without_vectors_are_for_private_queries(place: str, tmp_path: Pat
     served = dpi.open(uri)
     codes = dpi.Privatizer(SIGNS).privatize(Q)
     assert np.array_equal(served.search(codes).scores, index.search(codes).scores)
-    with pytest.raises(InputError, match="private queries alone"):
+    with pytest.raises(InputError, match="queries leave this machine: say query='private'"):
         served.search(Q)
+    with pytest.raises(InputError, match="private queries alone"):
+        served.search(Q, query="exact")
     served.close()
 
 
