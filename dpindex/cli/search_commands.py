@@ -73,6 +73,8 @@ def query(
 
     out.check_output(form, output)
     opened: Any = open(index, collection)
+    if not hasattr(opened, "payload_columns"):
+        raise InputError(f"{index} is a collector: it is asked in Python, with dpindex.open.")
     payload_names = _payload_names(show, index, opened.payload_columns)
     vectors: Any = read_codes(queries)
     if vectors is None:

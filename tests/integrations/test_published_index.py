@@ -136,7 +136,7 @@ def test_similarities_of_ties_are_those_of_their_codes(
     index, served = made(name)
     for asked in (Q, dpi.Privatizer(index.query_spec).privatize(Q)):
         found, all_ = served.search(asked, 10, query="exact"), index.search(asked, N)
-        for one, whole in zip(found, all_, strict=True):
+        for one, whole in ((found[i], all_[i]) for i in range(len(found))):
             places = [np.flatnonzero(whole.ids == id_)[0] for id_ in one.ids]
             for column in ("scores", "similarity", "stderr", "unbiased", "unbiased_stderr"):
                 expected = getattr(whole, column)[places]
@@ -166,8 +166,8 @@ def test_originals_order_its_candidates(name: str, made: Callable[[str], Made]) 
         Q[:5], 5, candidates=40, rerank=originals, filter="year >= 2000", query="exact"
     )
     if name not in ("symbols", "signs"):  # of many equal codes others may be found
-        for one, candidates in zip(few, found.ids.tolist(), strict=True):
-            assert set(one.ids.tolist()) <= set(candidates)
+        for ids, candidates in zip(few.ids.tolist(), found.ids.tolist(), strict=True):
+            assert set(ids) <= set(candidates)
     threshold = -1.0 if metric == "l2" else 0.5
     near = served.range_search(Q[:5], abs(threshold), candidates=N, rerank=originals, query="exact")
     for row, one in enumerate(near):
@@ -189,7 +189,7 @@ def test_rows_of_a_published_index_are_its_ids_or_need_them(
     with pytest.raises(InputError, match="searched by range among candidates only"):
         served.range_search(Q[:1], 0.5, query="exact")
     most = served._database.max_found
-    with pytest.raises(InputError, match=f"candidates must be at most {most}"):
+    with pytest.raises(InputError, match=f"k and candidates must be at most {most}"):
         served.search(Q[:1], candidates=most + 1, rerank=X, query="exact")
 
 
