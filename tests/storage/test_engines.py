@@ -853,7 +853,7 @@ def test_the_page_of_a_newcomer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The first commands of docs/scale.md run on a folder of Parquet files."""
-    page = (Path(__file__).parents[1] / "docs" / "scale.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "scale.md").read_text(encoding="utf-8")
     block = re.findall(r"^```sh\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)[0]
     lines = [line for line in block.splitlines() if line.startswith("dpindex ")]
     monkeypatch.chdir(tmp_path)
