@@ -20,6 +20,7 @@ from dpindex.audit.law_verifiers import law_verifier
 from dpindex.audit.verdict import Check
 from dpindex.audit.words import Recorder, Replay
 from dpindex.base.arrays import Doubles
+from dpindex.mechanism.method_table import find_method
 from dpindex.mechanism.parameters import Codebook
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.public_random import PublicStream
@@ -63,9 +64,10 @@ def self_test() -> tuple[Check, ...]:
 
 def _spec(method: str) -> Spec:
     fields: dict[str, Any] = {"epsilon": 1.0, "adjacency": attribute(1.0), **_KNOWN[method][1]}
-    if method.startswith("record-"):
+    row = find_method(method)
+    if "record" in row.adjacencies:
         fields["adjacency"] = record()
-    if method == "record-codebook":
+    if row.family.codebook:
         words = PublicStream(0, "audit/self-test").words(50 * _DIM, np.uint16)
         fields["codebook"] = Codebook(words.reshape(50, _DIM) - 2.0**15)
     return Spec(method, _DIM, **fields)
