@@ -121,6 +121,7 @@ class PrivateFolder:
         with suppress(FileExistsError):
             self.path.mkdir(mode=0o700)
             self.path.chmod(0o700)
+            sync_folder(self.path.parent)
         refuse_open_to_others(self.path)
         foreign = [name for name in self.names() if not _PRIVATE_NAME.fullmatch(name)]
         if foreign:
