@@ -32,8 +32,8 @@ class _Commands(TyperGroup):
         **dict.fromkeys(("build", "privatize", "add", "denoise"), "release_commands"),
         **dict.fromkeys(("query", "info", "publish", "methods"), "search_commands"),
         **dict.fromkeys(("spec", "codebook"), "release_commands"),
-        "plan": "plan_command",
-        **dict.fromkeys(("evaluate", "demo"), "quality_commands"),
+        "plan": "study_commands",
+        **dict.fromkeys(("evaluate", "demo"), "study_commands"),
         **dict.fromkeys(("audit", "ledger"), "audit_commands"),
         "serve": "search_commands",
     }
