@@ -84,8 +84,6 @@ _WORTH_OF_FOUND = 0.25
 # Codes of less signal tell less than half a nat about a vector (Shannon 1948), where one among a
 # hundred takes five: they find nothing, and are tried only if all are such.
 _MIN_SNR = 1.0
-# Among predictions that differ by less than this share, the shortest code is recommended.
-_EVEN = 0.01
 # Code lengths that are tried.
 _WIDE_LENGTHS = {256, 512, 1024}
 _RECORD_LENGTHS = (64, 128, 256, 512)
@@ -342,6 +340,8 @@ class _Planner(ABC):
     """Specs that are tried on public vectors under one kind of adjacency."""
 
     sample_in_groups = False
+    even_share = 0.0
+    """Among predictions that differ by less than this share, the shortest code is recommended."""
 
     def __init__(self, target: Target, terms: dict[str, Any], progress: Progress) -> None:
         self._target = target
@@ -391,7 +391,7 @@ class _Planner(ABC):
         rows += self._parallel(lambda row: self.refined(row, denoise=True), finalists)
         rows += self._parallel(self.refined, leaders)
         rows = self._target.ranked(rows)
-        even = [row for row in rows if value(row) >= (1 - _EVEN) * value(rows[0])]
+        even = [row for row in rows if value(row) >= (1 - self.even_share) * value(rows[0])]
         shortest = min(even, key=lambda row: row.bytes_per_vector)
         return (shortest, *(row for row in rows if row is not shortest))
 
@@ -439,6 +439,8 @@ class _Planner(ABC):
 
 class _AttributePlanner(_Planner):
     """Plans for neighbours that differ in an attribute, or within a radius."""
+
+    even_share = 0.01
 
     def __init__(
         self,

@@ -20,7 +20,7 @@ import numpy as np
 from dpindex.base.arrays import AnyArray, Doubles, Vectors, stacked, unit
 from dpindex.denoise import Denoiser, Kind
 from dpindex.index.search import QueryMaker
-from dpindex.mechanism.codes import Codes
+from dpindex.mechanism.codes import Codes, SignFormat
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.public_random import PublicStream
 from dpindex.mechanism.spec import Spec
@@ -30,7 +30,7 @@ from dpindex.study.planner.population import NEIGHBOURS, Population
 from dpindex.study.trial import Trial
 
 # Codes of each query's own vector.
-_OWN_CODES = 8
+_OWN_CODES = 16
 # Ranks of the sampled vectors whose scores give the exponent, and its range.
 _FITTED = 50
 _EXPONENTS = (0.25, 2.0)
@@ -40,6 +40,7 @@ _NO_NOISE = 1e-3
 _BEST = 64
 # Scores that differ by less are equal, up to rounding.
 _TIE = 2e-6
+_MAX_COSINE = 1.0 - 1e-6
 
 
 class Prediction:
@@ -87,8 +88,10 @@ class Prediction:
         """
         codes = self._decoded(self.trial.index.codes, denoiser)
         own = self._decoded(self._own, denoiser)
+        # Then the exponent is known.
+        is_linear = denoiser is None and not issubclass(self._spec.format_type, SignFormat)
         private, exact = (
-            self._counted(self._asked(queries, denoiser), codes, own, at, ladder)
+            self._counted(self._asked(queries, denoiser), codes, own, at, ladder, is_linear)
             for queries in self._queries
         )
         return private, exact
@@ -118,7 +121,13 @@ class Prediction:
         return asked.astype(np.float32)
 
     def _counted(
-        self, asked: AnyArray, codes: AnyArray, own: AnyArray, at: int, ladder: Sequence[int]
+        self,
+        asked: AnyArray,
+        codes: AnyArray,
+        own: AnyArray,
+        at: int,
+        ladder: Sequence[int],
+        is_linear: bool,
     ) -> Found:
         """Return the shares of true neighbours among the best codes and near ranks."""
         population = self._population
@@ -129,7 +138,21 @@ class Prediction:
         if population.metric == "l2":
             scores -= np.einsum("nk,nk->n", codes, codes) / 2
             own_scores -= np.einsum("rqk,rqk->qr", own_by_query, own_by_query) / 2
-        near = self._near_scores(scores.reshape(len(asked), -1, rows).mean(axis=1), own_scores)
+        signs = issubclass(self._spec.format_type, SignFormat)
+        if (is_linear or signs) and population.metric == "cosine":
+            limit = 1.0 - 1.0 / self._spec.code_length if signs else _MAX_COSINE
+            # Cosines end at 1, so they are averaged and moved as Fisher's (1915) z.
+            z, own_z = (
+                np.arctanh(np.clip(cosines, -limit, limit)) for cosines in (scores, own_scores)
+            )
+            means = z.reshape(len(asked), -1, rows).mean(axis=1)
+            near = np.tanh(self._near_scores(means, own_z, is_linear))
+        else:
+            means = scores.reshape(len(asked), -1, rows).mean(axis=1)
+            near = self._near_scores(means, own_scores, is_linear)
+        if signs:
+            # Scores of sign codes tie: near ranks get one of theirs, at random around their own.
+            near = self._among(scores, near)
         every = np.hstack([scores, near])
         stream = PublicStream(0, "plan ties")
         every += _TIE * (stream.words(every.size, np.uint16).reshape(every.shape) / 2.0**16)
@@ -156,7 +179,7 @@ class Prediction:
         within = {candidates: share(candidates, at) for candidates in ladder}
         return Found(share(FOUND, NEIGHBOURS), share(at, at), within)
 
-    def _near_scores(self, scores: AnyArray, own_scores: AnyArray) -> Doubles:
+    def _near_scores(self, scores: AnyArray, own_scores: AnyArray, is_linear: bool) -> Doubles:
         """Return a score of each near rank, (q, s), from mean scores of the vectors, (q, m)."""
         population = self._population
         nearest = population.order[:, :_FITTED]
@@ -164,16 +187,30 @@ class Prediction:
         losses = (own - np.take_along_axis(scores, nearest, axis=1)).mean(axis=0)
         distances = np.take_along_axis(population.distances, nearest, axis=1).mean(axis=0)
         exponent = 1.0
-        if (losses > 0).all() and distances[0] > 0:
+        if not is_linear and (losses > 0).all() and distances[0] > 0:
             exponent = float(np.polyfit(np.log(distances), np.log(losses), 1)[0])
         exponent = float(np.clip(exponent, *_EXPONENTS))
         farther = np.take_along_axis(population.distances, population.sources, axis=1)
         ratio = np.minimum(population.near / np.maximum(farther, 1e-30), 1.0) ** exponent
         words = PublicStream(0, "plan noise").words(population.near.size, np.uint32)
         drawn = (words % _OWN_CODES).astype(np.intp).reshape(population.near.shape)
-        noise = np.take_along_axis(own_scores - own, drawn, axis=1)
         loss = own - np.take_along_axis(scores, population.sources, axis=1)
+        # Means of few codes are noisy themselves: so much less noise is added.
+        already = (1 - ratio) ** 2 / _OWN_CODES + ratio**2 / self._rounds
+        share = np.sqrt(np.maximum(1 - already, 0.0) / (1 - 1 / _OWN_CODES))
+        noise = share * np.take_along_axis(own_scores - own, drawn, axis=1)
         return np.asarray(own - ratio * loss + noise)
+
+    def _among(self, scores: AnyArray, near: Doubles) -> Doubles:
+        """Return near scores, (q, s), each as one of the scores of its query next to it."""
+        chances = PublicStream(0, "plan signs").words(near.size, np.uint32) / 2.0**32
+        moved = np.empty_like(near)
+        for row, chance in enumerate(chances.reshape(near.shape)):
+            levels = np.unique(scores[row])
+            after = np.clip(np.searchsorted(levels, near[row]), 1, len(levels) - 1)
+            low, high = levels[after - 1], levels[after]
+            moved[row] = np.where(near[row] - low > chance * (high - low), high, low)
+        return moved
 
 
 def noise_share(spec: Spec, vectors: Vectors) -> float:
