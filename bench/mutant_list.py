@@ -1,12 +1,59 @@
-"""The weaknesses that ``mutants.py`` plants: a plain list, to which entries are added at the end.
+"""The weaknesses of the mechanism that ``mutants.py`` plants; those of releases: ``mutant_paths``.
 
-Each replaces one piece of source text, which must occur exactly once, in a copy of the package.
+Each replaces a named function, method or attribute of the package by a weakened one, and names the
+tests that must fail then. Where several differ in a number they are rows of one plant.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+import os
+import sys
+import time
+from collections.abc import Callable
+from copy import copy
+from dataclasses import dataclass, field, replace
+from itertools import count
+from types import SimpleNamespace
 from typing import Any
+
+import mpmath
+import numpy as np
+import pytest
+from scipy.sparse import issparse
+
+import dpindex as dpi
+import dpindex.mechanism.noise
+import dpindex.mechanism.noise.additive
+import dpindex.mechanism.noise.gaussian
+import dpindex.mechanism.noise.signs
+import dpindex.mechanism.noise.symbols
+import dpindex.mechanism.parameters
+import dpindex.mechanism.privatizer
+import dpindex.mechanism.secret_random
+import dpindex.mechanism.spec
+from dpindex.mechanism.noise.additive import AdditiveNoise, CellTable, TwoDigitLaplace
+from dpindex.mechanism.noise.gaussian import TwoSidedGeometric
+from dpindex.mechanism.noise.signs import FlipsByLevel, IndividualGaussian
+from dpindex.mechanism.noise.symbols import CapResponse, CodebookResponse, SquareWave
+from dpindex.mechanism.parameters import Grid
+from dpindex.mechanism.privatizer import Privatizer
+from dpindex.mechanism.projections import RealisedSizes, Sensitivity
+from dpindex.mechanism.projections.dense import Oporp
+from dpindex.mechanism.secret_random import SecretStream
+from dpindex.mechanism.spec import Projector, Spec
+from dpindex.race import PStable, SketchSpec
+
+additive = sys.modules["dpindex.mechanism.noise.additive"]
+gaussian = sys.modules["dpindex.mechanism.noise.gaussian"]
+signs = sys.modules["dpindex.mechanism.noise.signs"]
+symbols = sys.modules["dpindex.mechanism.noise.symbols"]
+secret_random = sys.modules["dpindex.mechanism.secret_random"]
+mechanism_spec = sys.modules["dpindex.mechanism.spec"]
+parameters = sys.modules["dpindex.mechanism.parameters"]
+
+Patch = pytest.MonkeyPatch
+Plant = Callable[[Patch], None]
 
 STAIRCASE = {"method": "dp-oporp-staircase", "dim": 48, "k": 16, "epsilon": 1.0}
 GAUSS = {"method": "dp-oporp", "dim": 48, "k": 16, "epsilon": 1.0, "delta": 1e-6}
@@ -20,17 +67,28 @@ INSIDE = {"method": "idp-signrp-rr", "dim": 24, "k": 8, "epsilon": 1.0}
 INSIDE_GAUSS = {"method": "idp-signrp-g", "dim": 24, "k": 8, "epsilon": 1.0, "delta": 1e-6}
 CAP = {"method": "record-cap", "dim": 48, "k": 64, "epsilon": 1.0}
 SYMBOLS = {"method": "record-codebook", "dim": 24, "epsilon": 1.0, "codewords": 100, "subset": 20}
-LONG = {"method": "dp-signrp-rr", "dim": 24, "k": 4, "epsilon": 1.0, "delta": 1e-6,
-        "entries": "gaussian", "min_norm": 4.0}  # fmt: skip
 UNEVEN = {"method": "dp-rp-l", "dim": 24, "k": 8, "epsilon": 1.0, "entries": "uniform"}
 THREEFOLD = {**FLIPS, "k": 15, "repetitions": 3}
 BALL = {"method": "row-oporp-g", "dim": 24, "k": 8, "epsilon": 1.0, "delta": 1e-6, "radius": 2.0}
-CLIPPED = {"method": "dp-signrp-rr", "dim": 24, "k": 4, "epsilon": 1.0, "delta": 1e-6,
-           "entries": "gaussian", "min_norm": 2.0, "clip": True}  # fmt: skip
 SCALED = {**STAIRCASE, "scale": 255.0, "bounds": (0.0, 1.0)}
-ANALYTIC = {**GAUSS, "method": "dp-rp-g-analytic", "dim": 24, "k": 8}
 REPLACED = {"rows": 20, "width": 16, "epsilon": 1.0, "neighbouring": "replace"}
 SKETCH = {"rows": 20, "width": 16, "epsilon": 1.0}
+
+
+def spec_of(stated: dict[str, Any]) -> Spec | SketchSpec:
+    """A spec by its fields; ``rows`` make a sketch, ``codewords`` and ``radius`` are sizes."""
+    fields = dict(stated)
+    if "rows" in fields:
+        return SketchSpec(dim=3, hash=PStable(1.0, 2), **fields)
+    fields["adjacency"] = dpi.attribute(1.0)
+    if fields["method"].startswith("record-"):
+        fields["adjacency"] = dpi.record()
+    if radius := fields.pop("radius", 0):
+        fields["adjacency"] = dpi.l2(radius)
+    if size := fields.pop("codewords", 0):
+        words = np.random.default_rng(0).normal(size=(size, fields["dim"]))
+        fields["codebook"] = dpi.Codebook(words)
+    return Spec(**fields)
 
 
 @dataclass(frozen=True)
@@ -40,956 +98,936 @@ class Mutant:
     Attributes
     ----------
     part : str
-        The part of the package: sampler, chain, stream, index, build, queries, device, collector,
-        ledger, RACE, record.
+        The part of the package.
     name : str
-        What is wrong, in a few words.
-    file, old, new : str
-        The file under ``dpindex``, its source text, and what takes its place.
-    spec : dict
-        What is audited: fields of a Spec, or of a SketchSpec if they have ``rows``; ``codewords``
-        is the size of a codebook, ``radius`` that of l2 adjacency.
-    tests : str
-        Files under ``tests`` that must notice, separated by spaces.
-    audited : bool
-        Whether it changes what is released, so that the exact audit or the attack must notice.
+        What is weakened, in a sentence or less.
+    tests : tuple of str
+        Test functions, of which one must fail, with their parameters in brackets if only these do.
+    plant : callable
+        Puts the weakness in place.
+    proof : dict
+        Fields of a spec that the exact audit must refute then; none if it does not look there.
     """
 
     part: str
     name: str
-    file: str
-    old: str
-    new: str
-    spec: dict[str, Any]
-    tests: str
-    audited: bool = True
+    tests: tuple[str, ...]
+    plant: Plant
+    proof: dict[str, Any] = field(default_factory=dict)
 
 
-_STREAM = "            stream = self._stream()  # of its own where tests put one in\n"
-_FILLED = "            encryptor.update_into(zeros, piece)\n        return out\n"
-_RANKS = "            order = by_size(rows)\n"
-_PUT = "            np.put_along_axis(out[block], order, agrees == positive, axis=1)\n"
-_PERTURB = "        noise = self.source.sample(x.size, stream).reshape(x.shape)\n"
-_FLIP = "        return (x > 0) ^ draw_flips(self._table, level.astype(np.intp), stream)\n"
-_PRIVATE = "            return format_.pack(law.perturb(exact, stream))\n"
-_ADD = "        held = release(dataset, target, Terms(*terms), progress=progress).published\n"
-_SEGMENT = (
-    "            return privatizer.privatize(\n"
-    "                chunk, first_row=first_row, threads=self.threads, checked=checked\n"
-    "            )\n"
-)
-_ASKED = "        codes = Privatizer(self.query_spec, allow_unprotected=True).privatize(queries)\n"
-_DRAWN = "        noise = self._law.source.sample(counts.size, self._stream())\n"
-_TABLE = "    table = geometric_table(mpmath.mpf(epsilon), cells, inner, grid_bits - cells_bits)"
-_KEYED = "        cipher = Cipher(algorithms.AES(os.urandom(32)), modes.CTR(os.urandom(16)))\n"
-_BARE = "                bare = (exact.astype(np.int64) >> law.source.cell_bits).astype(np.int32)\n"
-_UPSERT = "            codes = self._released(dataset.with_labels(checked_ids), terms, progress)\n"
-_DEVICE = "    return Privatizer(spec, max_epsilon=max_epsilon).privatize(vector).to_bytes()\n"
-_DIRECTIONS = "    sums = np.add.reduceat(_at_norm_1(rows[by_person]), starts)\n"
-_RESIDENT = "    def commit(self, space: Workspace, token: str, drawn: Drawn) -> HeldCodes:\n"
-_STAIRS = "    lambda parameters, projection: staircase_noise(parameters.budget), NumberFormat\n"
-_COUNTED = "            for chunk in chunks:\n"
-_ALLOCATED = "        out = np.empty(count, dtype=dtype)\n"
-_TOLD = (
-    "        noise.fill(0)\n        offset = self._law.offset\n"
-    "        variance = self._law.moments.variance[0]\n"
-)
-_SECRET_ORDER = '    return np.argsort(secret_stream().words(count, np.uint64), kind="stable")\n'
-_FAULT = "        if x.size == 0:\n            return None\n"
-_DEFAULT_IDS = (
-    "            checked_ids = self._store.checked_ids(ids, dataset.rows)\n"
-    "            columns = self.check_payload(payload, dataset.rows)\n"
-    "            if ids is not None:\n"
-)
-_ADDITIVE = "test_additive.py test_oracle.py"
-_ENCODER = "test_privatizer.py test_oracle.py"
+# Seams
 
-MUTANTS = [
+
+def instead(owner: Any, name: str, make: Callable[[Any], Any]) -> Plant:
+    """``owner.name`` replaced by what is made of it: a method, an attribute or a constant."""
+
+    def plant(patch: Patch) -> None:
+        patch.setattr(owner, name, make(vars(owner)[name]))
+
+    return plant
+
+
+def everywhere(module: Any, name: str, make: Callable[[Any], Any]) -> Plant:
+    """A function replaced in every module that has imported it."""
+
+    def plant(patch: Patch) -> None:
+        original = getattr(module, name)
+        weak = make(original)
+        for path, user in list(sys.modules.items()):
+            if path.startswith("dpindex") and vars(user).get(name) is original:
+                patch.setattr(user, name, weak)
+
+    return plant
+
+
+class Turned:
+    """A stream whose words are changed; ``first`` of its requests only, if that is given."""
+
+    def __init__(self, stream: Any, change: Callable[[Any], Any], first: int = 1 << 62) -> None:
+        self._stream, self._change, self._left = stream, change, first
+
+    def words(self, count: int, dtype: Any) -> Any:
+        words = self._stream.words(count, dtype)
+        self._left -= 1
+        return self._change(words) if self._left >= 0 else words
+
+
+def other_words(owner: Any, name: str, change: Callable[[Any], Any], place: int = -1) -> Plant:
+    """A function whose stream, the argument at ``place``, gives changed words."""
+
+    def weaken(original: Any) -> Any:
+        def weak(*arguments: Any) -> Any:
+            given = list(arguments)
+            given[place] = Turned(given[place], change)
+            return original(*given)
+
+        return weak
+
+    return instead(owner, name, weaken)
+
+
+class Source:
+    """A source of noise whose draws are changed."""
+
+    def __init__(self, source: Any, sample: Callable[[Any, int, Any], Any]) -> None:
+        self._source, self._sample = source, sample
+
+    def sample(self, count: int, stream: Any) -> Any:
+        return self._sample(self._source, count, stream)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._source, name)
+
+
+def draws(change: Callable[[Any, Any], Any]) -> Plant:
+    """Additive noise that is changed before it is added, given the noise and x, shape (n, k)."""
+
+    def weaken(original: Any) -> Any:
+        def perturb(law: AdditiveNoise, x: Any, stream: Any) -> Any:
+            def sample(source: Any, count: int, stream: Any) -> Any:
+                noise = source.sample(count, stream)
+                changed = np.asarray(change(noise.reshape(x.shape).copy(), x))
+                return changed.astype(noise.dtype).ravel()
+
+            weak = copy(law)
+            weak.source = Source(law.source, sample)
+            return original(weak, x, stream)
+
+        return perturb
+
+    return instead(AdditiveNoise, "perturb", weaken)
+
+
+def with_parts(owner: Any, name: str, **parts: Callable[[Any], Any]) -> Plant:
+    """A method that runs on a copy of its object of which some attributes are others."""
+
+    def weaken(original: Any) -> Any:
+        def weak(self: Any, *arguments: Any) -> Any:
+            other = copy(self)
+            for part, make in parts.items():
+                object.__setattr__(other, part, make(self))
+            return original(other, *arguments)
+
+        return weak
+
+    return instead(owner, name, weaken)
+
+
+def after(owner: Any, name: str, change: Callable[..., Any]) -> Plant:
+    """What a method returns is changed, given the result and the method's arguments."""
+
+    def weaken(original: Any) -> Any:
+        return lambda *arguments, **named: change(original(*arguments, **named), *arguments)
+
+    return instead(owner, name, weaken)
+
+
+def then(owner: Any, change: Callable[[Any], None]) -> Plant:
+    """An object is changed as soon as it is made."""
+
+    def weaken(original: Any) -> Any:
+        def made(self: Any, *arguments: Any, **named: Any) -> None:
+            original(self, *arguments, **named)
+            change(self)
+
+        return made
+
+    return instead(owner, "__init__", weaken)
+
+
+def outcomes(change: Callable[[SimpleNamespace], Any]) -> Plant:
+    """Outcomes of a law that the encoder changes before it packs them.
+
+    ``change`` is given the law, the exact integers, the outcomes, the stream, the rows of the call,
+    whether they were checked before, and the number of the task.
+    """
+
+    def weaken(original: Any) -> Any:
+        def privatized(self: Any, x: Any, first: int, threads: Any, *, checked: bool) -> Any:
+            law = self.spec.law
+            tasks = count()
+
+            def perturb(exact: Any, stream: Any) -> Any:
+                found = law.perturb(exact, stream)
+                task = SimpleNamespace(
+                    law=law, exact=exact, outcomes=found, stream=stream, checked=checked,
+                    x=self.rows(x), number=next(tasks),
+                )  # fmt: skip
+                return change(task)
+
+            weak_law = copy(law)
+            object.__setattr__(weak_law, "perturb", perturb)
+            spec = copy(self.spec)
+            object.__setattr__(spec, "law", weak_law)
+            weak = copy(self)
+            weak.spec = spec
+            codes = original(weak, x, first, threads, checked=checked)
+            return self.spec.format.codes(codes.stored)
+
+        return privatized
+
+    return instead(Privatizer, "_privatized", weaken)
+
+
+def numbers(change: Callable[[Any, Any], Any]) -> Callable[[SimpleNamespace], Any]:
+    """Additive codes that are changed, given the task and the codes without noise."""
+
+    def changed(task: SimpleNamespace) -> Any:
+        if not hasattr(task.law, "source"):
+            return task.outcomes
+        bare = (task.exact.astype(np.int64) >> task.law.source.cell_bits).astype(np.int32)
+        return np.asarray(change(task, bare)).astype(np.int32)
+
+    return changed
+
+
+def caps(chosen: Callable[[Any], Any]) -> Callable[[SimpleNamespace], Any]:
+    """Cap codes that keep the signs of some records."""
+
+    def changed(task: SimpleNamespace) -> Any:
+        if hasattr(task.law, "cap") and not issparse(task.x):
+            rows = chosen(np.abs(task.x[: len(task.exact)]).max(axis=1))
+            task.outcomes[rows] = task.exact[rows] >= 0
+        return task.outcomes
+
+    return changed
+
+
+def wave(
+    clip: int = 0, window: int = 0, free: int = 0, top: bool = False, fair: bool = True
+) -> Plant:
+    """A square wave drawn with other limits: of cells, of the window, of the points left free."""
+
+    def perturb(law: SquareWave, x: Any, stream: Any) -> Any:
+        bits = law.cell_bits
+        offsets = stream.words(x.size, np.uint8).reshape(x.shape) & np.uint8((1 << bits) - 1)
+        cell = ((x.astype(np.int64) - law.low + offsets) >> bits).clip(0, law.cells - clip)
+        index = np.zeros(x.shape, dtype=np.intp)
+        inside = symbols.draw_flips(np.array([law.inside], np.uint64), index, stream)
+        whole = 2 * law.half_width + 1
+        limits = np.where(inside, whole - window, law.cells - free).ravel()
+        drawn = symbols.draw_below(limits, stream).reshape(x.shape)
+        within = cell + drawn
+        if top:
+            within = np.minimum(within, law.cells + law.half_width)
+        return np.where(inside, within, np.where(drawn < cell, drawn, drawn + whole)).astype("i4")
+
+    return instead(SquareWave, "perturb", lambda _: perturb)
+
+
+def below(fair: bool, own_limits: bool) -> Any:
+    """``draw_below`` without its refusals, or with the limits of others where it draws again."""
+
+    def draw(limits: Any, stream: Any) -> Any:
+        limits = limits.astype(np.uint64)
+        low = np.uint64((1 << 32) - 1)
+        product = stream.words(limits.size, np.uint32).astype(np.uint64) * limits
+        unfair = np.uint64(1 << 32) % limits
+        while fair and (again := np.flatnonzero((product & low) < unfair)).size:
+            fresh = stream.words(again.size, np.uint32).astype(np.uint64)
+            product[again] = fresh * (limits[again] if own_limits else limits[: again.size])
+        return (product >> np.uint64(32)).astype(np.int64)
+
+    return lambda _: draw
+
+
+def symbol(
+    coin: Callable[[Any], Any] = lambda words: words,
+    less: int = 0,
+    shift: bool = True,
+    in_order: bool = True,
+    one_word: bool = False,
+) -> Plant:
+    """A codebook's response whose draws are others."""
+
+    def perturb(law: CodebookResponse, x: Any, stream: Any) -> Any:
+        count = len(x)
+        near = symbols.nearest(x, law.subset)
+        words = coin(stream.words(count, np.uint64))
+        inside = words < np.uint64(law.inside)
+        if one_word:
+            place = (words >> np.uint64(32)) * np.uint64(law.subset) >> np.uint64(32)
+        else:
+            place = symbols.draw_uniform(law.subset - less, count, stream)
+        chosen = near[np.arange(count), place.astype(np.intp)]
+        outside = symbols.draw_uniform(law.size - law.subset, count, stream)
+        if in_order:
+            near.sort(axis=1)
+        for i in range(law.subset if shift else 0):
+            outside += outside >= near[:, i]
+        return np.where(inside, chosen, outside)
+
+    return instead(CodebookResponse, "perturb", lambda _: perturb)
+
+
+def system_bytes(make: Callable[[], Callable[[int], bytes]]) -> Plant:
+    """Entropy of the secret stream that is not, or not all, from the operating system."""
+
+    def plant(patch: Patch) -> None:
+        patch.setattr(secret_random, "os", SimpleNamespace(urandom=make()))
+
+    return plant
+
+
+def secret_words(change: Callable[[Any], Any]) -> Plant:
+    """Words of the secret stream that are changed after the cipher."""
+    return after(SecretStream, "words", lambda words, *_: change(words))
+
+
+def kept_key(draws: int = 1 << 62, counted: bool = False) -> Callable[[], Callable[[int], bytes]]:
+    """One key and counter for so many draws; ``counted`` adds to the counter, as forks would."""
+
+    def make() -> Callable[[int], bytes]:
+        kept: dict[int, bytes] = {}
+        asked = count()
+
+        def urandom(size: int) -> bytes:
+            number = next(asked) // 2
+            if number % draws == 0 or size not in kept:
+                kept[size] = os.urandom(size)
+            if counted and size == 16:
+                counter = (int.from_bytes(kept[16], "big") + (number << 64)) % (1 << 128)
+                return counter.to_bytes(16, "big")
+            return kept[size]
+
+        return urandom
+
+    return make
+
+
+def shared_buffer(original: Any) -> Any:
+    """Short requests are answered from a buffer that a fork copies."""
+    kept = bytearray()
+
+    def words(self: Any, count: int, dtype: Any) -> Any:
+        size = count * np.dtype(dtype).itemsize
+        if size > 4096:
+            return original(self, count, dtype)
+        if len(kept) < size:
+            kept[:] = os.urandom(1 << 16)
+        taken = bytes(kept[:size])
+        del kept[:size]
+        return np.frombuffer(taken, dtype).copy()
+
+    return words
+
+
+def every_block_the_same(fill: Any) -> Any:
+    def weak(out: Any, key: bytes, counter: bytes) -> None:
+        fill(out, key, counter)
+        data = out.view(np.uint8)
+        block = 1 << 20
+        for start in range(block, len(data), block):
+            piece = data[start : start + block]
+            piece[:] = data[: len(piece)]
+
+    return weak
+
+
+def inverse_half(words: Any) -> Any:
+    half = len(words) // 2
+    words[len(words) - half :] = ~words[:half]
+    return words
+
+
+def dependent(words: Any) -> Any:
+    odd = words[1::2]
+    odd[:] = words[: 2 * len(odd) : 2] * words.dtype.type(5) + words.dtype.type(77)
+    return words
+
+
+def doubled_bytes(words: Any) -> Any:
+    return (words & 255) * 257 if words.itemsize == 2 else words
+
+
+def antithetic(noise: Any, x: Any) -> Any:
+    half = len(noise) // 2
+    noise[len(noise) - half :] = -noise[:half]
+    return noise
+
+
+def first_row(noise: Any, x: Any) -> Any:
+    noise[:] = noise[:1]
+    return noise
+
+
+def bare_last(noise: Any, x: Any) -> Any:
+    noise[-1] = 0
+    return noise
+
+
+def cut(noise: Any, x: Any) -> Any:
+    reach = 4 * int(noise.std() + 1)
+    return np.clip(noise, -reach, reach)
+
+
+def half_after_2000(noise: Any, x: Any) -> Any:
+    noise.reshape(-1)[2000:] //= 2
+    return noise
+
+
+def cleared(bits: Callable[[Any], int]) -> Callable[[Any], Any]:
+    """A table whose words have no low bits, so that cells have no offset inside."""
+
+    def weaken(original: Any) -> Any:
+        def sample(table: CellTable, count: int, stream: Any) -> Any:
+            mask = np.uint32((1 << 32) - (1 << bits(table)))
+            turned = Turned(stream, lambda w: w & mask if w.dtype == np.uint32 else w)
+            return original(table, count, turned)
+
+        return sample
+
+    return weaken
+
+
+def half_the_boundaries(original: Any) -> Any:
+    def buckets(table: CellTable) -> Any:
+        made = original(table)
+        starts = [end >> (table.bits - 16) for end in table._boundaries]
+        split = np.unique([s for s in starts if made[s] == np.iinfo(np.int32).min])
+        made[split[::2]] = table._values[np.searchsorted(starts, split[::2], side="left")]
+        return made
+
+    return buckets
+
+
+def unaligned_ties(table: CellTable, keys: Any, cells: Any, stream: Any) -> None:
+    low_bits = table.bits - 64
+    for i in np.flatnonzero((cells > 0) & (table._keys[cells - 1] == keys)):
+        stream.words(-(-low_bits // 8), np.uint8)
+        cells[i] = np.searchsorted(table._boundaries, int(keys[i]) << low_bits, side="right")
+
+
+def loose_table(drop: Any, width: int, inner: int, cell_bits: int) -> CellTable:
+    """A geometric table whose tail may be lighter than the level that it replaces."""
+    with mpmath.workprec(384):
+        ratio = mpmath.exp(-mpmath.mpf(drop))
+        ratio_up = int(mpmath.ceil(mpmath.ldexp(ratio, 320)))
+        half = 1 << 63
+        start = int(mpmath.floor(half * (1 - ratio) / (inner + (width - inner) * ratio)))
+    levels = max(1, math.ceil(-math.log(2.0**-20) / float(drop)))
+    cells_on = [inner] + [width] * (levels - 1) + [width - inner]
+    by_level = additive._chained(start - 1, ratio_up, 320, levels)
+    tail = half - sum(cells * mass for cells, mass in zip(cells_on, by_level, strict=True))
+    side = [mass for cells, mass in zip(cells_on, by_level, strict=True) for _ in range(cells)]
+    masses = [tail, *reversed(side), *side, tail]
+    return CellTable(masses, first=-len(side) - 1, bits=64, cell_bits=cell_bits, tails=True)
+
+
+def steeper_high_digit(law: TwoDigitLaplace) -> None:
+    with mpmath.workprec(384):
+        masses = law.low.masses
+        fall = law.drop + mpmath.log(mpmath.mpf(masses[0]) / masses[-1])
+        law.high = additive.geometric_table(mpmath.mpf("1.02") * fall, 1, 1, 0)
+
+
+def one_draw(source: Any, count: int, stream: Any) -> Any:
+    return np.repeat(source.sample(1, stream), count)
+
+
+def halved(source: Any, count: int, stream: Any) -> Any:
+    return source.sample(count, stream) // 2
+
+
+def sources(**changes: Any) -> dict[str, Callable[[Any], Any]]:
+    """Parts of a law that are sources whose draws are changed."""
+    return {
+        name: (lambda law, name=name, change=change: Source(getattr(law, name), change))
+        for name, change in changes.items()
+    }
+
+
+def flip_table(change: Callable[[Any], Any]) -> Plant:
+    """Chances of flips that are others, by level."""
+
+    def changed(law: FlipsByLevel) -> None:
+        law._table = law._table.copy()
+        law._table[1:] = change(law._table[1:])
+
+    return then(FlipsByLevel, changed)
+
+
+def farther(original: Any) -> Any:
+    def perturb(law: FlipsByLevel, x: Any, stream: Any) -> Any:
+        beyond = x + np.sign(x) * (law.weights * (1 << 12)).astype(x.dtype)
+        return original(law, beyond, stream)
+
+    return perturb
+
+
+def paired(signs_: Any, law: Any, x: Any, stream: Any) -> Any:
+    flips = signs_ ^ (x > 0)
+    flips[:, 1::2] = flips[:, : flips.shape[1] // 2 * 2 : 2]
+    return flips ^ (x > 0)
+
+
+def no_ties(original: Any) -> Any:
+    def flips(thresholds: Any, index: Any, stream: Any) -> Any:
+        top = (thresholds >> np.uint64(48)).astype(np.uint16)[index.ravel()]
+        words = stream.words(index.size, np.uint16)
+        stream.words(np.count_nonzero(words == top), np.uint64)
+        return (words < top).reshape(index.shape)
+
+    return flips
+
+
+def reciprocal(law: FlipsByLevel, x: Any, stream: Any) -> Any:
+    level = np.abs(x) * (1.0 / (law.weights * (1 << 12))).astype(x.dtype)
+    level = np.minimum(np.ceil(level), len(law.thresholds)).astype(np.intp)
+    return (x > 0) ^ signs.draw_flips(law._table, level, stream)
+
+
+def set_without_its_end(original: Any) -> Any:
+    def perturbed(x: Any) -> Any:
+        near = np.abs(x) < 1 << 12
+        return near, np.count_nonzero(near, axis=1)
+
+    return perturbed
+
+
+def tables_of_cap(change: Callable[[Any], Any]) -> Plant:
+    """Tables of a cap's law that are changed."""
+
+    def weaken(original: Any) -> Any:
+        return property(lambda law: change((law, original.func)))
+
+    return instead(CapResponse, "_tables", weaken)
+
+
+def thin_cap(parts: Any) -> Any:
+    law, tables = parts
+    return tables(CapResponse(replace(law.cap, threshold=law.cap.threshold + 1)))
+
+
+def short_shares(parts: Any) -> Any:
+    law, tables = parts
+    first, second = tables(law)
+    return first, np.zeros_like(second)
+
+
+def repeated_agreements(every: bool) -> Callable[[Any], Any]:
+    """Blocks of a cap that reuse the draws before them: all, or the last and short one."""
+
+    def weaken(original: Any) -> Any:
+        def perturb(law: CapResponse, x: Any, stream: Any) -> Any:
+            kept: list[Any] = []
+
+            def agreements(count: int, stream: Any) -> Any:
+                if not kept or (count < len(kept[0]) if every else count == len(kept[0])):
+                    kept[:] = [CapResponse._agreements(law, count, stream)]
+                return kept[0][:count]
+
+            weak = copy(law)
+            object.__setattr__(weak, "_agreements", agreements)
+            return original(weak, x, stream)
+
+        return perturb
+
+    return weaken
+
+
+def one_coin(words: Any) -> Any:
+    return np.repeat(words[:1], len(words)) if words.dtype == np.uint64 else words
+
+
+def bare_sign(found: Any, law: Any, x: Any, stream: Any) -> Any:
+    found[:, -1] = x[:, -1] >= 0
+    return found
+
+
+def bare_record(found: Any, law: Any, x: Any, stream: Any) -> Any:
+    found[-1] = x[-1].argmax()
+    return found
+
+
+def late_weights(law: CapResponse) -> Any:
+    weights = law.cap.weights
+    return replace(law.cap, weights=(weights[0], *weights[:-1]))
+
+
+def exchanged(best_cap: Any) -> Any:
+    def weak(weights: Any, epsilon: float) -> Any:
+        chance = symbols.two_level_chance
+        with pytest.MonkeyPatch.context() as patch:
+            swapped = lambda epsilon, likely, others: chance(epsilon, others, likely)  # noqa: E731
+            patch.setattr(symbols, "two_level_chance", swapped)
+            return best_cap(weights, epsilon)
+
+    return weak
+
+
+def half_word(limit: int, count: int, stream: Any) -> Any:
+    high = stream.words(count, np.uint64) >> np.uint64(32)
+    return (high * np.uint64(limit) >> np.uint64(32)).astype(np.int64)
+
+
+def second_largest(sizes: RealisedSizes) -> Sensitivity:
+    return Sensitivity(*np.sort(sizes._rows, axis=1)[:, -2].tolist())
+
+
+def wrong_grid(original: Any) -> Any:
+    def grid(spec: Spec) -> Any:
+        made = original.func(spec)
+        return replace(made, beta=spec.adjacency.size / spec.scale)
+
+    return property(grid)
+
+
+def fault_beyond_twice(fault: Any, grid: Grid, x: Any) -> Any:
+    low, high = grid._limits
+    return None if x.size and low <= x.min() and x.max() <= 2 * high else fault
+
+
+def sparse_scaled(original: Any) -> Any:
+    def project(self: Any, block: Any, first: int, checked: bool = False) -> Any:
+        if issparse(block):
+            self._check_values(block, first)
+            return original(self, block * 1.5, first, True)
+        return original(self, block, first, checked)
+
+    return project
+
+
+def normalised(original: Any) -> Any:
+    def project(self: Any, block: Any, first: int, checked: bool = False) -> Any:
+        if issparse(block) or (not checked and self._check_values(block, first)):
+            return original(self, block, first, checked)
+        norms = np.sqrt((np.asarray(block, np.float64) ** 2).sum(1))[:, None]
+        return original(self, block / np.maximum(norms, 1e-9), first, True)
+
+    return project
+
+
+def first_block_alone(original: Any) -> Any:
+    def project(self: Any, block: Any, first: int, checked: bool = False) -> Any:
+        return original(self, block, first, checked or first > 0)
+
+    return project
+
+
+def signs_in_unused_bits(codes: Any, coder: Any, x: Any, *_: Any) -> Any:
+    if codes.format.name != "signs" or codes.k % 8 == 0:
+        return codes
+    stored = codes.stored.copy()
+    stored[:, -1] |= (Projector(coder.spec).project(x)[:, 0] > 0).astype(np.uint8) << 7
+    return codes.format.codes(stored)
+
+
+def no_rounding_of_codes(original: Any) -> Any:
+    """A ball's law made as if codes were not rounded: the cells that rounding moves are none."""
+
+    def ball(*arguments: Any) -> Any:
+        *most, moved = arguments
+        root = math.sqrt
+        pretended = SimpleNamespace(**{n: getattr(math, n) for n in dir(math) if n[0] != "_"})
+        asked = count()
+        pretended.sqrt = lambda x: 0.0 if x == moved and next(asked) else root(x)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(gaussian, "math", pretended)
+            return original(*most, moved)
+
+    return ball
+
+
+def first_law(original: Any) -> Any:
+    made: list[Any] = []
+
+    def noise(epsilon: float) -> Any:
+        made[:] = made or [original(epsilon)]
+        return made[0]
+
+    return noise
+
+
+def seeded() -> Any:
+    """A stream of a public seed, from its beginning."""
+    words = np.random.default_rng(7)
+    return SimpleNamespace(
+        words=lambda n, t: words.integers(0, np.iinfo(t).max, n, dtype=t, endpoint=True)
+    )
+
+
+def one_sided(law: TwoSidedGeometric, count: int, stream: Any) -> Any:
+    drawn = law.table.sample(count, stream)
+    return np.maximum(drawn, ~drawn)
+
+
+CONVOLUTION = ("test_codes_are_the_convolution_of_cells_and_dither",)
+PATHS_STAIRCASE = ("test_what_ships_passes[dp-oporp-staircase]",)
+PATHS_CAP = ("test_what_ships_passes[record-cap]",)
+LARGE = ("test_several_tasks_chunks_and_files_pass",)
+ORACLE = ("test_codes_are_those_of_the_oracle",)
+NIST = ("test_known_answer_of_nist",)
+NO_STRETCH = ("test_no_stretch_of_noise_comes_twice",)
+PLACES = ("test_every_place_is_reached_once",)
+THRESHOLDS = ("test_perturb_uses_the_threshold_of_each_level",)
+CAP_CODES = ("test_frequencies_of_all_codes",)
+SHARES = ("test_tables_hold_the_exact_shares",)
+CAP_RATIO = ("test_a_cap_is_counted_and_its_ratio_is_within_epsilon",)
+SYMBOL_CHANCES = ("test_every_symbol_has_its_chance",)
+FLOOR = ("test_uniform_draws_are_the_floor_of_the_product",)
+BUCKETS = ("test_every_bucket_against_the_inverse",)
+TAIL = ("test_a_tail_keeps_its_sign_and_adds_a_new_magnitude",)
+
+MECHANISM = [
     # The sampler
-    Mutant("sampler", "noise divided by 100", "mechanism/noise/additive.py", _PERTURB,
-           _PERTURB + "        noise = noise // 100\n", STAIRCASE, _ADDITIVE),
-    Mutant("sampler", "noise × 0.9", "mechanism/noise/additive.py", _PERTURB,
-           _PERTURB + "        noise = (noise * 0.9).astype(noise.dtype)\n", GAUSS, _ADDITIVE),
-    Mutant("sampler", "antithetic half-batches", "mechanism/noise/additive.py", _PERTURB,
-           _PERTURB + "        half = len(noise) // 2\n"
-           "        noise[len(noise) - half :] = -noise[:half]\n", STAIRCASE, _ADDITIVE),
-    Mutant("sampler", "large batches × 0.8", "mechanism/noise/additive.py", _PERTURB,
-           _PERTURB + "        if x.size > 100_000:\n"
-           "            noise = (noise * 0.8).astype(noise.dtype)\n", STAIRCASE,
-           "test_path_checks.py"),
-    Mutant("sampler", "one noise for all rows", "mechanism/noise/additive.py", _PERTURB,
-           _PERTURB + "        noise[:] = noise[:1]\n", STAIRCASE, _ADDITIVE),
-    Mutant("sampler", "last row of a task without noise", "mechanism/noise/additive.py", _PERTURB,
-           _PERTURB + "        noise[-1] = 0\n", STAIRCASE, _ADDITIVE),
-    Mutant("sampler", "no noise on exact zeros", "mechanism/noise/additive.py", _PERTURB,
-           _PERTURB + "        noise[x == 0] = 0\n", STAIRCASE, _ADDITIVE),
-    Mutant("sampler", "draws cut at four deviations", "mechanism/noise/additive.py", _PERTURB,
-           _PERTURB + "        reach = 4 * int(noise.std() + 1)\n"
-           "        np.clip(noise, -reach, reach, out=noise)\n", STAIRCASE, _ADDITIVE),
-    Mutant("sampler", "tails never extended", "mechanism/noise/additive.py",
-           "        if self.tails:\n            self._extend_tails(draws, cells, stream)\n", "",
-           STAIRCASE, "test_tables.py"),
-    Mutant("sampler", "refined draws take the bucket's first cell", "mechanism/noise/additive.py",
-           "        keys = (buckets.astype(np.uint64) << np.uint64(_KEY_BITS - _BUCKET_BITS)) "
-           "| fresh\n",
-           "        keys = buckets.astype(np.uint64) << np.uint64(_KEY_BITS - _BUCKET_BITS)\n",
-           STAIRCASE, "test_tables.py"),
-    Mutant("sampler", "dither lost", "mechanism/noise/additive.py",
-           "        if self.cell_bits:\n            draws += offsets\n", "",
-           STAIRCASE, "test_tables.py"),
-    Mutant("sampler", "ratio of the staircase e^{1.05 ε}", "mechanism/noise/additive.py",
-           _TABLE, _TABLE.replace("mpf(epsilon)", "mpf(1.05 * epsilon)"), STAIRCASE,
-           "test_geometric.py"),
-    Mutant("sampler", "Gaussian sigma × 0.95", "mechanism/noise/gaussian.py",
-           "    sigma *= math.sqrt(projection.sensitivity.l2_squared)\n",
-           "    sigma *= 0.95 * math.sqrt(projection.sensitivity.l2_squared)\n",
-           GAUSS, "test_gaussian_calibrations.py test_calibration.py"),
-    Mutant("sampler", "two digits of a Laplace law, the low one a constant",
-           "mechanism/noise/additive.py",
-           "        magnitude += self.low.sample(count, stream)\n",
-           "        magnitude += self.low.sample(1, stream)[0]\n", LAPLACE,
-           "test_two_digit.py test_oracle.py"),
-    Mutant("sampler", "square wave clipped one cell early", "mechanism/noise/symbols.py",
-           "        cell = cell.clip(0, self.cells)\n",
-           "        cell = cell.clip(0, self.cells - 1)\n", SQUARE,
-           "test_square_wave.py test_oracle.py"),
-    Mutant("sampler", "square wave drawn without its window's end",
-           "mechanism/noise/symbols.py",
-           "        window = 2 * self.half_width + 1\n        drawn",
-           "        window = 2 * self.half_width\n        drawn", SQUARE,
-           "test_square_wave.py test_oracle.py"),
-    Mutant("sampler", "biased uniform draws", "mechanism/noise/symbols.py",
-           "    while (again := np.flatnonzero((product & low) < unfair)).size:\n",
-           "    while (again := np.flatnonzero((product & low) < 0 * unfair)).size:\n", SQUARE,
-           "test_square_wave.py test_oracle.py"),
-    Mutant("sampler", "flip thresholds × 0.9", "mechanism/noise/signs.py",
-           "        self._table = np.array([_COIN, *thresholds], dtype=np.uint64)\n",
-           "        few = [t * 9 // 10 for t in thresholds]\n"
-           "        self._table = np.array([_COIN, *few], dtype=np.uint64)\n", FLIPS,
-           "test_randomized_response.py test_oracle.py"),
-    Mutant("sampler", "flips one level too far", "mechanism/noise/signs.py",
-           "        np.ceil(level, out=level)\n", "        np.ceil(level + 1, out=level)\n",
-           LEVELS, "test_randomized_response.py test_oracle.py"),
-    Mutant("sampler", "levels ignore the weights of coordinates",
-           "mechanism/noise/signs.py",
-           "        level /= (self.weights * _STEPS).astype(x.dtype)\n",
-           "        level /= (0 * self.weights + _STEPS).astype(x.dtype)\n", SPARSE_SIGNS,
-           "test_randomized_response.py test_oracle.py"),
-    Mutant("sampler", "empty bins get no coin", "mechanism/noise/signs.py", _FLIP,
-           "        flips = draw_flips(self._table, level.astype(np.intp), stream)\n"
-           "        return (x > 0) ^ (flips & (x != 0))\n", FLIPS,
-           "test_randomized_response.py test_oracle.py"),
-    Mutant("sampler", "one coin for two signs", "mechanism/noise/signs.py", _FLIP,
-           "        flips = draw_flips(self._table, level.astype(np.intp), stream)\n"
-           "        flips[:, 1::2] = flips[:, : flips.shape[1] // 2 * 2 : 2]\n"
-           "        return (x > 0) ^ flips\n", FLIPS,
-           "test_randomized_response.py test_oracle.py"),
-    Mutant("sampler", "iDP: the perturbed set is too small", "mechanism/noise/signs.py",
-           "    near = np.abs(x) <= _STEPS\n", "    near = np.abs(x) <= _STEPS // 2\n", INSIDE,
-           "test_individual.py test_oracle.py"),
-    Mutant("sampler", "iDP: noise halved inside the set", "mechanism/noise/signs.py",
-           "+ self.table.sample(inside.size, stream)\n",
-           "+ self.table.sample(inside.size, stream) // 2\n", INSIDE_GAUSS,
-           "test_individual.py test_oracle.py"),
-    # The chain from a vector to a code
-    Mutant("chain", "grid step too small", "mechanism/parameters.py", "_SLACK = 1.0 - 2.0**-16\n",
-           "_SLACK = 1.0 + 2.0**-10\n", STAIRCASE, "test_grid.py"),
-    Mutant("chain", "values beyond the bounds let in", "mechanism/parameters.py",
-           "        if low <= smallest and largest <= high:\n            return None\n",
-           "        if low <= smallest and largest <= 2 * high:\n            return None\n",
-           STAIRCASE, "test_grid.py test_privatizer.py", audited=False),
-    Mutant("chain", "one sign of the map doubled", "mechanism/projections/dense.py",
-           "            self._signs[repetition] = stream.signs(dim)\n",
-           "            self._signs[repetition] = stream.signs(dim)\n"
-           "            self._signs[repetition, 0] *= 2\n", STAIRCASE, "test_oporp.py"),
-    Mutant("chain", "sparse rows use other bins", "mechanism/projections/dense.py",
-           "        places = self._bins[:, x.indices].T + offsets\n",
-           "        places = (self._bins[:, x.indices].T + 1) % self.bins + offsets\n",
-           STAIRCASE, "test_oporp.py"),
-    Mutant("chain", "bare empty bins on the sparse path", "mechanism/privatizer.py", _PRIVATE,
-           "            outcomes = law.perturb(exact, stream)\n"
-           "            if hasattr(rows, 'indptr'):\n"
-           "                outcomes[exact == 0] = 0\n"
-           "            return format_.pack(outcomes)\n", STAIRCASE, _ENCODER),
-    Mutant("chain", "tasks after the first get half the noise", "mechanism/privatizer.py", _PRIVATE,
-           "            outcomes = law.perturb(exact, stream)\n"
-           "            if start:\n"
-           "                outcomes = (outcomes + law.perturb(exact, stream)) // 2\n"
-           "            return format_.pack(outcomes)\n", STAIRCASE, _ENCODER),
-    Mutant("chain", "no noise for a single vector", "mechanism/privatizer.py", _PRIVATE,
-           "            if len(exact) == 1 and format_.name == 'numbers':\n"
-           "                return format_.pack(\n"
-           "                    exact.astype(np.int64) >> getattr(law, 'source', law).cell_bits\n"
-           "                )\n"
-           + _PRIVATE, STAIRCASE, _ENCODER),
-    Mutant("chain", "wide codes lose their noise", "mechanism/privatizer.py", _PRIVATE,
-           "            outcomes = law.perturb(exact, stream)\n"
-           "            if format_.name == 'numbers':\n"
-           "                bits = getattr(law, 'source', law).cell_bits\n"
-           "                bare = exact.astype(np.int64) >> bits\n"
-           "                outcomes = np.where(np.abs(bare) > 100, bare, outcomes)\n"
-           "            return format_.pack(outcomes)\n",
-           {**STAIRCASE, "bounds": (-50.0, 50.0)}, _ENCODER),
-    Mutant("chain", "checked rows get one noise", "mechanism/privatizer.py", _PRIVATE,
-           "            outcomes = law.perturb(exact, stream)\n"
-           "            if checked:\n"
-           "                outcomes[:] = law.perturb(exact[:1], stream)\n"
-           "            return format_.pack(outcomes)\n", STAIRCASE, "test_path_checks.py"),
-    Mutant("chain", "all tasks read one word stream anew", "mechanism/privatizer.py", _STREAM,
-           "            words = np.random.default_rng(7)\n"
-           "            stream = type('S', (), {'words': lambda _, n, t: words.integers(\n"
-           "                0, np.iinfo(t).max, n, dtype=t, endpoint=True)})()\n", STAIRCASE,
-           _ENCODER),
-    # The secret stream
-    Mutant("stream", "key from the clock", "mechanism/secret_random.py", _KEYED,
-           "        import time\n\n"
-           "        seed = time.time_ns().to_bytes(32, 'little')\n"
-           "        cipher = Cipher(algorithms.AES(seed), modes.CTR(seed[:16]))\n", STAIRCASE,
-           "test_secret.py"),
-    Mutant("stream", "key of two bytes", "mechanism/secret_random.py", _KEYED,
-           "        cipher = Cipher(algorithms.AES(os.urandom(2) * 16), "
-           "modes.CTR(os.urandom(2) * 8))\n", STAIRCASE, "test_secret.py"),
-    Mutant("stream", "one key for all threads", "mechanism/secret_random.py", _KEYED,
-           "        global _key\n"
-           "        _key = globals().get('_key') or os.urandom(48)\n"
-           "        cipher = Cipher(algorithms.AES(_key[:32]), modes.CTR(_key[32:]))\n", STAIRCASE,
-           "test_secret.py"),
-    Mutant("stream", "no new key after a fork", "mechanism/secret_random.py", _KEYED,
-           "        global _key\n"
-           "        _key = globals().get('_key') or [os.urandom(48), 0]\n"
-           "        _key[1] += 1\n"
-           "        nonce = (int.from_bytes(_key[0][32:]) + (_key[1] << 64)) % (1 << 128)\n"
-           "        cipher = Cipher(algorithms.AES(_key[0][:32]), "
-           "modes.CTR(nonce.to_bytes(16)))\n", STAIRCASE, "test_secret.py"),
-    Mutant("stream", "every block the same", "mechanism/secret_random.py",
-           "            encryptor.update_into(zeros, piece)\n",
-           "            if start:\n"
-           "                piece[:] = view[: len(piece)]\n"
-           "            else:\n"
-           "                encryptor.update_into(zeros, piece)\n", STAIRCASE,
-           "test_secret.py test_path_checks.py"),
-    Mutant("stream", "second half the inverse of the first", "mechanism/secret_random.py", _FILLED,
-           _FILLED.replace("        return", "        half = count // 2\n"
-                           "        out[count - half :] = ~out[:half]\n        return"),
-           STAIRCASE, "test_secret.py test_path_checks.py"),
-    Mutant("stream", "one bit always zero", "mechanism/secret_random.py", _FILLED,
-           _FILLED.replace("        return", "        out &= np.array("
-                           "np.iinfo(dtype).max >> 1, dtype=dtype)\n        return"),
-           STAIRCASE, "test_secret.py test_path_checks.py"),
-    # The index
-    Mutant("index", "epsilon doubled in add", "index/private_index.py", _ADD,
-           "        target = Memory(self.spec.with_epsilon(2 * self.spec.budget), self.path)\n"
-           + _ADD + "        self._unsaved.append(held.workspace)\n"
-           "        return self.spec.format.codes(held.codes.stored)\n",
-           STAIRCASE, "test_private_index.py test_oracle.py"),
-    Mutant("index", "add averages two releases", "index/private_index.py", _ADD, _ADD
-           + "        if self.spec.format.name == 'numbers':\n"
-           "            other = release(dataset, Memory(self.spec)).published.codes\n"
-           "            self._unsaved.append(held.workspace)\n"
-           "            return self.spec.format.codes(\n"
-           "                (held.codes.stored.astype(np.int32) + other.stored) // 2\n"
-           "            )\n", STAIRCASE, "test_private_index.py test_oracle.py"),
-    Mutant("index", "other rows are removed than were named", "storage/code_store.py",
-           "        kept[rows] = False\n", "        kept[-len(rows) :] = False\n", STAIRCASE,
-           "test_code_store.py test_private_index.py", audited=False),
-    Mutant("index", "codes of another spec are taken", "index/searchable.py",
-           "        if codes.fingerprint != self.spec.fingerprint:\n",
-           "        if codes.k != self.spec.code_length:\n", STAIRCASE, "test_private_index.py",
-           audited=False),
-    # Builds
-    Mutant("build", "a build averages two releases", "storage/release/work.py", _SEGMENT,
-           _SEGMENT.replace("return", "codes =")
-           + "            if self.spec.format.name == 'numbers':\n"
-           "                other = privatizer.privatize(chunk, first_row=first_row)\n"
-           "                codes = self.spec.format.codes(\n"
-           "                    (codes.stored.astype(np.int32) + other.stored) // 2\n"
-           "                )\n"
-           "            return codes\n", STAIRCASE, "test_engines.py test_path_checks.py"),
-    Mutant("build", "chunks share a key", "storage/release/work.py", _SEGMENT,
-           "            import os\n"
-           "            from dpindex.mechanism.secret_random import SecretStream\n\n"
-           "            seed = globals().setdefault('_seed', os.getpid())\n"
-           "            words = np.random.default_rng(seed)\n"
-           "            privatizer._stream = lambda: type('S', (SecretStream,), {\n"
-           "                'words': lambda _, n, t: words.integers(\n"
-           "                    0, np.iinfo(t).max, n, dtype=t, endpoint=True)})()\n" + _SEGMENT,
-           STAIRCASE, "test_engines.py test_path_checks.py"),
-    Mutant("build", "chunks after the first spend twice epsilon", "storage/release/work.py",
-           _SEGMENT,
-           "            if shard.first_row + segment.start:\n"
-           "                louder = Privatizer(self.spec.with_epsilon(2 * self.spec.budget))\n"
-           "                codes = louder.privatize(chunk, first_row=first_row)\n"
-           "                return self.spec.format.codes(codes.stored)\n" + _SEGMENT, STAIRCASE,
-           "test_engines.py test_path_checks.py"),
-    Mutant("build", "a finished index is built into again", "storage/release/index_targets.py",
-           "        if (self._path / MANIFEST).exists():\n"
-           "            self._tidy()\n"
-           "            raise _finished(str(self._path))\n"
-           "        refuse_occupied(self._path)\n", "", STAIRCASE,
-           "test_engines.py", audited=False),
-    Mutant("build", "a resumed build starts over", "storage/release/work.py",
-           "        receipts = {segment.number: self.draws.find(segment) for segment in "
-           "shard.segments}\n",
-           "        receipts: dict[str, Receipt | None] = {\n"
-           "            segment.number: None for segment in shard.segments\n"
-           "        }\n", STAIRCASE, "test_engines.py", audited=False),
-    # Private queries
-    Mutant("queries", "private queries without noise", "index/queries.py", _ASKED,
-           "        bare = self._projector.project(queries)\n"
-           "        bits = getattr(getattr(self.spec.law, 'source', 0), 'cell_bits', 0)\n"
-           "        codes = self.query_spec.format.codes(bare.astype(np.int32) >> bits)\n",
-           STAIRCASE, "test_private_index.py test_oracle.py"),
-    Mutant("queries", "queries under the spec of the collection", "index/queries.py", _ASKED,
-           "        codes = Privatizer(self.spec).privatize(queries)\n", STAIRCASE,
-           "test_private_index.py test_oracle.py"),
-    Mutant("queries", "the mean of ten private queries", "index/queries.py", _ASKED,
-           "        coder = Privatizer(self.query_spec)\n"
-           "        ten = [coder.privatize(queries).stored.astype(np.int32) for _ in range(10)]\n"
-           "        codes = self.query_spec.format.codes(sum(ten) // 10)\n", STAIRCASE,
-           "test_private_index.py test_oracle.py"),
-    # The ledger and composition
-    Mutant("ledger", "a release again is not noticed", "accounting/ledger.py",
-           "        if count and not allowed:\n", "        if count > 1 and not allowed:\n",
-           STAIRCASE, "test_ledger.py", audited=False),
-    Mutant("ledger", "any resumed work counts as recorded", "accounting/ledger.py",
-           "            if token and any(tuple(row)[1:4] == work for row in releases):\n",
-           "            if token and releases:\n", STAIRCASE, "test_ledger.py", audited=False),
-    Mutant("ledger", "totals count each spec once", "accounting/ledger.py",
-           "            found[tuple(sorted(number[release] for release in "
-           'history.split(",")))] += count\n',
-           "            found[tuple(sorted({number[release] for release in "
-           'history.split(",")}))] += count\n', STAIRCASE, "test_ledger.py", audited=False),
-    # Sketches
-    Mutant("RACE", "noise of counts halved", "race/sketch.py", _DRAWN,
-           _DRAWN + "        noise //= 2\n", SKETCH, "test_race_sketch.py"),
-    Mutant("RACE", "noise of one row for all", "race/sketch.py", _DRAWN,
-           _DRAWN + "        noise = np.resize(noise[: counts.shape[1]], counts.size)\n", SKETCH,
-           "test_race_sketch.py"),
-    Mutant("RACE", "large counts get no noise", "race/sketch.py", _DRAWN,
-           _DRAWN + "        noise[counts.ravel() > 100] = 0\n", SKETCH,
-           "test_race_sketch.py test_path_checks.py"),
-    Mutant("RACE", "counts stored without their lowest bit", "race/sketch.py",
-           "        least = int(release.counts.min())\n",
-           "        least = int(release.counts.min()) + 1\n", SKETCH, "test_race_sketch.py"),
-    Mutant("RACE", "a merge counts one side twice", "race/sketch.py",
-           "        mine += theirs\n", "        mine += 2 * theirs\n", SKETCH,
-           "test_race_sketch.py"),
-    Mutant("RACE", "epsilon is that of one row", "mechanism/noise/gaussian.py",
-           "        drop = mpmath.mpf(epsilon) / changed\n",
-           "        drop = mpmath.mpf(epsilon) * rows / changed\n", SKETCH, "test_counts.py"),
-    Mutant("RACE", "two-sided noise from one table", "mechanism/noise/gaussian.py",
-           "        draws -= np.maximum(other, ~other)\n", "", SKETCH, "test_counts.py"),
-    Mutant("RACE", "a record counts twice in one row", "race/sketch.py",
-           "        counts += fresh\n", "        fresh[0] *= 2\n        counts += fresh\n", SKETCH,
-           "test_race_sketch.py"),
-    # Whole records
-    Mutant("record", "cap for 1.05 ε", "mechanism/noise/symbols.py",
-           "two_level_chance(epsilon, ", "two_level_chance(1.05 * epsilon, ", CAP, "test_cap.py"),
-    Mutant("record", "cap drawn one level higher than counted", "mechanism/noise/symbols.py",
-           "        need = self.cap.threshold\n", "        need = self.cap.threshold + 1\n",
-           CAP, "test_cap.py test_oracle.py"),
-    Mutant("record", "cap drawn without ranks", "mechanism/noise/symbols.py", _RANKS,
-           "            order = np.tile(np.arange(rows.shape[1]), (len(rows), 1))\n", CAP,
-           "test_cap.py test_oracle.py"),
-    Mutant("record", "one coin for all records of a cap", "mechanism/noise/symbols.py",
-           "(stream.words(count, np.uint64) < self._coin)",
-           "np.repeat(stream.words(1, np.uint64) < self._coin, count)", CAP,
-           "test_cap.py test_oracle.py"),
-    Mutant("record", "last sign of a cap code without noise", "mechanism/noise/symbols.py", _PUT,
-           _PUT + "            out[block, -1] = rows[:, -1] >= 0\n", CAP,
-           "test_cap.py test_oracle.py"),
-    Mutant("record", "codebook for 1.05 ε", "mechanism/noise/symbols.py",
-           "two_level_chance(epsilon, ", "two_level_chance(1.05 * epsilon, ", SYMBOLS,
-           "test_codebook_response.py"),
-    Mutant("record", "the rest may hit the nearest codewords",
-           "mechanism/noise/symbols.py",
-           "            outside += outside >= near[:, i]\n", "            pass\n", SYMBOLS,
-           "test_codebook_response.py test_oracle.py"),
-    Mutant("record", "one of the nearest codewords never drawn",
-           "mechanism/noise/symbols.py",
-           "draw_uniform(self.subset, count, stream)]",
-           "draw_uniform(self.subset - 1, count, stream)]", SYMBOLS,
-           "test_codebook_response.py test_oracle.py"),
-    Mutant("record", "symbols drawn from eight bits", "mechanism/noise/symbols.py",
-           "    words = stream.words(count, np.uint64)\n",
-           "    words = stream.words(count, np.uint64) >> np.uint64(56) << np.uint64(56)\n",
-           SYMBOLS, "test_codebook_response.py test_oracle.py"),
-    Mutant("record", "last record reported as it is", "mechanism/noise/symbols.py",
-           "        return np.where(inside, chosen, outside)\n",
-           "        inside[-1:] = True\n        return np.where(inside, chosen, outside)\n",
-           SYMBOLS, "test_codebook_response.py test_oracle.py"),
-    # Types, sizes and ways that few tests take
-    Mutant("chain", "half the noise for float32", "mechanism/privatizer.py", _PRIVATE,
-           "            outcomes = law.perturb(exact, stream)\n"
-           "            if rows.dtype == np.float32 and format_.name == 'numbers':\n" + _BARE
-           + "                outcomes = (outcomes + bare) // 2\n"
-           "            return format_.pack(outcomes)\n", STAIRCASE, "test_path_checks.py"),
-    Mutant("chain", "no noise for bytes", "mechanism/privatizer.py", _PRIVATE,
-           "            outcomes = law.perturb(exact, stream)\n"
-           "            if rows.dtype == np.uint8 and format_.name == 'numbers':\n" + _BARE
-           + "                outcomes = bare\n"
-           "            return format_.pack(outcomes)\n", STAIRCASE, "test_path_checks.py"),
-    Mutant("chain", "rows normalised before the grid", "mechanism/spec.py",
-           "            return projection.apply(grid.round(block))\n",
-           "            norms = np.sqrt((np.asarray(block, np.float64) ** 2).sum(1))[:, None]\n"
-           "            return projection.apply(grid.round(block / np.maximum(norms, 1e-9)))\n",
-           STAIRCASE, "test_path_checks.py"),
-    Mutant("chain", "short vectors pass min_norm", "mechanism/spec.py",
-           "np.flatnonzero(~(norms >= least - norm_slack(self.spec)))",
-           "np.flatnonzero(~(norms >= 0.9 * least - norm_slack(self.spec)))", LONG,
-           "test_path_checks.py"),
-    Mutant("sampler", "half the noise after 2000 draws", "mechanism/noise/additive.py", _PERTURB,
-           _PERTURB + "        noise.reshape(-1)[2000:] //= 2\n", STAIRCASE,
-           "test_path_checks.py"),
-    Mutant("index", "upsert at twice epsilon", "index/private_index.py", _UPSERT,
-           _UPSERT + "            from dpindex.mechanism.privatizer import Privatizer\n\n"
-           "            louder = Privatizer(self.spec.with_epsilon(2 * self.spec.budget))\n"
-           "            codes = self.spec.format.codes(louder.privatize(X).stored)\n", STAIRCASE,
-           "test_path_checks.py"),
-    Mutant("queries", "a single private query asked exactly", "index/queries.py", _ASKED,
-           "        if np.ndim(queries) == 1:\n"
-           "            exact = self._projector.project(queries)\n"
-           "            return ExactQueries(exact, self.spec)\n"
-           + _ASKED, STAIRCASE, "test_path_checks.py"),
-    Mutant("device", "the mean of two releases", "device.py", _DEVICE,
-           "    coder = Privatizer(spec, max_epsilon=max_epsilon)\n"
-           "    one = coder.privatize(vector)\n"
-           "    if spec.format.name != 'numbers':\n"
-           "        return one.to_bytes()\n"
-           "    mean = (one.stored + coder.privatize(vector).stored) // 2\n"
-           "    return spec.format.codes(mean).to_bytes()\n", STAIRCASE,
-           "test_path_checks.py"),
-    Mutant("record", "tiny records keep their signs", "mechanism/privatizer.py", _PRIVATE,
-           "            outcomes = law.perturb(exact, stream)\n"
-           "            if hasattr(law, 'cap') and not issparse(block):\n"
-           "                tiny = np.abs(block).max(axis=1) < 1e-6\n"
-           "                outcomes[tiny] = exact[tiny] >= 0\n"
-           "            return format_.pack(outcomes)\n", CAP,
-           "test_path_checks.py"),
-    Mutant("record", "values over 1000 always inside the cap", "mechanism/privatizer.py", _PRIVATE,
-           "            outcomes = law.perturb(exact, stream)\n"
-           "            if hasattr(law, 'cap') and not issparse(block):\n"
-           "                huge = np.abs(block).max(axis=1) > 1000\n"
-           "                outcomes[huge] = exact[huge] >= 0\n"
-           "            return format_.pack(outcomes)\n", CAP,
-           "test_path_checks.py"),
-    # A third reader's
-    Mutant("sampler", "tails drawn again without their period", "mechanism/noise/additive.py",
-           "np.where(again < 0, ~again, again) + (self.period << self.cell_bits)\n",
-           "np.where(again < 0, ~again, again)\n", STAIRCASE, "test_tables.py"),
-    Mutant("sampler", "every second boundary lies at a bucket's edge",
-           "mechanism/noise/additive.py",
-           "        table[split] = _REFINE\n", "        table[split[::2]] = _REFINE\n", STAIRCASE,
-           "test_tables.py"),
-    Mutant("sampler", "the high digit of a Laplace law 2 % steeper", "mechanism/noise/additive.py",
-           "            fall = drop + mpmath.log(mpmath.mpf(low[0]) / low[-1])\n",
-           "            fall = 1.02 * drop + 1.02 * mpmath.log(mpmath.mpf(low[0]) / low[-1])\n",
-           LAPLACE, "test_two_digit.py test_geometric.py"),
-    Mutant("sampler", "the fine digit of a Gaussian counted twice", "mechanism/noise/gaussian.py",
-           "math.sqrt(sigma**2 - fine_sigma**2)", "math.sqrt(sigma**2 - 2 * fine_sigma**2)",
-           BALL, "test_two_digit.py test_gaussian.py test_gaussian_calibrations.py"),
-    Mutant("sampler", "a ball's noise forgets that codes are rounded",
-           "mechanism/noise/gaussian.py",
-           "        moved_cells += math.sqrt(moved)\n", "        pass\n", BALL,
-           "test_gaussian_calibrations.py test_calibration.py"),
-    Mutant("chain", "a ball's noise forgets that attributes are rounded", "mechanism/parameters.py",
-           "    return float(1 << bits) + math.sqrt(dim) * (1.0 + errors)\n",
-           "    return float(1 << bits) + 0 * errors\n", BALL,
-           "test_calibration.py"),
-    Mutant("sampler", "one free point of the square wave never drawn",
-           "mechanism/noise/symbols.py",
-           "np.where(inside, window, self.cells).ravel()",
-           "np.where(inside, window, self.cells - 1).ravel()", SQUARE, "test_square_wave.py"),
-    Mutant("sampler", "flips that tie are none", "mechanism/noise/signs.py",
-           "        flips[tied] = low_bits < (thresholds[flat[tied]] & "
-           "np.uint64((1 << 48) - 1))\n",
-           "        flips[tied] = low_bits < 0\n", FLIPS, "test_randomized_response.py"),
-    Mutant("sampler", "the largest sums are never flipped",
-           "mechanism/noise/signs.py",
-           "        self._table = np.array([_COIN, *thresholds], dtype=np.uint64)\n",
-           "        self._table = np.array([_COIN, *thresholds[:-1], 0], dtype=np.uint64)\n",
-           LEVELS, "test_randomized_response.py"),
-    Mutant("chain", "the sensitivity is that of the second largest row",
-           "mechanism/projections/__init__.py",
-           "Sensitivity(*self._rows.max(axis=1, initial=1).tolist())",
-           "Sensitivity(*np.sort(self._rows, axis=1)[:, -2].tolist())", UNEVEN,
-           "test_projection_base.py test_dense.py"),
-    Mutant("chain", "the sensitivity is that of one repetition", "mechanism/projections/dense.py",
-           "        self.sensitivity = Sensitivity.of_signs(repetitions)\n",
-           "        self.sensitivity = Sensitivity.of_signs(1)\n", THREEFOLD, "test_oporp.py"),
-    Mutant("chain", "the grid is that of unscaled attributes", "mechanism/spec.py",
-           "            beta=self.adjacency.size,\n",
-           "            beta=self.adjacency.size / self.scale,\n", SCALED,
-           "test_grid.py"),
-    Mutant("chain", "sparse rows are half as large again", "mechanism/spec.py",
-           "        data = grid.round(block.data)\n",
-           "        data = grid.round(block.data * 1.5)\n", STAIRCASE, "test_projector.py"),
-    Mutant("chain", "min_norm is that before clipping", "mechanism/spec.py",
-           "self._norms(block, clip=True)", "self._norms(block)", CLIPPED,
-           "test_projector.py test_privatizer.py test_path_checks.py"),
-    Mutant("chain", "unused bits of a code hold a sign", "mechanism/privatizer.py", _PRIVATE,
-           "            packed = format_.pack(law.perturb(exact, stream))\n"
-           "            if format_.name == 'signs' and exact.shape[1] % 8:\n"
-           "                packed[:, -1] |= (exact[:, 0] > 0).astype(np.uint8) << 7\n"
-           "            return packed\n", {**FLIPS, "k": 12}, _ENCODER),
-    Mutant("stream", "sixteen bits are eight bits twice", "mechanism/secret_random.py", _FILLED,
-           _FILLED.replace("        return", "        if out.itemsize == 2:\n"
-                           "            out[:] = (out & 255) * 257\n        return"), FLIPS,
-           "test_secret.py test_path_checks.py"),
-    Mutant("stream", "words of a buffer that forks share", "mechanism/secret_random.py", _ALLOCATED,
-           "        global _kept\n"
-           "        size = count * np.dtype(dtype).itemsize\n"
-           "        if size <= 4096:\n"
-           "            kept = globals().get('_kept') or b''\n"
-           "            kept = kept if len(kept) >= size else os.urandom(1 << 16)\n"
-           "            _kept = kept[size:]\n"
-           "            return np.frombuffer(kept[:size], dtype).copy()\n" + _ALLOCATED, STAIRCASE,
-           "test_secret.py"),
-    Mutant("stream", "every second word follows from the one before", "mechanism/secret_random.py",
-           _FILLED,
-           _FILLED.replace("        return", "        odd = out[1::2]\n"
-                           "        odd[:] = out[: 2 * len(odd) : 2] * dtype(5) + dtype(77)\n"
-                           "        return"), STAIRCASE, "test_secret.py test_path_checks.py"),
-    Mutant("record", "one word decides the set and the codeword in it",
-           "mechanism/noise/symbols.py",
-           "        inside = stream.words(count, np.uint64) < np.uint64(self.inside)\n"
-           "        chosen = near[np.arange(count), draw_uniform(self.subset, count, stream)]\n",
-           "        coin = stream.words(count, np.uint64)\n"
-           "        inside = coin < np.uint64(self.inside)\n"
-           "        place = (coin >> np.uint64(32)) * np.uint64(self.subset) >> np.uint64(32)\n"
-           "        chosen = near[np.arange(count), place.astype(np.intp)]\n", SYMBOLS,
-           "test_codebook_response.py"),
-    Mutant("record", "symbols are counted in an unsorted set",
-           "mechanism/noise/symbols.py",
-           "        near.sort(axis=1)\n", "", SYMBOLS, "test_codebook_response.py"),
-    Mutant("record", "shares of a cap have sixteen bits", "mechanism/noise/symbols.py",
-           "                second[side, i, low:high] = bits.astype(np.uint32)\n", "", CAP,
-           "test_cap.py"),
-    Mutant("record", "blocks of a cap share their draws", "mechanism/noise/symbols.py",
-           "            agrees = self._agreements(len(rows), stream)\n",
-           "            if not block.start or len(rows) < _ROWS:\n"
-           "                agrees = self._agreements(len(rows), stream)\n", CAP,
-           "test_cap.py test_path_checks.py"),
-    Mutant("queries", "nearest asks exactly", "index/private_index.py",
-           "self._batches(Q, query, count, None, allow_unprotected)",
-           "self._batches(Q, 'exact', count, None, allow_unprotected)", STAIRCASE,
-           "test_private_index.py test_path_checks.py"),
-    Mutant("queries", "a filtered private query is exact", "index/searchable.py",
-           "        batches = self._batches(Q, query, count, reranking, allow_unprotected)\n"
-           "        return self._search(batches, count, filter)\n",
-           "        mode: Any = query if filter is None else 'exact'\n"
-           "        batches = self._batches(Q, mode, count, reranking, allow_unprotected)\n"
-           "        return self._search(batches, count, filter)\n", STAIRCASE,
-           "test_private_index.py test_filters.py test_path_checks.py"),
-    Mutant("queries", "sparse private queries are exact", "index/queries.py",
-           "        if mode == \"exact\":\n",
-           "        if mode == \"exact\" or hasattr(queries, 'indptr'):\n", STAIRCASE,
-           "test_private_index.py test_path_checks.py"),
-    Mutant("device", "it spends all that is accepted", "device.py", _DEVICE,
-           "    loud = spec.with_epsilon(max_epsilon) if spec.budget < max_epsilon else spec\n"
-           "    codes = Privatizer(loud, max_epsilon=max_epsilon).privatize(vector)\n"
-           "    return spec.format.codes(codes.stored).to_bytes()\n", STAIRCASE,
-           "test_device.py test_path_checks.py"),
-    Mutant("device", "a vector has the same noise every time", "device.py", _DEVICE,
-           "    import hashlib\n\n"
-           "    import numpy as np\n\n"
-           "    coder = Privatizer(spec, max_epsilon=max_epsilon)\n"
-           "    own = hashlib.sha256(coder.project(vector).tobytes()).digest()\n"
-           "    words = np.random.default_rng(int.from_bytes(own))\n"
-           "    coder._stream = lambda: type('S', (), {'words': lambda _, n, t: words.integers(\n"
-           "        0, np.iinfo(t).max, n, dtype=t, endpoint=True)})()\n"
-           "    return coder.privatize(vector).to_bytes()\n", STAIRCASE,
-           "test_device.py test_path_checks.py"),
-    Mutant("device", "a browser draws its bits once", "../examples/browser/encode.js",
-           "    const words = crypto.getRandomValues(new BigUint64Array(3));\n",
-           "    this.bits ??= crypto.getRandomValues(new BigUint64Array(3));\n"
-           "    const words = this.bits.slice();\n", SYMBOLS, "test_browser.py", audited=False),
-    Mutant("build", "chunks begin a row early", "storage/release/work.py",
-           "        chunks = source.chunks(shard.segments[0].rows, start)\n",
-           "        early = max(0, start - 1) if start else 0\n"
-           "        whole = [chunk for _, chunk in source.chunks(None, early)]\n"
-           "        chunks = source.chunks(shard.segments[0].rows, start)\n"
-           "        if len(segments) > 1 and not hasattr(whole[0], 'indptr'):\n"
-           "            rows = np.concatenate(whole)\n"
-           "            step = shard.segments[0].rows\n"
-           "            chunks = iter([\n"
-           "                (s.start, rows[max(0, s.start - 1) :][: s.rows])\n"
-           "                for s in segments\n"
-           "            ])\n", STAIRCASE, "test_engines.py test_path_checks.py"),
-    Mutant("build", "parts after the first spend twice epsilon", "storage/release/work.py",
-           _SEGMENT,
-           "            if shard.first_row:\n"
-           "                louder = Privatizer(self.spec.with_epsilon(2 * self.spec.budget))\n"
-           "                codes = louder.privatize(chunk, first_row=first_row)\n"
-           "                return self.spec.format.codes(codes.stored)\n" + _SEGMENT, STAIRCASE,
-           "test_engines.py test_path_checks.py"),
-    Mutant("build", "what a ledger counts spends twice epsilon", "storage/release/file_targets.py",
-           _RESIDENT,
-           "    def drawing(self, space: Any, token: str, threads: Any) -> Any:\n"
-           "        from dpindex.storage.release.work import CodeDraw\n\n"
-           "        spec = self.spec\n"
-           "        if isinstance(space, LedgerWorkspace):\n"
-           "            spec = spec.with_epsilon(2 * spec.budget)\n"
-           "        made = super().drawing(space, token, threads)\n"
-           "        draws = self.draws(space, token)\n"
-           "        keep = draws.keep\n"
-           "        draws.keep = lambda s, codes, labels: keep(  # type: ignore[method-assign]\n"
-           "            s, self.spec.format.codes(codes.stored), labels\n"
-           "        )\n"
-           "        return CodeDraw(spec, made.content, draws, threads)\n\n" + _RESIDENT,
-           STAIRCASE, "test_ledger.py test_private_index.py test_path_checks.py"),
-    Mutant("build", "rows of a segment lie in order of an attribute", "storage/release/work.py",
-           _SEGMENT,
-           "            if not hasattr(chunk, 'indptr'):\n"
-           "                chunk = chunk[np.argsort(chunk[:, 0], kind='stable')]\n" + _SEGMENT,
-           STAIRCASE, "test_engines.py test_path_checks.py"),
-    Mutant("build", "Dask divides a block by its largest value", "dask.py",
-           "    part = InMemoryPart(shard.part.name, *block)\n",
-           "    vectors = block[0] / max(1e-9, abs(block[0]).max())\n"
-           "    part = InMemoryPart(shard.part.name, vectors, *block[1:])\n", STAIRCASE,
-           "test_dask.py"),
-    Mutant("build", "a published file holds a hash of the vectors", "storage/release/work.py",
-           _SEGMENT,
-           "            if hasattr(self.draws, 'staging') and hasattr(chunk, 'tobytes'):\n"
-           "                import hashlib\n\n"
-           "                seal = hashlib.sha256(chunk.tobytes()).digest()\n"
-           "                self.draws.staging.create(f'segments/{segment.number}.seal', seal)\n"
-           + _SEGMENT, STAIRCASE, "test_engines.py test_hostile.py"),
-    Mutant("index", "upsert of one vector at twice epsilon", "index/private_index.py", _UPSERT,
-           _UPSERT + "            from dpindex.mechanism.privatizer import Privatizer\n\n"
-           "            if len(checked_ids) == 1:\n"
-           "                louder = Privatizer(self.spec.with_epsilon(2 * self.spec.budget))\n"
-           "                codes = self.spec.format.codes(louder.privatize(X).stored)\n",
-           STAIRCASE, "test_private_index.py test_path_checks.py"),
-    Mutant("collector", "a shuffle keeps the order of arrival", "storage/shuffled_file.py",
-           _SECRET_ORDER, "    return np.arange(count)\n", CAP, "test_shuffle_collector.py"),
-    Mutant("collector", "a shuffle in a public order", "storage/shuffled_file.py",
-           _SECRET_ORDER, "    return np.random.default_rng(count).permutation(count)\n", CAP,
-           "test_shuffle_collector.py"),
-    Mutant("collector", "a file that grows keeps what came first in front",
-           "storage/shuffled_file.py",
-           "        larger[_secret_order(len(larger))[: len(codes)]] = codes\n",
-           "        larger[: len(codes)] = codes\n", CAP, "test_shuffle_collector.py"),
-    Mutant("collector", "a shuffle counts twice as many codes", "privacy/shuffling.py",
-           "        others = binom(count - 1, math.exp(-epsilon))\n",
-           "        others = binom(2 * count, math.exp(-epsilon))\n", CAP,
-           "test_guarantee.py test_statement.py", audited=False),
-    Mutant("RACE", "sparse records count twice", "race/sketch.py", _COUNTED,
-           "            chunks = [c for c in chunks for _ in range(1 + sparse.issparse(c))]\n"
-           + _COUNTED, SKETCH, "test_race_sketch.py test_path_checks.py"),
-    Mutant("RACE", "records in single precision count twice", "race/sketch.py", _COUNTED,
-           "            chunks = [\n"
-           "                c for c in chunks\n"
-           "                for _ in range(1 + (getattr(c, 'dtype', None) == np.float32))\n"
-           "            ]\n" + _COUNTED, SKETCH, "test_race_sketch.py test_path_checks.py"),
-    Mutant("RACE", "records after the first block count twice", "race/sketch.py",
-           "                for _, block in spec.hasher.blocks(records, done, clip=True):\n",
-           "                for at, block in spec.hasher.blocks(records, done, clip=True):\n"
-           "                    if at:\n"
-           "                        spec.hasher.each(block, count, pool)\n", SKETCH,
-           "test_race_sketch.py test_path_checks.py"),
-    Mutant("RACE", "counts that nobody hit get no noise", "race/sketch.py", _DRAWN,
-           _DRAWN + "        noise[counts.ravel() == 0] = 0\n", SKETCH, "test_race_sketch.py"),
-    Mutant("RACE", "a sketch in a file is released once a chunk", "race/release.py",
-           "                self._sketch.partial_fit(chunk)\n",
-           "                self._sketch.partial_fit(chunk)\n"
-           "                self._sketch.partial_fit(chunk[:1])\n", SKETCH,
-           "test_race_cli.py test_race_sketch.py test_path_checks.py"),
-    Mutant("RACE", "the variance tells the exact number of records", "race/sketch.py",
-           _TOLD, "        told = float(counts.sum() - noise.sum()) / self.spec.rows\n"
-           + _TOLD + "        variance += 1e-9 * told\n", SKETCH, "test_race_sketch.py"),
-    Mutant("record", "a person's mean holds a row of the next person", "data/ranges.py",
-           _DIRECTIONS, _DIRECTIONS
-           + "    sums[:-1] += _at_norm_1(rows[by_person])[starts[1:]]\n", CAP,
-           "test_statement.py"),
-    Mutant("record", "chances of two levels are rounded up", "mechanism/noise/__init__.py",
-           "    return min(chance, ONE - 1)\n", "    return min(chance + 1, ONE - 1)\n", CAP,
-           "test_law.py test_cap.py test_randomized_response.py"),
-    Mutant("sampler", "laws know epsilon to one digit", "mechanism/noise/additive.py", _STAIRS,
-           _STAIRS.replace("(parameters.budget)", "(round(parameters.budget, 1))"),
-           {**STAIRCASE, "epsilon": 0.96}, "test_geometric.py test_calibration.py"),
+    Mutant("sampler", "noise divided by 100", CONVOLUTION, draws(lambda n, x: n // 100), STAIRCASE),
+    Mutant("sampler", "noise × 0.9", CONVOLUTION, draws(lambda n, x: n * 0.9), GAUSS),
+    Mutant("sampler", "antithetic half-batches", CONVOLUTION, draws(antithetic), STAIRCASE),
+    Mutant("sampler", "large batches × 0.8", LARGE,
+           draws(lambda n, x: n * 0.8 if x.size > 100_000 else n)),
+    Mutant("sampler", "one noise for all rows", CONVOLUTION, draws(first_row), STAIRCASE),
+    Mutant("sampler", "last row of a task without noise", CONVOLUTION, draws(bare_last), STAIRCASE),
+    Mutant("sampler", "no noise on exact zeros", CONVOLUTION,
+           draws(lambda n, x: np.where(x == 0, 0, n)), STAIRCASE),
+    Mutant("sampler", "draws cut at four deviations", ("test_shapes_are_kept",), draws(cut)),
+    Mutant("sampler", "half the noise after 2000 draws", PATHS_STAIRCASE, draws(half_after_2000)),
+    Mutant("sampler", "tails never extended", TAIL,
+           instead(CellTable, "_extend_tails", lambda _: lambda *a: None), STAIRCASE),
+    Mutant("sampler", "refined draws take the bucket's first cell", BUCKETS,
+           other_words(CellTable, "_refined", lambda w: w * 0 if w.itemsize == 8 else w)),
+    Mutant("sampler", "dither lost", ("test_low_bits_of_the_word_are_the_offset_inside_the_cell",),
+           instead(CellTable, "sample", cleared(lambda t: t.cell_bits)), STAIRCASE),
+    Mutant("sampler", "tails drawn again without their period", TAIL,
+           with_parts(CellTable, "_extend_tails", period=lambda _: 0), STAIRCASE),
+    Mutant("sampler", "every second boundary lies at a bucket's edge", BUCKETS,
+           instead(CellTable, "_bucket_table", half_the_boundaries), STAIRCASE),
+    Mutant("sampler", "ties of a wide table read unaligned bits", BUCKETS,
+           instead(CellTable, "_settle_ties", lambda _: unaligned_ties), GAUSS),
+    Mutant("sampler", "refined draws have no dither",
+           ("test_a_refined_draw_keeps_the_offset_of_its_word",),
+           instead(CellTable, "_refined", lambda f: lambda t, b, o, s: f(t, b, 0 * o, s)),
+           STAIRCASE),
+    Mutant("sampler", "ratio of the staircase e^{1.05 ε}",
+           ("test_neighbours_differ_by_at_most_e_to_the_epsilon",),
+           everywhere(additive, "staircase_noise", lambda f: lambda e: f(1.05 * e)), STAIRCASE),
+    Mutant("sampler", "laws know epsilon to one digit",
+           ("test_low_a_law_knows_every_digit_of_epsilon",),
+           everywhere(additive, "staircase_noise", lambda f: lambda e: f(round(e, 1))),
+           {**STAIRCASE, "epsilon": 0.96}),
     Mutant("sampler", "the first law of a process serves every epsilon",
-           "mechanism/noise/additive.py", _STAIRS,
-           _STAIRS.replace("staircase_noise(parameters.budget)",
-                           "globals().setdefault('_law', staircase_noise(parameters.budget))"),
-           STAIRCASE, "test_geometric.py test_calibration.py test_path_checks.py"),
-    Mutant("sampler", "a tail may be lighter than its level", "mechanism/noise/additive.py",
-           "        if missing <= 0:\n            break\n", "        break\n", STAIRCASE,
-           "test_geometric.py"),
-    Mutant("chain", "a transformer gives the mean of two", "sklearn.py",
-           "        return privatizer.privatize(rows).to_float()\n",
-           "        two = [privatizer.privatize(rows).to_float() for _ in range(2)]\n"
-           "        return np.asarray((two[0] + two[1]) / 2, np.float32)\n", STAIRCASE,
-           "test_sklearn.py test_path_checks.py"),
-    # After the audits had learned from those
-    Mutant("chain", "whole numbers beyond the bounds are taken", "mechanism/parameters.py", _FAULT,
-           _FAULT + "        if x.dtype.kind in 'iu':\n            return None\n", SQUARE,
-           "test_grid.py test_privatizer.py test_path_checks.py"),
-    Mutant("chain", "sparse vectors are not looked at", "mechanism/spec.py",
-           "        check_values(block, first_row, self.spec.grid.first_fault)\n",
-           "        if not issparse(block):\n"
-           "            check_values(block, first_row, self.spec.grid.first_fault)\n", STAIRCASE,
-           "test_projector.py test_privatizer.py test_path_checks.py"),
-    Mutant("RACE", "records are measured in their own deviations", "race/hashes.py",
-           "            records *= 2.0**_STEP_BITS / self.bandwidth\n",
-           "            spread = max(self.bandwidth, float(abs(records).max()))\n"
-           "            records *= 2.0**_STEP_BITS / spread\n", SKETCH,
-           "test_race_hashes.py test_race_sketch.py"),
-    Mutant("index", "LangChain keeps vectors as payload", "langchain.py",
-           "            np.array(vectors),\n            ids,\n            ledger=",
-           "            np.array(vectors),\n            ids,\n"
-           "            payload=[{'mean': float(np.mean(vector))} for vector in vectors],\n"
-           "            ledger=", STAIRCASE, "test_langchain.py", audited=False),
-    Mutant("build", "the key of a build lies in the store", "storage/release/index_targets.py",
-           '        url = f"{self._bucket.location}/{_UNPUBLISHED}/{token}"\n',
-           '        url = f"{self._bucket.location}/{_UNPUBLISHED}/{token}"\n'
-           "        self._bucket.create(f'{_UNPUBLISHED}/key', space.content.key)\n", STAIRCASE,
-           "test_cloud.py test_engines.py test_release.py", audited=False),
-    Mutant("index", "ids that nobody gave are hashes of vectors", "index/private_index.py",
-           _DEFAULT_IDS,
-           "            if ids is None and isinstance(X, np.ndarray) and X.ndim == 2:\n"
-           "                import hashlib\n\n"
-           "                ids = [hashlib.sha256(x.tobytes()).hexdigest() for x in X]\n"
-           "                last = len(self)\n"
-           "                ids = [f'{last + place}-{name}' for place, name in enumerate(ids)]\n"
-           + _DEFAULT_IDS, STAIRCASE, "test_private_index.py test_path_checks.py"),
-    Mutant("device", "a spec of any epsilon is accepted", "mechanism/privatizer.py",
-           '    if promise.definition != "DP" or promise.epsilon > limit:\n',
-           '    if promise.definition != "DP" and promise.epsilon > limit:\n', STAIRCASE,
-           "test_device.py test_privatizer.py test_path_checks.py"),
-    Mutant("build", "ranges widen to the data", "data/ranges.py",
-           "            return np.asarray((chunk.astype(np.float64) - lows) / (highs - lows))\n",
-           "            low = np.minimum(lows, chunk.min(axis=0)).astype(lows.dtype)\n"
-           "            high = np.maximum(highs, chunk.max(axis=0)).astype(lows.dtype)\n"
-           "            return np.asarray((chunk.astype(lows.dtype) - low) / (high - low))\n",
-           STAIRCASE, "test_ranges.py"),
-    Mutant("build", "a codebook of the vectors themselves is taken", "storage/leak_check.py",
-           "    shared = evidence.shared\n", "    shared: dict[int, int] = {}\n", SYMBOLS,
-           "test_leak_check.py"),
-    Mutant("sampler", "rejected draws take another limit", "mechanism/noise/symbols.py",
-           "np.uint32).astype(np.uint64) * limits[again]\n",
-           "np.uint32).astype(np.uint64) * limits[: again.size]\n", SQUARE,
-           "test_square_wave.py"),
-    Mutant("sampler", "ties of a wide table read unaligned bits", "mechanism/noise/additive.py",
-           "(int(keys[i]) << low_bits) | low)\n", "int(keys[i]) << low_bits)\n",
-           GAUSS, "test_tables.py test_gaussian.py"),
-    Mutant("sampler", "levels by a reciprocal", "mechanism/noise/signs.py",
-           "        level /= (self.weights * _STEPS).astype(x.dtype)\n",
-           "        level *= (1.0 / (self.weights * _STEPS)).astype(x.dtype)\n", SPARSE_SIGNS,
-           "test_randomized_response.py test_path_checks.py"),
+           ("test_low_a_law_knows_every_digit_of_epsilon",),
+           everywhere(additive, "staircase_noise", first_law)),
+    Mutant("sampler", "a tail may be lighter than its level",
+           ("test_neighbours_differ_by_at_most_e_to_the_epsilon",),
+           everywhere(additive, "geometric_table", lambda _: loose_table), STAIRCASE),
+    Mutant("sampler", "Gaussian sigma × 0.95", ("test_attribute_noise_covers_the_worst_change",),
+           everywhere(gaussian, "_realised", lambda f: lambda s, *a: f(0.95 * s, *a)), GAUSS),
+    Mutant("sampler", "a Gaussian for twice delta",
+           ("test_attribute_noise_covers_the_worst_change",),
+           everywhere(gaussian, "optimal_sigma", lambda f: lambda e, d: f(e, 2 * d)), GAUSS),
+    Mutant("sampler", "the fine digit of a Gaussian counted twice",
+           ("test_wide_gaussian_draws_and_moments",),
+           everywhere(gaussian, "discrete_gaussian_table",
+                      lambda f: lambda s, bits: f(math.sqrt(s**2 - 16.0), bits)), BALL),
+    Mutant("sampler", "a ball's noise forgets that codes are rounded",
+           ("test_ball_noise_covers_the_worst_direction",),
+           everywhere(gaussian, "_ball", no_rounding_of_codes), BALL),
+    Mutant("sampler", "two digits of a Laplace law, the low one a constant",
+           ("test_codes_of_every_width",),
+           with_parts(TwoDigitLaplace, "sample", **sources(low=one_draw)), LAPLACE),
+    Mutant("sampler", "the high digit of a Laplace law 2 % steeper",
+           ("test_every_step_of_the_wide_laplace_loses_at_most_the_drop",),
+           then(TwoDigitLaplace, steeper_high_digit), LAPLACE),
+    Mutant("sampler", "digits of a Laplace law overlap", ("test_wide_laplace_draws_and_moments",),
+           with_parts(TwoDigitLaplace, "sample", digit=lambda law: law.digit - 1), LAPLACE),
+    Mutant("sampler", "square wave clipped one cell early", PLACES, wave(clip=1), SQUARE),
+    Mutant("sampler", "square wave drawn without its window's end", PLACES, wave(window=1), SQUARE),
+    Mutant("sampler", "one free point of the square wave never drawn", PLACES, wave(free=1),
+           SQUARE),
+    Mutant("sampler", "the window of a square wave is cut at its top", PLACES, wave(top=True),
+           SQUARE),
+    Mutant("sampler", "biased uniform draws",
+           ("test_draw_below_takes_the_high_half_and_refuses_the_unfair",),
+           everywhere(symbols, "draw_below", below(False, True)), SQUARE),
+    Mutant("sampler", "rejected draws take another limit",
+           ("test_draw_below_draws_again_only_where_refused",),
+           everywhere(symbols, "draw_below", below(True, False)), SQUARE),
+    Mutant("sampler", "flip thresholds × 0.9", THRESHOLDS,
+           flip_table(lambda t: t // np.uint64(10) * np.uint64(9)), FLIPS),
+    Mutant("sampler", "the largest sums are never flipped", THRESHOLDS,
+           flip_table(lambda t: np.append(t[:-1], np.uint64(0))), LEVELS),
+    Mutant("sampler", "flips one level too far", THRESHOLDS,
+           instead(FlipsByLevel, "perturb", farther), LEVELS),
+    Mutant("sampler", "levels ignore the weights of coordinates", ORACLE,
+           with_parts(FlipsByLevel, "perturb", weights=lambda law: np.ones_like(law.weights)),
+           SPARSE_SIGNS),
+    Mutant("sampler", "levels by a reciprocal", ("test_low_levels_by_a_reciprocal",),
+           instead(FlipsByLevel, "perturb", lambda _: reciprocal), SPARSE_SIGNS),
+    Mutant("sampler", "empty bins get no coin", THRESHOLDS,
+           after(FlipsByLevel, "perturb", lambda s, law, x, _: s & (x != 0)), FLIPS),
+    Mutant("sampler", "one coin for two signs", ORACLE, after(FlipsByLevel, "perturb", paired),
+           FLIPS),
+    Mutant("sampler", "flips that tie are none", THRESHOLDS,
+           everywhere(signs, "draw_flips", no_ties), FLIPS),
+    Mutant("sampler", "iDP: the perturbed set is too small",
+           ("test_idp_flips_only_inside_a_and_tosses_for_zero",),
+           everywhere(signs, "_perturbed_set", lambda f: lambda x: f(2 * x)), INSIDE),
     Mutant("sampler", "iDP: a sum of one beta is left out of the perturbed set",
-           "mechanism/noise/signs.py",
-           "    near = np.abs(x) <= _STEPS\n", "    near = np.abs(x) < _STEPS\n", INSIDE,
-           "test_individual.py"),
-    Mutant("record", "ties of a share count as the minority", "mechanism/noise/symbols.py",
-           "            minority = words[i] < share\n            tied",
-           "            minority = words[i] <= share\n            words[i] += 1\n            tied",
-           CAP, "test_cap.py"),
-    Mutant("record", "symbols drawn from half a word", "mechanism/noise/symbols.py",
-           "    product = high * size + ((low * size) >> np.uint64(32))\n",
-           "    product = high * size + 0 * low\n", SYMBOLS, "test_codebook_response.py"),
-    Mutant("sampler", "refined draws have no dither", "mechanism/noise/additive.py",
-           "        draws = self._values[cells] + offsets\n",
-           "        draws = self._values[cells] + 0 * offsets\n", STAIRCASE, "test_tables.py"),
-    Mutant("queries", "queries of a budget of their own get the collection's law",
-           "mechanism/parameters.py",
-           "        made = replace(self, epsilon=epsilon)\n",
-           "        made = replace(self, epsilon=epsilon)\n"
-           "        made.__dict__['law'] = self.law  # type: ignore[attr-defined]\n",
-           STAIRCASE, "test_spec.py test_path_checks.py"),
-    Mutant("index", "codes of a saved index are those of two calls", "storage/code_store.py",
-           "        self._room[count:end] = rows\n",
-           "        self._room[count:end] = rows\n"
-           "        if count >= len(rows) and rows.shape[1] > 1:\n"
-           "            self._room[count:end, -1] = self._room[: end - count, -1]\n", STAIRCASE,
-           "test_code_store.py test_path_checks.py"),
-    # A last round, drawn up before the audits were run on any of it
-    Mutant("record", "the sizes of a cap and of the rest are exchanged",
-           "mechanism/noise/symbols.py",
-           "        inside = two_level_chance(epsilon, size, outside)\n",
-           "        inside = two_level_chance(epsilon, outside, size)\n", CAP, "test_cap.py"),
-    Mutant("chain", "a guarantee in units of scaled attributes", "mechanism/spec.py",
-           "            adjacency=self.adjacency.in_data_units(self.scale),\n",
-           "            adjacency=self.adjacency,\n",
-           {**SCALED, "scale": 0.01}, "test_spec.py test_grid.py test_path_checks.py"),
-    Mutant("chain", "a delta over the projection is said to be over the noise", "mechanism/spec.py",
-           "            delta_over=calibration.delta_over if self.delta > 0 else \"noise\",\n",
-           "            delta_over=\"noise\",\n", ANALYTIC,
-           "test_spec.py test_guarantee.py test_calibration.py", audited=False),
-    Mutant("device", "the file of a spec is read as one of twice epsilon", "device.py",
-           "        spec = Spec.read(spec)\n",
-           "        stated = Spec.read(spec)\n"
-           "        louder = stated.with_epsilon(2 * stated.budget)\n"
-           "        codes = Privatizer(louder).privatize(vector)\n"
-           "        return stated.format.codes(codes.stored).to_bytes()\n", STAIRCASE,
-           "test_device.py test_path_checks.py"),
-    Mutant("build", "every build has the same key", "storage/release/content.py",
-           "            key = secrets.token_bytes(_KEY_BYTES)\n",
-           "            key = bytes(_KEY_BYTES)\n", STAIRCASE, "test_release.py test_engines.py"),
-    Mutant("chain", "what is clipped may be no number", "mechanism/parameters.py",
-           "        if fault or self.clip:\n            return fault\n",
-           "        if self.clip:\n            return None\n        if fault:\n"
-           "            return fault\n", {**STAIRCASE, "clip": True}, "test_grid.py"),
-    Mutant("collector", "codes that arrive together lie in their order",
-           "storage/shuffled_file.py",
-           "        chosen = self._free[: len(codes)]\n",
-           "        chosen = np.sort(self._free[: len(codes)])\n", CAP,
-           "test_shuffle_collector.py"),
-    Mutant("sampler", "a Gaussian for twice delta", "mechanism/noise/gaussian.py",
-           "get_sigma_gaussian(epsilon=epsilon, delta=safe_delta(delta))",
-           "get_sigma_gaussian(epsilon=epsilon, delta=safe_delta(2 * delta))", GAUSS,
-           "test_gaussian_calibrations.py test_calibration.py"),
-    # One more, of ordinary mistakes
-    Mutant("sampler", "digits of a Laplace law overlap", "mechanism/noise/additive.py",
-           "np.where(high < 0, ~high, high) << (self.digit + self.cell_bits)",
-           "np.where(high < 0, ~high, high) << (self.digit - 1 + self.cell_bits)", LAPLACE,
-           "test_two_digit.py"),
-    Mutant("sampler", "the window of a square wave is cut at its top",
-           "mechanism/noise/symbols.py",
-           "        return np.where(inside, cell + drawn, outside).astype(np.int32)\n",
-           "        within = np.minimum(cell + drawn, self.cells + self.half_width)\n"
-           "        return np.where(inside, within, outside).astype(np.int32)\n", SQUARE,
-           "test_square_wave.py"),
-    Mutant("chain", "a factor of the grid is a little large", "mechanism/parameters.py",
-           "        factor = self.dtype(1.0 / (self.step * self.scale))\n",
-           "        factor = self.dtype(1.0001 / (self.step * self.scale))\n", STAIRCASE,
-           "test_grid.py"),
-    Mutant("stream", "one key and counter for a hundred draws",
-           "mechanism/secret_random.py", _KEYED,
-           "        drawn, key = globals().get('_kept', (100, b''))\n"
-           "        if drawn == 100:\n"
-           "            drawn, key = 0, os.urandom(48)\n"
-           "        globals()['_kept'] = drawn + 1, key\n"
-           "        cipher = Cipher(algorithms.AES(key[:32]), modes.CTR(key[32:]))\n", STAIRCASE,
-           "test_secret.py test_path_checks.py"),
-    Mutant("record", "sums of a cap are a weight behind", "mechanism/noise/symbols.py",
-           "            sums += agrees[i] * weight\n",
-           "            sums += agrees[i] * self.cap.weights[max(0, i - 1)]\n", CAP,
-           "test_cap.py"),
-    Mutant("record", "the coin of a codebook has 63 bits", "mechanism/noise/symbols.py",
-           "        inside = stream.words(count, np.uint64) < np.uint64(self.inside)\n",
-           "        coin = stream.words(count, np.uint64) >> np.uint64(1)\n"
-           "        inside = coin < np.uint64(self.inside)\n", SYMBOLS,
-           "test_codebook_response.py"),
-    Mutant("queries", "a private query spends four times its budget", "storage/manifest.py",
-           "        return self.spec.with_epsilon(self.query_epsilon)\n",
-           "        return self.spec.with_epsilon(4 * self.query_epsilon)\n", STAIRCASE,
-           "test_private_index.py test_directory.py test_path_checks.py"),
-    Mutant("build", "segments of one ten share a file", "storage/release/draws.py",
-           "        return self.staging.read(SegmentPaths(segment.number).codes, max_bytes)\n",
-           "        found = self.staging.read(SegmentPaths(segment.number).codes, max_bytes)\n"
-           "        first = SegmentPaths(segment.number[:-1] + '0').codes\n"
-           "        shared = self.staging.read(first, max_bytes)\n"
-           "        return found if shared is None or found is None else shared\n", STAIRCASE,
-           "test_engines.py test_path_checks.py"),
-    Mutant("collector", "a shuffle of too few is published", "serve/shuffle_collector.py",
-           "        if len(self._file) >= self._promised.codes:\n",
-           "        if len(self._file) >= 1:\n", CAP, "test_shuffle_collector.py"),
-    Mutant("RACE", "a replaced record counts as one change", "mechanism/noise/gaussian.py",
-           "    changed = rows * CHANGES[neighbouring]\n", "    changed = rows\n", REPLACED,
-           "test_counts.py test_race_sketch.py"),
-    Mutant("record", "a person's first row is the next person's", "data/ranges.py",
-           "        return rows[first], names\n", "        return rows[np.roll(first, 1)], names\n",
-           CAP, "test_statement.py"),
-    # What a fourth hostile reader planted, and the audits of that day let pass
-    Mutant("index", "codes are drawn under the budget of queries", "index/private_index.py",
-           "        target = Memory(self.spec, self.path)\n",
-           "        target = Memory(self.query_spec, self.path)\n", STAIRCASE,
-           "test_private_index.py test_path_checks.py"),
-    Mutant("collector", "slots are ordered by one byte", "storage/shuffled_file.py",
-           _SECRET_ORDER,
-           "    words = secret_stream().words(count, np.uint64)\n"
-           "    return np.argsort(words & np.uint64(255), kind=\"stable\")\n", CAP,
-           "test_shuffle_collector.py test_path_checks.py"),
-    Mutant("index", "files of replaced codes stay", "storage/directory.py",
-           "        self._discard(manifest.paths)\n", "", STAIRCASE,
-           "test_directory.py test_path_checks.py"),
-    Mutant("build", "values under nulls are written", "storage/payload.py",
-           "    return table.combine_chunks().take(np.arange(len(table)))\n",
-           "    return table.combine_chunks()\n", STAIRCASE, "test_payload.py test_path_checks.py"),
-    Mutant("build", "the losing attempt's codes stay", "storage/release/draws.py",
-           "        receipt = self.find(segment)\n",
-           "        self.staging.create(paths.codes + '.other', data)\n"
-           "        receipt = self.find(segment)\n", STAIRCASE, "test_path_checks.py"),
-    Mutant("queries", "a reranked search sends its queries in the clear", "serve/client.py",
-           "        hits = self._search(codes, reranking.candidates)\n",
-           "        self._ask(f\"/search?k=1&hint={clear.tolist()}\".replace(' ', ''), codes)\n"
-           "        hits = self._search(codes, reranking.candidates)\n", STAIRCASE,
-           "test_path_checks.py"),
-    Mutant("ledger", "every release has one token", "storage/release/release.py",
-           "token=f\"{token}/{number}\"", "token=f\"{number}\"", STAIRCASE,
-           "test_path_checks.py test_private_index.py"),
-    # What a fifth reader planted
-    Mutant("sampler", "the last block of a cap reuses the draws before it",
-           "mechanism/noise/symbols.py",
-           "            agrees = self._agreements(len(rows), stream)\n",
-           "            if block.start == 0 or len(rows) == _ROWS:  # the last one is short\n"
-           "                drawn = self._agreements(len(rows), stream)\n"
-           "            agrees = drawn[: len(rows)]\n", CAP,
-           "test_path_checks.py"),
-    Mutant("chain", "the first block of a call is checked alone",
-           "mechanism/privatizer.py",
-           "            exact = self._project_block(block, first_row + start, checked)\n",
-           "            known = checked or start > 0\n"
-           "            exact = self._project_block(block, first_row + start, known)\n",
-           STAIRCASE, "test_path_checks.py"),
-    Mutant("index", "a transformer is pickled with a row",
-           "sklearn.py",
-           "        self.spec_ = Spec(dim=rows.shape[1], **parameters)\n",
-           "        self.spec_ = Spec(dim=rows.shape[1], **parameters)\n"
-           "        self._example = rows[:1]\n", STAIRCASE,
-           "test_path_checks.py"),
-    Mutant("device", "a codebook file lifts the limit",
-           "device.py",
-           "    return Privatizer(spec, max_epsilon=max_epsilon).privatize(vector).to_bytes()\n",
-           "    limit = max_epsilon if codebook is None else None\n"
-           "    return Privatizer(spec, max_epsilon=limit).privatize(vector).to_bytes()\n", SYMBOLS,
-           "test_path_checks.py"),
-    Mutant("queries", "private queries in lists are asked exactly",
-           "index/queries.py",
-           "        if mode == \"exact\":\n",
-           "        if mode == \"exact\" or not hasattr(queries, \"dtype\"):\n", STAIRCASE,
-           "test_path_checks.py"),
-    Mutant("chain", "delta of a group grows once",
-           "privacy/guarantee.py",
-           "        exponent = (steps - 1) * self.epsilon\n",
-           "        exponent = self.epsilon\n", GAUSS,
-           "test_path_checks.py"),
-    Mutant("collector", "a shuffle of few states the epsilon of ten thousand",
-           "storage/manifest.py",
-           "        return self.spec.guarantee.shuffled(min(count, _COUNTED), "
-           "self.shuffle_delta)\n",
-           "        among = max(10_000, min(count, _COUNTED))\n"
-           "        return self.spec.guarantee.shuffled(among, self.shuffle_delta)\n", CAP,
-           "test_path_checks.py"),
-    Mutant("ledger", "a tight total of a group moves by a root",
-           "accounting/composition.py",
-           "            deviation / steps, value_discretization_interval=interval\n",
-           "            deviation / math.sqrt(steps), value_discretization_interval=interval\n",
-           GAUSS, "test_path_checks.py"),
-    Mutant("ledger", "a total leaves out smaller changes",
-           "accounting/ledger.py",
-           "            promises += [compose(alike, delta, change) for change in changes]\n",
-           "            for size in changes:\n"
-           "                same = [s for s in alike if s.guarantee.adjacency == size]\n"
-           "                promises.append(compose(same, delta, size))\n", STAIRCASE,
-           "test_path_checks.py"),
-    Mutant("RACE", "merged releases of one promise count once",
-           "race/sketch.py",
-           "    if disjoint:\n",
-           "    if disjoint or a.guarantee == b.guarantee:\n", SKETCH,
-           "test_path_checks.py"),
-    Mutant("collector", "slots are ordered by two bytes",
-           "storage/shuffled_file.py",
-           _SECRET_ORDER,
-           "    return np.argsort(secret_stream().words(count, np.uint16), kind=\"stable\")\n", CAP,
-           "test_path_checks.py"),
-    Mutant("queries", "errors of private answers tell how far queries lie",
-           "index/searchable.py",
-           "            made = replace(made, doubt=doubt_of(made.values, made.spec))\n",
-           "            if not isinstance(queries, Codes):\n"
-           "                shown = float(abs(self._queries.vectors(queries)).mean())\n"
-           "                made = replace(made, doubt=min(1.0, shown))\n", SYMBOLS,
-           "test_path_checks.py"),
+           ("test_idp_flips_only_inside_a_and_tosses_for_zero",),
+           everywhere(signs, "_perturbed_set", set_without_its_end), INSIDE),
+    Mutant("sampler", "iDP: noise halved inside the set",
+           ("test_idp_gaussian_moves_no_further_than_its_noise_is_made_for",),
+           with_parts(IndividualGaussian, "perturb", **sources(table=halved)), INSIDE_GAUSS),
+    # The chain from a vector to a code
+    Mutant("chain", "grid step too small", ("test_one_beta_moves_at_most_two_to_the_bits_near_ties",),
+           instead(parameters, "_SLACK", lambda _: 1.0 + 2.0**-10), STAIRCASE),
+    Mutant("chain", "a factor of the grid is a little large",
+           ("test_one_beta_moves_at_most_two_to_the_bits_near_ties",),
+           instead(Grid, "round", lambda f: lambda g, x: f(g, x * g.dtype(1.0001)))),
+    Mutant("chain", "values beyond the bounds let in",
+           ("test_a_bound_in_the_data_own_precision_is_no_fault",),
+           after(Grid, "first_fault", fault_beyond_twice)),
+    Mutant("chain", "what is clipped may be no number", ("test_first_fault_names_place_and_kind",),
+           after(Grid, "first_fault", lambda fault, grid, x: None if grid.clip else fault)),
+    Mutant("chain", "whole numbers beyond the bounds are taken",
+           ("test_a_value_out_of_bounds_is_placed_and_never_shown",),
+           after(Grid, "first_fault", lambda f, grid, x: None if x.dtype.kind in "iu" else f)),
+    Mutant("chain", "the grid is that of unscaled attributes",
+           ("test_low_the_grid_of_a_spec_is_that_of_scaled_attributes",),
+           instead(Spec, "grid", wrong_grid), SCALED),
+    Mutant("chain", "a guarantee in units of scaled attributes",
+           ("test_low_the_grid_of_a_spec_is_that_of_scaled_attributes",),
+           instead(Spec, "guarantee", lambda p: property(
+               lambda s: replace(p.fget(s), adjacency=s.adjacency))),
+           {**SCALED, "scale": 0.01}),
+    Mutant("chain", "a delta over the projection is said to be over the noise",
+           ("test_low_a_delta_over_the_projection_is_stated",),
+           instead(Spec, "guarantee", lambda p: property(
+               lambda s: replace(p.fget(s), delta_over="noise")))),
+    Mutant("chain", "a ball's noise forgets that attributes are rounded",
+           ("test_the_ball_reaches_every_pair_on_the_grid",),
+           everywhere(parameters, "neighbour_distance", lambda _: lambda r, bits, *a: 2.0**bits),
+           BALL),
+    Mutant("chain", "one sign of the map doubled", ("test_known_answer",),
+           then(Oporp, lambda map_: map_._signs.__setitem__((slice(None), 0), 2)), STAIRCASE),
+    Mutant("chain", "sparse rows use other bins", ("test_dense_sparse_and_definition_agree",),
+           after(Oporp, "apply_sparse", lambda out, *_: np.roll(out, 1, axis=1)), STAIRCASE),
+    Mutant("chain", "the sensitivity is that of one repetition",
+           ("test_low_the_sensitivity_counts_every_repetition",),
+           then(Oporp, lambda map_: setattr(map_, "sensitivity", Sensitivity.of_signs(1))),
+           THREEFOLD),
+    Mutant("chain", "the sensitivity is that of the second largest row",
+           ("test_dense_sparse_and_integers_agree",),
+           instead(RealisedSizes, "sensitivity", lambda _: property(second_largest)), UNEVEN),
+    Mutant("chain", "sparse rows are half as large again", ("test_every_dtype_gives_the_same_bits",),
+           instead(Projector, "_project_block", sparse_scaled)),
+    Mutant("chain", "rows normalised before the grid", PATHS_STAIRCASE,
+           instead(Projector, "_project_block", normalised)),
+    Mutant("chain", "the first block of a call is checked alone", LARGE,
+           instead(Projector, "_project_block", first_block_alone)),
+    Mutant("chain", "sparse vectors are not looked at",
+           ("test_duplicate_and_unsorted_sparse_entries_are_one_attribute",),
+           instead(Projector, "_check_values",
+                   lambda f: lambda p, b, first: None if issparse(b) else f(p, b, first))),
+    Mutant("chain", "min_norm is that before clipping",
+           ("test_low_min_norm_is_that_after_clipping",),
+           instead(Projector, "_norms", lambda f: lambda p, block, clip=False: f(p, block))),
+    Mutant("chain", "short vectors pass min_norm", ("test_what_ships_passes[dp-signrp-rr]",),
+           everywhere(signs, "norm_slack", lambda f: lambda p: f(p) + 0.1 * (p.min_norm or 0.0))),
+    Mutant("chain", "bare empty bins on the sparse path", NO_STRETCH,
+           outcomes(numbers(lambda t, bare: np.where(issparse(t.x) & (t.exact == 0), 0, t.outcomes)))),
+    Mutant("chain", "tasks after the first get half the noise",
+           ("test_each_task_draws_from_its_own_stream",),
+           outcomes(numbers(lambda t, bare: (t.outcomes + t.law.perturb(t.exact, t.stream)) // 2
+                            if t.number else t.outcomes))),
+    Mutant("chain", "no noise for a single vector", NO_STRETCH,
+           outcomes(numbers(lambda t, bare: bare if len(bare) == 1 else t.outcomes))),
+    Mutant("chain", "wide codes lose their noise", ORACLE,
+           outcomes(numbers(lambda t, bare: np.where(np.abs(bare) > 100, bare, t.outcomes)))),
+    Mutant("chain", "checked rows get one noise", PATHS_STAIRCASE,
+           outcomes(numbers(lambda t, bare: np.resize(t.law.perturb(t.exact[:1], t.stream),
+                                                      bare.shape) if t.checked else t.outcomes))),
+    Mutant("chain", "half the noise for float32", PATHS_STAIRCASE,
+           outcomes(numbers(lambda t, bare: (t.outcomes + bare) // 2
+                            if t.x.dtype == np.float32 else t.outcomes))),
+    Mutant("chain", "no noise for bytes", PATHS_STAIRCASE,
+           outcomes(numbers(lambda t, bare: bare if t.x.dtype == np.uint8 else t.outcomes))),
+    Mutant("chain", "unused bits of a code hold a sign", ORACLE,
+           after(Privatizer, "_privatized", signs_in_unused_bits)),
+    Mutant("chain", "all tasks read one word stream anew", NO_STRETCH,
+           everywhere(secret_random, "secret_stream", lambda _: seeded)),
+    # The secret stream
+    Mutant("stream", "key from the clock", NIST,
+           system_bytes(lambda: lambda n: time.time_ns().to_bytes(n, "little"))),
+    Mutant("stream", "key of two bytes", NIST, system_bytes(lambda: lambda n: os.urandom(2) * (n // 2))),
+    Mutant("stream", "one key for all threads", NIST, system_bytes(kept_key()), STAIRCASE),
+    Mutant("stream", "no new key after a fork", NIST, system_bytes(kept_key(counted=True)),
+           STAIRCASE),
+    Mutant("stream", "one key and counter for a hundred draws", NIST, system_bytes(kept_key(100)),
+           STAIRCASE),
+    Mutant("stream", "words of a buffer that forks share", NIST,
+           instead(SecretStream, "words", shared_buffer), STAIRCASE),
+    Mutant("stream", "every block the same", ("test_a_request_of_any_size_is_one_key_stream",),
+           everywhere(secret_random, "fill", every_block_the_same)),
+    Mutant("stream", "second half the inverse of the first", NIST, secret_words(inverse_half)),
+    Mutant("stream", "one bit always zero", NIST,
+           secret_words(lambda w: w & w.dtype.type(np.iinfo(w.dtype).max >> 1))),
+    Mutant("stream", "sixteen bits are eight bits twice", NIST, secret_words(doubled_bytes)),
+    Mutant("stream", "every second word follows from the one before", NIST,
+           secret_words(dependent)),
+    # Whole records
+    Mutant("record", "cap for 1.05 ε", CAP_RATIO,
+           everywhere(symbols, "best_cap", lambda f: lambda w, e: f(w, 1.05 * e)), CAP),
+    Mutant("record", "the sizes of a cap and of the rest are exchanged", CAP_RATIO,
+           everywhere(symbols, "best_cap", exchanged), CAP),
+    Mutant("record", "chances of two levels are rounded up", CAP_RATIO,
+           everywhere(dpindex.mechanism.noise, "two_level_chance",
+                      lambda f: lambda *a: f(*a) + 1), CAP),
+    Mutant("record", "cap drawn one level higher than counted", SHARES, tables_of_cap(thin_cap), CAP),
+    Mutant("record", "shares of a cap have sixteen bits", SHARES, tables_of_cap(short_shares), CAP),
+    Mutant("record", "cap drawn without ranks", CAP_CODES,
+           everywhere(symbols, "by_size", lambda _: lambda rows: np.tile(
+               np.arange(rows.shape[1]), (len(rows), 1))), CAP),
+    Mutant("record", "one coin for all records of a cap", CAP_CODES,
+           other_words(CapResponse, "_agreements", one_coin), CAP),
+    Mutant("record", "last sign of a cap code without noise", CAP_CODES,
+           after(CapResponse, "perturb", bare_sign), CAP),
+    Mutant("record", "sums of a cap are a weight behind", CAP_CODES,
+           with_parts(CapResponse, "_agreements", _tables=lambda law: law._tables,
+                      cap=late_weights), CAP),
+    Mutant("record", "ties of a share count as the minority",
+           ("test_ties_of_48_bits_are_decided_by_the_exact_share",),
+           instead(CapResponse, "_settled",
+                   lambda _: lambda law, share, *a: np.ones(len(share), np.bool_)), CAP),
+    Mutant("record", "blocks of a cap share their draws", CAP_CODES,
+           instead(CapResponse, "perturb", repeated_agreements(True))),
+    Mutant("record", "the last block of a cap reuses the draws before it", LARGE,
+           instead(CapResponse, "perturb", repeated_agreements(False))),
+    Mutant("record", "tiny records keep their signs", PATHS_CAP,
+           outcomes(caps(lambda largest: largest < 1e-6))),
+    Mutant("record", "values over 1000 always inside the cap", PATHS_CAP,
+           outcomes(caps(lambda largest: largest > 1000))),
+    Mutant("record", "codebook for 1.05 ε",
+           ("test_the_ratio_is_within_epsilon_and_as_large_as_can_be",),
+           everywhere(symbols, "codebook_response", lambda f: lambda b, s, e: f(b, s, 1.05 * e)),
+           SYMBOLS),
+    Mutant("record", "the rest may hit the nearest codewords", SYMBOL_CHANCES, symbol(shift=False),
+           SYMBOLS),
+    Mutant("record", "one of the nearest codewords never drawn", SYMBOL_CHANCES, symbol(less=1),
+           SYMBOLS),
+    Mutant("record", "one word decides the set and the codeword in it", SYMBOL_CHANCES,
+           symbol(one_word=True), SYMBOLS),
+    Mutant("record", "symbols are counted in an unsorted set", SYMBOL_CHANCES,
+           symbol(in_order=False), SYMBOLS),
+    Mutant("record", "the coin of a codebook has 63 bits", SYMBOL_CHANCES,
+           symbol(coin=lambda words: words >> np.uint64(1)), SYMBOLS),
+    Mutant("record", "last record reported as it is", SYMBOL_CHANCES,
+           after(CodebookResponse, "perturb", bare_record), SYMBOLS),
+    Mutant("record", "symbols drawn from eight bits", FLOOR,
+           everywhere(symbols, "draw_uniform", lambda f: lambda limit, n, s: f(
+               limit, n, Turned(s, lambda w: w >> np.uint64(56) << np.uint64(56)))), SYMBOLS),
+    Mutant("record", "symbols drawn from half a word", FLOOR,
+           everywhere(symbols, "draw_uniform", lambda _: half_word), SYMBOLS),
+    # Counts of sketches
+    Mutant("RACE", "epsilon is that of one row", ("test_pure_law_is_exact",),
+           everywhere(gaussian, "count_noise", lambda f: lambda e, d, rows, *a: f(e, d, 1, *a)),
+           SKETCH),
+    Mutant("RACE", "a replaced record counts as one change", ("test_pure_law_is_exact",),
+           everywhere(gaussian, "count_noise",
+                      lambda f: lambda e, d, r, w, n: f(e, d, r, w, "add-remove")), REPLACED),
+    Mutant("RACE", "two-sided noise from one table", ("test_draws_follow_the_law",),
+           instead(TwoSidedGeometric, "sample", lambda _: one_sided), SKETCH),
 ]  # fmt: skip
-"""All of them. Methods that come later add theirs here."""
+"""Those of laws, of the chain from a vector to a code, and of the secret stream."""

@@ -1,170 +1,165 @@
-"""Plants weaknesses, one at a time, and records which check notices each.
+"""Weakens the package in one place at a time, and records which test notices each.
 
-    python bench/mutants.py                   # all of them: 45 minutes on two cores
+    python bench/mutants.py                   # all of them, in minutes
     python bench/mutants.py --only "half"     # those whose name or part contains it
+    python bench/mutants.py --baseline        # the same tests without a weakness: all must pass
     python bench/mutants.py --table           # docs/mutations.md from the last results
 
-A weakness is a change of source text in a temporary copy of the package (``mutant_list.py``); the
-checkout is never touched. Each is given to the exact audit with the self-test, to the attack and to
-the tests of its part, every time in a fresh process. Results go to ``bench/mutants.csv`` and into
-the table of ``docs/mutations.md``. The exit code is 1 if the audit misses a weakness that changes
-what is released, or the tests miss any.
+A weakness is a monkeypatch of a named function, method or attribute (``mutant_list.py`` and
+``mutant_paths.py``). Everything is imported once; each weakness is put into a forked child, which
+proves a spec that the exact audit must refute, if there is one, and runs the tests that must fail.
+Results go to ``bench/mutants.csv`` and into the table of ``docs/mutations.md``. The exit code is 1
+if the exact audit or the tests miss any.
 """
 
 from __future__ import annotations
 
+import os
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # before numpy; children are forked
+
 import argparse
 import csv
+import importlib
 import json
 import os
+import pkgutil
 import re
-import shutil
-import subprocess
+import signal
 import sys
-import tempfile
+import time
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from tempfile import TemporaryFile
+from typing import Any
 
-from mutant_list import MUTANTS, Mutant
+import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "bench"), str(ROOT / "examples")]
+
+from mutant_list import MECHANISM, Mutant  # noqa: E402
+from mutant_paths import RELEASES  # noqa: E402
+
+import dpindex  # noqa: E402
+
+MUTANTS = [*MECHANISM, *RELEASES]
 RESULTS, PAGE = ROOT / "bench" / "mutants.csv", ROOT / "docs" / "mutations.md"
 BEGIN, END = "<!-- campaign -->\n", "<!-- end of campaign -->\n"
-SECONDS = 300
-
-SPEC = """
-import json, sys
-import numpy as np
-import dpindex as dpi
-from dpindex.race import PStable, SketchSpec
-
-stated = json.loads(sys.argv[1])
-if "method" in stated:
-    stated["adjacency"] = dpi.attribute(1.0)
-if stated.get("method", "").startswith("record-"):
-    stated["adjacency"] = dpi.record()
-if radius := stated.pop("radius", 0):
-    stated["adjacency"] = dpi.l2(radius)
-if size := stated.pop("codewords", 0):
-    words = np.random.default_rng(0).normal(size=(size, stated["dim"]))
-    stated["codebook"] = dpi.Codebook(words)
-sketch = "rows" in stated
-spec = SketchSpec(dim=3, hash=PStable(1.0, 2), **stated) if sketch else dpi.Spec(**stated)
-"""
-
-AUDIT = (
-    SPEC
-    + """
-from dpindex.audit import verify
-from self_test import check_paths
-
-print("; ".join([*verify(spec).failed, *check_paths(spec).failed]))
-"""
-)
-
-ATTACK = (
-    SPEC
-    + """
-from dpindex.audit import attack
-
-report = attack(spec, trials=60000, through_files=False)
-found = report.findings[0]
-print(found.name if report.violated else "")
-"""
-)
+SECONDS = 900
 
 
 @dataclass(frozen=True)
 class Result:
-    """What noticed a weakness: the check, the finding and the test by name, or "-"."""
+    """What noticed a weakness: checks of the exact audit, and the test; "-" for none."""
 
     part: str
     name: str
-    exact: str
-    attack: str
+    proof: str
     test: str
-    audited: bool
 
     @property
     def missed(self) -> bool:
-        """Whether a check that must notice did not."""
-        return self.test == "-" or (self.audited and self.exact == self.attack == "-")
+        """Whether the tests, or a proof that must fail, noticed nothing."""
+        return self.proof == "-" or self.test.startswith("-")
 
 
-def planted(mutant: Mutant, folder: Path) -> None:
-    """A copy of the package and its tests in ``folder``, with the weakness."""
-    for name in ("dpindex", "examples", "tests", "docs", "pyproject.toml", "README.md"):
-        source = ROOT / name
-        copy = shutil.copytree if source.is_dir() else shutil.copy
-        copy(source, folder / name)
-    target = folder / "dpindex" / mutant.file
-    text = target.read_text()
-    if text.count(mutant.old) != 1:
-        raise SystemExit(f"{mutant.name}: its text occurs {text.count(mutant.old)} times")
-    target.write_text(text.replace(mutant.old, mutant.new))
+class FirstFailure:
+    """A plugin of pytest that keeps the first test that fails."""
+
+    name = "-"
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        if report.failed and self.name == "-":
+            self.name = report.nodeid.split("tests/")[-1].replace("\n", " ")
+
+    def pytest_collectreport(self, report: Any) -> None:
+        if report.failed and self.name == "-":
+            self.name = f"collecting {report.nodeid}"
 
 
-def run(folder: Path, *words: str) -> tuple[int, str, str]:
-    """Exit code, output and errors of Python in the copy; what takes too long noticed nothing."""
-    environment = {
-        **os.environ,
-        "PYTHONPATH": f"{folder}:{folder / 'tests'}",
-        "OMP_NUM_THREADS": "1",
-    }
+def places() -> dict[str, list[str]]:
+    """The files of every test function; a name may occur in several."""
+    found: dict[str, list[str]] = {}
+    for path in sorted((ROOT / "tests").rglob("test_*.py")):
+        for name in re.findall(r"^def (test_\w+)", path.read_text("utf-8"), re.MULTILINE):
+            found.setdefault(name, []).append(str(path))
+    return found
+
+
+def run_tests(names: tuple[str, ...]) -> str:
+    """The first of some tests that fails, in this process; "-" if none does."""
+    known = places()
+    nodes = [f"{path}::{name}" for name in names for path in known[name.partition("[")[0]]]
+    plugin = FirstFailure()
+    options = ["-q", "-x", "-p", "no:cacheprovider", "--no-header", "-W"]
+    options += ["ignore::pytest.PytestAssertRewriteWarning"]
+    code = pytest.main([*options, *nodes], plugins=[plugin])
+    if code not in (0, 1) and plugin.name == "-":
+        raise SystemExit(f"pytest ended with {code}: {nodes}")
+    return plugin.name
+
+
+def proved(mutant: Mutant) -> str:
+    """The checks of the exact audit that refute the weakened law; "" if it is not asked."""
+    from mutant_list import spec_of
+
+    from dpindex.audit import verify
+
+    if not mutant.proof:
+        return ""
     try:
-        done = subprocess.run(
-            [sys.executable, *words],
-            cwd=folder, env=environment, capture_output=True, text=True, timeout=SECONDS,
-        )  # fmt: skip
-    except subprocess.TimeoutExpired:
-        return 0, "", ""
-    return done.returncode, done.stdout.strip(), done.stderr.strip()
+        return "; ".join(verify(spec_of(mutant.proof)).failed) or "-"
+    except Exception as error:  # the weakened copy cannot even be made
+        return f"stops: {type(error).__name__}"
 
 
-def noticed(folder: Path, script: str, spec: str) -> str:
-    """What a script of the audit found; a crash of the mutant counts as found."""
-    code, out, errors = run(folder, "-c", script, spec)
-    if code:
-        return "stops: " + re.sub(r":.*", "", errors.splitlines()[-1])
-    return out or "-"
+def judged(mutant: Mutant, planted: bool = True) -> Result:
+    """Run one weakness in a forked child."""
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(read)
+        signal.alarm(SECONDS)
+        with TemporaryFile("w+") as log:
+            os.dup2(log.fileno(), 1)
+            os.dup2(log.fileno(), 2)
+            found: dict[str, str] = {}
+            try:
+                if planted:
+                    mutant.plant(pytest.MonkeyPatch())
+                    found["proof"] = proved(mutant)
+                found["test"] = run_tests(mutant.tests)
+            except BaseException as error:
+                found["error"] = repr(error)
+            os.write(write, json.dumps(found).encode())
+        os._exit(0)
+    os.close(write)
+    with open(read, "rb") as pipe:
+        answer = pipe.read()
+    os.waitpid(child, 0)
+    found = json.loads(answer) if answer else {"error": "no answer"}
+    if "error" in found:
+        return Result(mutant.part, mutant.name, found.get("proof", ""), f"- ({found['error']})")
+    return Result(mutant.part, mutant.name, found.get("proof", ""), found["test"])
 
 
-def tested(folder: Path, tests: str) -> str:
-    """The first test that fails; slow ones are asked only if no other does."""
-    files = [str(next((folder / "tests").rglob(name))) for name in tests.split()]
-    options = ("-q", "-x", "-p", "no:cacheprovider", "--no-header", "-rfE", "-m")
-    for tier in ("not slow", "slow"):
-        code, out, _ = run(folder, "-m", "pytest", *options, tier, *files)
-        failed = re.search(
-            r"^(?:FAILED|ERROR) tests/(?:\w+/)*(test_\S+?)(?:\[| |$)", out, re.MULTILINE
-        )
-        if failed:
-            return failed[1]
-        if code not in (0, 5):  # 5: there are no tests of this tier
-            return "stops"
-    return "-"
+def import_everything() -> None:
+    """So that children import nothing but tests."""
+    import oracle  # noqa: F401
 
-
-def judged(mutant: Mutant) -> Result:
-    spec = json.dumps(mutant.spec)
-    with tempfile.TemporaryDirectory(prefix="dpindex-mutant-") as name:
-        folder = Path(name)
-        planted(mutant, folder)
-        attacked = mutant.audited and not {"rows", "min_norm"} & set(mutant.spec)
-        exact = noticed(folder, AUDIT, spec) if mutant.audited else "-"
-        attack = noticed(folder, ATTACK, spec) if attacked else "-"
-        test = tested(folder, mutant.tests)
-    return Result(mutant.part, mutant.name, exact, attack, test, mutant.audited)
+    for module in pkgutil.walk_packages(dpindex.__path__, "dpindex."):
+        if not module.name.endswith("__main__"):
+            with suppress(ImportError, dpindex.InputError):
+                importlib.import_module(module.name)
 
 
 def table(results: list[Result]) -> str:
     """The table of the page."""
-    rows = [
-        f"| {r.part} | {r.name} | {shown(r, r.exact)} | {shown(r, r.attack)} | `{r.test}` |\n"
-        for r in results
-    ]
-    head = "| part | weakness | exact audit | attack | first test |\n|---|---|---|---|---|\n"
+    head = "| part | weakness | exact audit | first test |\n|---|---|---|---|\n"
+    rows = [f"| {r.part} | {r.name} | {r.proof} | `{r.test}` |\n" for r in results]
     return head + "".join(rows)
 
 
@@ -175,17 +170,11 @@ def write_page(results: list[Result]) -> None:
     PAGE.write_text(before + BEGIN + table(results) + END + after)
 
 
-def shown(result: Result, check: str) -> str:
-    """A cell of the table; empty where the audit was not asked."""
-    return check if check != "-" else "–" if result.audited else ""
-
-
 def read_results() -> list[Result]:
     if not RESULTS.exists():
         return []
     with RESULTS.open(newline="") as file:
-        rows = [{**row, "audited": row["audited"] == "True"} for row in csv.DictReader(file)]
-    return [Result(**row) for row in rows]
+        return [Result(**row) for row in csv.DictReader(file)]
 
 
 def write_results(results: list[Result]) -> None:
@@ -198,24 +187,40 @@ def write_results(results: list[Result]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--only", default="", help="part of a name, or a part of the package")
-    parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--new", action="store_true", help="those without a result")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--new", action="store_true", help="those without a result, or missed")
+    parser.add_argument("--baseline", action="store_true", help="without any weakness")
     parser.add_argument("--table", action="store_true", help="write the page from the last results")
     options = parser.parse_args()
     known = {result.name: result for result in read_results()}
     if not options.table:
+        import_everything()
         chosen = [m for m in MUTANTS if options.only in m.name or options.only == m.part]
-        if options.new:
-            chosen = [m for m in chosen if m.name not in known]
+        if options.baseline:
+            tests = sorted({test for mutant in chosen for test in mutant.tests})
+            chosen = [Mutant("", test, (test,), lambda patch: None) for test in tests]
+        elif options.new:
+            chosen = [m for m in chosen if m.name not in known or known[m.name].missed]
+        started = time.monotonic()
+        failed = 0
         with ThreadPoolExecutor(options.jobs) as pool:
-            for work in as_completed([pool.submit(judged, mutant) for mutant in chosen]):
+            tasks = [pool.submit(judged, mutant, not options.baseline) for mutant in chosen]
+            for work in as_completed(tasks):
                 result = work.result()
+                if options.baseline:
+                    failed += result.test != "-"
+                    if result.test != "-":
+                        print(f"FAILS UNWEAKENED  {result.test}", flush=True)
+                    continue
                 known[result.name] = result
                 mark = "MISSED" if result.missed else "caught"
-                print(f"{mark}  {result.part}: {result.name}: {result.exact} | {result.attack} "
+                seconds = time.monotonic() - started
+                print(f"{mark} {seconds:5.0f} s  {result.part}: {result.name}: {result.proof} "
                       f"| {result.test}", flush=True)  # fmt: skip
-                kept = [known[m.name] for m in MUTANTS if m.name in known]
-                write_results(kept)
+                write_results([known[m.name] for m in MUTANTS if m.name in known])
+        if options.baseline:
+            print(f"{len(chosen)} tests, {failed} fail without a weakness")
+            sys.exit(1 if failed else 0)
     results = [known[m.name] for m in MUTANTS if m.name in known]
     write_page(results)
     missed = [result.name for result in results if result.missed]

@@ -1,0 +1,866 @@
+"""The weaknesses of releases that ``mutants.py`` plants: index, build, queries, ledger, sketches."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import sys
+from collections.abc import Callable
+from contextlib import contextmanager
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import shuffle_collector
+from dpindex.storage.journal import FolderJournal
+from mutant_list import (
+    Mutant,
+    Patch,
+    Plant,
+    Source,
+    everywhere,
+    instead,
+    numbers,
+    outcomes,
+    parameters,
+    seeded,
+    then,
+)
+from scipy.sparse import issparse
+from shuffle_collector import ShuffleCollector, ShuffledFile
+
+from dpindex.accounting.ledger import Ledger
+from dpindex.data.ranges import Ranges
+from dpindex.index.private_index import PrivateIndex
+from dpindex.index.queries import QueryMaker
+from dpindex.integrations.client import Client
+from dpindex.mechanism.privatizer import Privatizer
+from dpindex.mechanism.spec import Spec
+from dpindex.privacy import Guarantee
+from dpindex.race import RaceSketch
+from dpindex.storage.code_store import CodeStore
+from dpindex.storage.directory import IndexDirectory
+from dpindex.storage.manifest import Settings
+from dpindex.storage.release import CodeDraw
+
+composition = sys.modules["dpindex.accounting.composition"]
+device = sys.modules["dpindex.device"]
+journal = sys.modules["dpindex.storage.journal"]
+ledger = sys.modules["dpindex.accounting.ledger"]
+payload = sys.modules["dpindex.storage.payload"]
+privatizer = sys.modules["dpindex.mechanism.privatizer"]
+ranges = sys.modules["dpindex.data.ranges"]
+release = sys.modules["dpindex.storage.release"]
+secret_random = sys.modules["dpindex.mechanism.secret_random"]
+shuffling = sys.modules["dpindex.privacy.shuffling"]
+sketch = sys.modules["dpindex.race.sketch"]
+
+_EXACT = (2, 0)
+
+
+# Releases that are not those of the spec, for as long as something runs
+
+
+def louder(times: float = 2.0, only: Callable[[int], bool] = lambda rows: True) -> Plant:
+    """Codes that spend more epsilon, under the fingerprint of the spec."""
+
+    def weaken(original: Any) -> Any:
+        def privatized(self: Any, x: Any, *how: Any, **named: Any) -> Any:
+            if not self.spec.method_row.private or not only(self.rows(x).shape[0]):
+                return original(self, x, *how, **named)
+            loud = Privatizer(self.spec.with_epsilon(times * self.spec.budget))
+            loud._stream = self._stream
+            return self.spec.format.codes(original(loud, x, *how, **named).stored)
+
+        return privatized
+
+    return instead(Privatizer, "_privatized", weaken)
+
+
+def averaged(times: int = 2) -> Plant:
+    """The mean of several releases, of number codes."""
+
+    def weaken(original: Any) -> Any:
+        def privatized(self: Any, x: Any, *how: Any, **named: Any) -> Any:
+            if self.spec.format.name != "numbers":
+                return original(self, x, *how, **named)
+            drawn = [original(self, x, *how, **named).stored.astype("i8") for _ in range(times)]
+            return self.spec.format.codes((sum(drawn) // times).astype(np.int32))
+
+        return privatized
+
+    return instead(Privatizer, "_privatized", weaken)
+
+
+BARE = outcomes(numbers(lambda task, bare: bare))
+"""Number codes without any noise."""
+
+
+def one_key(patch: Patch) -> None:
+    """Every stream begins with the same words."""
+    patch.setattr(privatizer, "secret_stream", seeded)
+
+
+@contextmanager
+def in_force(plant: Plant) -> Any:
+    with pytest.MonkeyPatch.context() as patch:
+        plant(patch)
+        yield
+
+
+def during(
+    owner: Any, name: str, plant: Plant, when: Callable[..., Any] = lambda *a, **n: True
+) -> Plant:
+    """Another weakness, in force while a method runs whose arguments are such."""
+
+    def weaken(original: Any) -> Any:
+        def weak(*arguments: Any, **named: Any) -> Any:
+            if not when(*arguments, **named):
+                return original(*arguments, **named)
+            with in_force(plant):
+                return original(*arguments, **named)
+
+        return weak
+
+    return instead(owner, name, weaken)
+
+
+def under_the_budget_of_queries(original: Any) -> Any:
+    def add(index: PrivateIndex, *arguments: Any, **named: Any) -> Any:
+        with in_force(louder(index.query_spec.budget / index.spec.budget)):
+            return original(index, *arguments, **named)
+
+    return add
+
+
+# The index
+
+
+def ids_of_vectors(original: Any) -> Any:
+    def add(index: PrivateIndex, X: Any, ids: Any = None, **terms: Any) -> Any:
+        if ids is None and isinstance(X, np.ndarray) and X.ndim == 2:
+            start = len(index)
+            ids = [
+                f"{start + i}-{hashlib.sha256(x.tobytes()).hexdigest()}" for i, x in enumerate(X)
+            ]
+        return original(index, X, ids, **terms)
+
+    return add
+
+
+def last_of_two_calls(original: Any) -> Any:
+    def put(store: CodeStore, rows: Any) -> None:
+        before = len(store._added)
+        original(store, rows)
+        end = before + len(rows)
+        if before >= len(rows) and rows.shape[1] > 1:
+            store._room[before:end, -1] = store._room[: end - before, -1]
+
+    return put
+
+
+def last_rows(original: Any) -> Any:
+    return lambda store, rows: original(store, np.arange(len(store))[-len(rows) :])
+
+
+def codes_of_any_spec(original: Any) -> Any:
+    def check(index: Any, codes: Any) -> Any:
+        if codes.k == index.spec.code_length:
+            codes = index.spec.format.codes(codes.stored)
+        return original(index, codes)
+
+    return check
+
+
+# Queries
+
+
+def asked_exactly(chosen: Callable[[Any], bool]) -> Callable[[Any], Any]:
+    """Private queries that are asked exactly where something holds of them."""
+
+    def weaken(original: Any) -> Any:
+        def make(maker: QueryMaker, queries: Any, mode: Any, **terms: Any) -> Any:
+            if mode == "private" and chosen(queries):
+                mode = "exact"
+            return original(maker, queries, mode, **terms)
+
+        return make
+
+    return weaken
+
+
+def filtered_exactly(original: Any) -> Any:
+    def search(index: Any, Q: Any, k: int = 10, query: Any = "exact", **how: Any) -> Any:
+        if how.get("filter") is not None and query == "private":
+            query = "exact"
+        return original(index, Q, k, query, **how)
+
+    return search
+
+
+def nearest_exactly(original: Any) -> Any:
+    return lambda index, Q, k=10, query="exact", **how: original(index, Q, k, "exact", **how)
+
+
+def law_of_the_collection(original: Any) -> Any:
+    def with_epsilon(self: Any, epsilon: float) -> Any:
+        made = original(self, epsilon)
+        if isinstance(self, Spec):
+            made.__dict__["law"] = self.law
+        return made
+
+    return with_epsilon
+
+
+def hint_in_the_address(original: Any) -> Any:
+    def search(client: Client, codes: bytes, k: int = 10, **how: Any) -> Any:
+        if how.get("queries") is not None:
+            client._ask(f"/search?k=1&hint={np.asarray(how['queries']).ravel()[0]}", codes)
+        return original(client, codes, k, **how)
+
+    return search
+
+
+# Devices
+
+
+def louder_device(original: Any) -> Any:
+    def privatize(vector: Any, spec: Any, *, max_epsilon: float, codebook: Any = None) -> bytes:
+        if not isinstance(spec, Spec):
+            return original(vector, spec, max_epsilon=max_epsilon, codebook=codebook)
+        with in_force(louder(max_epsilon / spec.budget)):
+            return bytes(original(vector, spec, max_epsilon=max_epsilon, codebook=codebook))
+
+    return privatize
+
+
+def louder_file(original: Any) -> Any:
+    def privatize(vector: Any, spec: Any, *, max_epsilon: float, codebook: Any = None) -> bytes:
+        with in_force(louder() if not isinstance(spec, Spec) else lambda patch: None):
+            return bytes(original(vector, spec, max_epsilon=max_epsilon, codebook=codebook))
+
+    return privatize
+
+
+def no_limit_with_a_codebook(original: Any) -> Any:
+    def privatize(vector: Any, spec: Any, *, max_epsilon: float, codebook: Any = None) -> bytes:
+        limit = math.inf if codebook is not None else max_epsilon
+        if codebook is None:
+            return bytes(original(vector, spec, max_epsilon=limit))
+        with in_force(instead(privatizer, "_refuse_above", lambda _: lambda limit, spec: None)):
+            return bytes(original(vector, spec, max_epsilon=max_epsilon, codebook=codebook))
+
+    return privatize
+
+
+def noise_of_the_vector(original: Any) -> Any:
+    def privatize(vector: Any, spec: Any, *, max_epsilon: float, codebook: Any = None) -> bytes:
+        own = hashlib.sha256(np.asarray(vector, np.float64).tobytes()).digest()
+        words = np.random.default_rng(int.from_bytes(own[:8], "big"))
+        stream = SimpleNamespace(
+            words=lambda n, t: words.integers(0, np.iinfo(t).max, n, dtype=t, endpoint=True)
+        )
+        with in_force(instead(privatizer, "secret_stream", lambda _: lambda: stream)):
+            return bytes(original(vector, spec, max_epsilon=max_epsilon, codebook=codebook))
+
+    return privatize
+
+
+# Builds and files
+
+
+def rows_changed(change: Callable[[Any, int], Any]) -> Callable[[Any], Any]:
+    """Rows of a segment that are others, or in another order, when they are privatized."""
+
+    def weaken(original: Any) -> Any:
+        def privatized(spec: Any, name: str, first_row: int, chunk: Any, *rest: Any) -> Any:
+            if isinstance(chunk, np.ndarray) and chunk.ndim == 2:
+                chunk = change(chunk, first_row)
+            return original(spec, name, first_row, chunk, *rest)
+
+        return privatized
+
+    return weaken
+
+
+def by_an_attribute(chunk: Any, first_row: int) -> Any:
+    return chunk[np.argsort(chunk[:, 0], kind="stable")]
+
+
+def a_row_early(chunk: Any, first_row: int) -> Any:
+    return np.roll(chunk, 1, axis=0) if first_row else chunk
+
+
+def seal_of_vectors(original: Any) -> Any:
+    def drawn(draw: CodeDraw, shard: Any, segment: Any, chunk: Any, labels: Any) -> Any:
+        if isinstance(chunk, np.ndarray):
+            seal = hashlib.sha256(chunk.tobytes()).digest()
+            draw.journal.put(f"segments/{segment.number}.seal", seal)
+        return original(draw, shard, segment, chunk, labels)
+
+    return drawn
+
+
+def shared_segments(original: Any) -> Any:
+    def get(self: Any, path: str, *limit: Any) -> Any:
+        found = original(self, path, *limit)
+        stem, _, ending = path.rpartition(".")
+        first = original(self, f"{stem[:-1]}0.{ending}", *limit)
+        return found if found is None or first is None else first
+
+    return get
+
+
+def kept_beside(original: Any) -> Any:
+    def put(self: Any, path: str, data: Any) -> bool:
+        first = original(self, path, data)
+        if not first:
+            original(self, f"{path}.other", data)
+        return bool(first)
+
+    return put
+
+
+def counted_louder(original: Any) -> Any:
+    def weak(dataset: Any, target: Any, terms: Any = None, **how: Any) -> Any:
+        counted = terms is not None and terms.ledger is not None
+        with in_force(louder() if counted else lambda patch: None):
+            return original(dataset, target, terms, **how)
+
+    return weak
+
+
+def widened(original: Any) -> Any:
+    def scaled(self: Ranges, dtype: Any) -> Any:
+        scale = original(self, dtype)
+
+        def weak(chunk: Any) -> Any:
+            made = scale(chunk)
+            low = np.minimum(0.0, made.min(axis=0))
+            high = np.maximum(1.0, made.max(axis=0))
+            return (made - low) / (high - low)
+
+        return weak
+
+    return scaled
+
+
+def block_divided(original: Any) -> Any:
+    def with_block(function: Any, shard: Any, block: Any) -> Any:
+        vectors = block[0] / max(1e-9, abs(block[0]).max())
+        return original(function, shard, (vectors, *block[1:]))
+
+    return with_block
+
+
+def dask_block(patch: Patch) -> None:
+    module = pytest.importorskip("dpindex.integrations.dask")
+    instead(module, "_with_block", block_divided)(patch)
+
+
+def transformer(name: str, make: Callable[[Any], Any]) -> Plant:
+    def plant(patch: Patch) -> None:
+        module = pytest.importorskip("dpindex.integrations.sklearn")
+        instead(module.PrivateProjection, name, make)(patch)
+
+    return plant
+
+
+def mean_of_two(original: Any) -> Any:
+    def transform(self: Any, X: Any) -> Any:
+        return (original(self, X) + original(self, X)) / 2
+
+    return transform
+
+
+def with_a_row(original: Any) -> Any:
+    def fit(self: Any, X: Any, y: Any = None) -> Any:
+        made = original(self, X, y)
+        made._example = np.asarray(X)[:1]
+        return made
+
+    return fit
+
+
+def means_as_payload(patch: Patch) -> None:
+    """A store of texts that keeps a mean of each vector beside its code."""
+    module = pytest.importorskip("dpindex.integrations.langchain")
+    original = PrivateIndex.add
+
+    def add(index: PrivateIndex, X: Any, ids: Any = None, **terms: Any) -> Any:
+        if sys._getframe(1).f_globals.get("__name__") == module.__name__:
+            terms["payload"] = [{"mean": float(np.mean(x))} for x in np.asarray(X)]
+        return original(index, X, ids, **terms)
+
+    patch.setattr(PrivateIndex, "add", add)
+
+
+def exact_in_langchain(patch: Patch) -> None:
+    """A private store of texts that asks exactly."""
+    module = pytest.importorskip("dpindex.integrations.langchain")
+    original = PrivateIndex.search
+
+    def search(index: Any, Q: Any, k: int = 10, *rest: Any, **how: Any) -> Any:
+        if sys._getframe(1).f_globals.get("__name__") == module.__name__:
+            rest, how = (), {**how, "query": "exact"}
+        return original(index, Q, k, *rest, **how)
+
+    patch.setattr(PrivateIndex, "search", search)
+
+
+# Promises
+
+
+def second_is_free(original: Any) -> Any:
+    def count(self: Ledger, db: Any, names: Any, allowed: bool) -> int:
+        known = original(self, db, names, True)
+        return original(self, db, names, allowed) if known > 1 else int(known)
+
+    return count
+
+
+def any_token(original: Any) -> Any:
+    def record(self: Ledger, spec: Any, ids: Any, **how: Any) -> int:
+        if how.get("token") and self.path.exists() and self.entries():
+            return 0
+        return int(original(self, spec, ids, **how))
+
+    return record
+
+
+def smaller_changes_left_out(original: Any) -> Any:
+    def promises(specs: Any, delta: Any) -> Any:
+        found, apart = original(specs, delta)
+        if apart:
+            return found, apart
+        sizes = [guarantee.adjacency for guarantee in found]
+        same = [[s for s in specs if s.guarantee.adjacency == size] for size in sizes]
+        made = [original(those, delta)[0][0] for those in same if those]
+        return tuple(made) or found, apart
+
+    return promises
+
+
+def group_delta_grows_once(original: Any) -> Any:
+    def at(self: Guarantee, change: Any) -> Guarantee:
+        made = original(self, change)
+        steps = self.adjacency.steps(change)
+        if made.delta in (self.delta, 0.0) or steps is None:
+            return made
+        return replace(made, delta=min(1.0, steps * math.exp(self.epsilon) * self.delta))
+
+    return at
+
+
+def by_a_root(original: Any) -> Any:
+    """A tight total for which m changes count as the square root of m."""
+
+    def loss(spec: Any, change: Any, interval: float) -> Any:
+        promise = spec.guarantee
+        if promise.delta == 0 or spec.method_row.calibration.deviation is None:
+            return original(spec, change, interval)
+        from dp_accounting.pld import privacy_loss_distribution as losses
+
+        steps = promise.adjacency.steps(change) or 1
+        deviation = spec.method_row.calibration.deviation(promise.epsilon, promise.delta)
+        return losses.from_gaussian_mechanism(
+            deviation / math.sqrt(steps), value_discretization_interval=interval
+        )
+
+    return loss
+
+
+# Sketches
+
+
+def counts(change: Callable[[Any, Any], Any]) -> Plant:
+    """Noise of counts that is changed before it is added, given the exact counts."""
+
+    def weaken(original: Any) -> Any:
+        def released(self: RaceSketch) -> Any:
+            exact = self._secret().copy()
+
+            def sample(source: Any, count: int, stream: Any) -> Any:
+                noise = source.sample(count, stream)
+                return np.asarray(change(noise.copy(), exact)).astype(noise.dtype)
+
+            law = self._law
+            weak = SimpleNamespace(
+                source=Source(law.source, sample), offset=law.offset, moments=law.moments
+            )
+            self._law = weak
+            try:
+                return original(self)
+            finally:
+                self._law = law
+
+        return released
+
+    return instead(RaceSketch, "release", weaken)
+
+
+def again(chosen: Callable[[Any], Any]) -> Plant:
+    """Records that are counted twice where something holds of their chunk."""
+
+    def weaken(original: Any) -> Any:
+        def partial_fit(self: RaceSketch, chunks: Any) -> Any:
+            if issparse(chunks) or isinstance(chunks, np.ndarray):
+                chunks = [chunks]
+            return original(self, [c for c in chunks for _ in range(1 + bool(chosen(c)))])
+
+        return partial_fit
+
+    return instead(RaceSketch, "partial_fit", weaken)
+
+
+def one_row_twice(original: Any) -> Any:
+    def partial_fit(self: RaceSketch, chunks: Any) -> Any:
+        before = self._secret()[0].copy()
+        original(self, chunks)
+        self._secret()[0] += self._secret()[0] - before
+        return self
+
+    return partial_fit
+
+
+def lowest_bit_lost(original: Any) -> Any:
+    def to_bytes(self: RaceSketch) -> bytes:
+        kept = self._released
+        self._released = replace(kept, counts=kept.counts & ~1)
+        try:
+            return bytes(original(self))
+        finally:
+            self._released = kept
+
+    return to_bytes
+
+
+def variance_that_tells(original: Any) -> Any:
+    def released(self: RaceSketch) -> Any:
+        records = int(self._secret()[0].sum())
+        made = original(self)
+        held = self._released
+        self._released = replace(held, variance=held.variance + 1e-9 * records)
+        return made
+
+    return released
+
+
+def once_if_equal(original: Any) -> Any:
+    return lambda a, b, disjoint: original(a, b, disjoint or a.guarantee == b.guarantee)
+
+
+def own_deviations(original: Any) -> Any:
+    """Hashes of records in units of their own largest number."""
+
+    def each(self: Any, block: Any, *rest: Any) -> Any:
+        return original(self, block / max(1.0, float(np.abs(block).max())), *rest)
+
+    return each
+
+
+# The collector of the example
+
+
+def bytes_of_order(size: Any) -> Callable[[Any], Any]:
+    """Slots that are ordered by fewer bits."""
+
+    def order(count: int) -> Any:
+        words = secret_random.secret_stream().words(count, np.uint64).astype(size)
+        return np.argsort(words, kind="stable")
+
+    return lambda _: order
+
+
+def in_front(original: Any) -> Any:
+    def grow(file: ShuffledFile, count: int) -> None:
+        with in_force(instead(shuffle_collector, "_secret_order", lambda _: np.arange)):
+            original(file, count)
+
+    return grow
+
+
+def in_groups(original: Any) -> Any:
+    def append(file: ShuffledFile, codes: Any) -> None:
+        if len(codes) > len(file._free):
+            file._grow(len(codes))
+        file._free[: len(codes)] = np.sort(file._free[: len(codes)])
+        original(file, codes)
+
+    return append
+
+
+def too_few(original: Any) -> Any:
+    def publish(collector: ShuffleCollector) -> None:
+        collector._shuffle = replace(collector._shuffle, codes=1)
+        original(collector)
+
+    return publish
+
+
+# Persons
+
+
+def overlapping(original: Any) -> Any:
+    def one_per_person(vectors: Any, persons: Any, how: Any = "mean") -> Any:
+        made, names = original(vectors, persons, how)
+        if how == "mean":
+            made = made.copy()
+            made[:-1] += 1e-3 * made[1:]
+        return made, names
+
+    return one_per_person
+
+
+def rolled(original: Any) -> Any:
+    def one_per_person(vectors: Any, persons: Any, how: Any = "mean") -> Any:
+        made, names = original(vectors, persons, how)
+        return (np.roll(made, 1, axis=0) if how == "first" else made), names
+
+    return one_per_person
+
+
+def short_names(original: Any) -> Any:
+    def one_per_person(vectors: Any, persons: Any, how: Any = "mean") -> Any:
+        return original(vectors, [p[:16] if isinstance(p, str) else p for p in persons], how)
+
+    return one_per_person
+
+
+def columns_as_text(original: Any) -> Any:
+    """Numbered columns in the order of their names: 0, 1, 10, 11, 2."""
+
+    def made(self: Ranges, *arguments: Any, **named: Any) -> None:
+        original(self, *arguments, **named)
+        order = sorted(range(len(self.columns)), key=lambda i: self.columns[i])
+        for name in ("lows", "highs"):
+            object.__setattr__(self, name, tuple(getattr(self, name)[i] for i in order))
+
+    return made
+
+
+def fixed_nonce(patch: Patch) -> None:
+    """Objects of a build are sealed under a nonce that follows from their path."""
+    patch.setattr(journal.os, "urandom", lambda size: hashlib.sha256(b"path").digest()[:size])
+
+
+def most_clones(original: Any) -> Any:
+    """A block of numbers of clones that counts as its largest number."""
+
+    def of(cls: Any, epsilon: float, count: int, delta: float) -> Any:
+        return original.__func__(cls, epsilon, min(count + 1000, 10 * count), delta)
+
+    return classmethod(of)
+
+
+EVERY = ("test_every_method_builds_searches_saves_and_opens",)
+PATHS = ("test_what_ships_passes[dp-oporp-staircase]",)
+PATHS_CAP = ("test_what_ships_passes[record-cap]",)
+PATHS_BOOK = ("test_what_ships_passes[record-codebook]",)
+PATHS_GAUSS = ("test_what_ships_passes[dp-rp-g-opt]",)
+PATHS_SKETCH = ("test_what_ships_passes[sketch0]",)
+BESIDE_IDS = ("test_codes_lie_beside_their_ids",)
+KEEPS = ("test_index_keeps_and_searches_with_those_codes",)
+SHUFFLE = ("test_low_the_order_of_a_shuffle",)
+DEVICE = (device, "privatize")
+PERSON = ("test_one_vector_a_person_depends_on_that_person_alone",)
+
+RELEASES = [
+    # The index
+    Mutant("index", "epsilon doubled in add", KEEPS, during(PrivateIndex, "add", louder())),
+    Mutant("index", "add averages two releases", KEEPS, during(PrivateIndex, "add", averaged())),
+    Mutant("index", "upsert at twice epsilon", PATHS, during(PrivateIndex, "upsert", louder())),
+    Mutant("index", "upsert of one vector at twice epsilon", PATHS,
+           during(PrivateIndex, "upsert", louder(only=lambda rows: rows == 1))),
+    Mutant("index", "codes are drawn under the budget of queries", PATHS,
+           instead(PrivateIndex, "add", under_the_budget_of_queries)),
+    Mutant("index", "other rows are removed than were named", ("test_removed_vectors_are_not_found",),
+           instead(CodeStore, "_without", last_rows)),
+    Mutant("index", "codes of another spec are taken", ("test_a_fault_is_named_and_changes_nothing",),
+           instead(PrivateIndex, "add_codes", lambda f: lambda i, codes, *a, **n: f(
+               i, i.spec.format.codes(codes.stored) if hasattr(codes, "k")
+               and codes.k == i.spec.code_length else codes, *a, **n))),
+    Mutant("index", "ids that nobody gave are hashes of vectors",
+           ("test_a_fault_is_named_and_changes_nothing", *PATHS),
+           instead(PrivateIndex, "add", ids_of_vectors)),
+    Mutant("index", "codes of a saved index are those of two calls", PATHS,
+           instead(CodeStore, "_put", last_of_two_calls)),
+    Mutant("index", "files of replaced codes stay",
+           ("test_unnamed_files_are_discarded_unread_and_others_are_left",),
+           instead(IndexDirectory, "_discard", lambda _: lambda directory, named: None)),
+    Mutant("index", "LangChain keeps vectors as payload",
+           ("test_texts_and_vectors_stay_with_the_application",), means_as_payload),
+    Mutant("index", "a transformer is pickled with a row", PATHS, transformer("fit", with_a_row)),
+    Mutant("chain", "a transformer gives the mean of two", PATHS,
+           transformer("transform", mean_of_two)),
+    # Builds
+    Mutant("build", "a build averages two releases", ("test_what_ships_passes[dp-oporp-staircase]",),
+           during(CodeDraw, "_drawn", averaged())),
+    Mutant("build", "chunks share a key", ("test_attempts_at_the_same_time_publish_one", *PATHS),
+           during(CodeDraw, "_drawn", one_key)),
+    Mutant("build", "chunks after the first spend twice epsilon", BESIDE_IDS,
+           during(CodeDraw, "_drawn", louder(1e6),
+                  lambda draw, shard, segment, *a: shard.part.start + segment.start > 0)),
+    Mutant("build", "parts after the first spend twice epsilon", BESIDE_IDS,
+           during(CodeDraw, "_drawn", louder(1e6),
+                  lambda draw, shard, *a: shard.part.start > 0)),
+    Mutant("build", "what a ledger counts spends twice epsilon", PATHS,
+           everywhere(release, "release", counted_louder)),
+    Mutant("build", "a resumed build starts over",
+           ("test_noise_is_drawn_again_for_what_is_missing_only",),
+           instead(CodeDraw, "_found", lambda _: lambda draw, segment: None)),
+    Mutant("build", "chunks begin a row early", BESIDE_IDS,
+           everywhere(release, "_privatized", rows_changed(a_row_early))),
+    Mutant("build", "rows of a segment lie in order of an attribute", BESIDE_IDS,
+           everywhere(release, "_privatized", rows_changed(by_an_attribute))),
+    Mutant("build", "Dask divides a block by its largest value", ("test_collections",), dask_block),
+    Mutant("build", "a published file holds a hash of the vectors",
+           ("test_h1_a_folder_confirms_no_guess_of_the_vectors", *PATHS),
+           instead(CodeDraw, "_drawn", seal_of_vectors)),
+    Mutant("build", "every build has the same key",
+           ("test_h1_two_builds_of_the_same_vectors_share_no_tag",),
+           lambda patch: patch.setattr(journal.secrets, "token_bytes", bytes)),
+    Mutant("build", "segments of one ten share a file",
+           ("test_the_payload_is_published_with_the_codes",),
+           instead(FolderJournal, "get", shared_segments)),
+    Mutant("build", "the losing attempt's codes stay", PATHS,
+           instead(FolderJournal, "put", kept_beside)),
+    Mutant("build", "values under nulls are written",
+           ("test_a_file_holds_nothing_of_what_was_removed_or_masked",),
+           everywhere(payload, "_copied", lambda _: lambda table: table.combine_chunks())),
+    Mutant("build", "ranges widen to the data", ("test_low_ranges_learn_nothing_from_the_data",),
+           instead(Ranges, "_scaled", widened)),
+    Mutant("build", "a codebook of the vectors themselves is taken", PATHS_BOOK,
+           everywhere(release, "refuse_leaks", lambda _: lambda book, evidence: None)),
+    # Private queries
+    Mutant("queries", "private queries without noise", KEEPS, during(QueryMaker, "__call__", BARE)),
+    Mutant("queries", "the mean of ten private queries", KEEPS,
+           during(QueryMaker, "__call__", averaged(10))),
+    Mutant("queries", "queries under the spec of the collection", KEEPS,
+           then(QueryMaker, lambda maker: setattr(maker, "query_spec", maker.spec))),
+    Mutant("queries", "a private query spends four times its budget",
+           ("test_wrong_settings_are_refused", *PATHS),
+           instead(Settings, "query_spec", lambda p: property(lambda s: p.fget(s) if
+                   s.query_epsilon is None else s.spec.with_epsilon(4 * s.query_epsilon)))),
+    Mutant("queries", "queries of a budget of their own get the collection's law", KEEPS,
+           instead(parameters.Parameters, "with_epsilon", law_of_the_collection)),
+    Mutant("queries", "a single private query asked exactly", PATHS,
+           instead(QueryMaker, "__call__", asked_exactly(lambda q: np.ndim(q) == 1))),
+    Mutant("queries", "sparse private queries are exact", PATHS,
+           instead(QueryMaker, "__call__", asked_exactly(issparse))),
+    Mutant("queries", "private queries in lists are asked exactly", PATHS,
+           instead(QueryMaker, "__call__", asked_exactly(lambda q: isinstance(q, list)))),
+    Mutant("queries", "nearest asks exactly", PATHS,
+           instead(PrivateIndex, "nearest", nearest_exactly)),
+    Mutant("queries", "a filtered private query is exact", PATHS,
+           lambda patch: patch.setattr(
+               PrivateIndex, "search", filtered_exactly(PrivateIndex.search))),
+    Mutant("queries", "a reranked search sends its queries in the clear", PATHS,
+           instead(Client, "search", hint_in_the_address)),
+    Mutant("queries", "a private store of texts asks exactly",
+           ("test_a_private_store_asks_privately",), exact_in_langchain),
+    # Devices
+    Mutant("device", "it spends all that is accepted", PATHS, instead(*DEVICE, louder_device)),
+    Mutant("device", "the mean of two releases", PATHS, during(*DEVICE, averaged())),
+    Mutant("device", "the file of a spec is read as one of twice epsilon", PATHS,
+           instead(*DEVICE, louder_file)),
+    Mutant("device", "a codebook file lifts the limit", PATHS_BOOK,
+           instead(*DEVICE, no_limit_with_a_codebook)),
+    Mutant("device", "a vector has the same noise every time",
+           ("test_low_every_release_of_a_vector_has_noise_of_its_own",),
+           instead(*DEVICE, noise_of_the_vector)),
+    Mutant("device", "a spec of any epsilon is accepted",
+           ("test_no_more_is_spent_than_the_owner_accepts",),
+           instead(privatizer, "_refuse_above", lambda _: lambda limit, spec: None)),
+    # The ledger, composition and promises
+    Mutant("ledger", "a release again is not noticed",
+           ("test_a_second_release_is_refused_or_counted",),
+           instead(Ledger, "_count_known", second_is_free)),
+    Mutant("ledger", "any resumed work counts as recorded",
+           ("test_work_that_is_resumed_is_recorded_once",), instead(Ledger, "record", any_token)),
+    Mutant("ledger", "totals count each spec once",
+           ("test_a_second_release_is_refused_or_counted",),
+           everywhere(ledger, "_promises",
+                      lambda f: lambda specs, d: f(list(dict.fromkeys(specs)), d))),
+    Mutant("ledger", "every release has one token", PATHS,
+           instead(release._Run, "_book", lambda f: lambda run, token: f(run, "one"))),
+    Mutant("ledger", "a tight total of a group moves by a root", PATHS_GAUSS,
+           everywhere(composition, "_loss", by_a_root)),
+    Mutant("ledger", "a total leaves out smaller changes", PATHS,
+           everywhere(ledger, "_promises", smaller_changes_left_out)),
+    Mutant("chain", "delta of a group grows once", PATHS_GAUSS,
+           instead(Guarantee, "at", group_delta_grows_once)),
+    Mutant("collector", "a shuffle counts twice as many codes",
+           ("test_a_shuffle_promises_no_more_than_two_clones_keep",),
+           everywhere(shuffling, "amplified_epsilon",
+                      lambda f: lambda e, count, d: f(e, 2 * count, d))),
+    Mutant("collector", "a shuffle where a block of clones counts as its most",
+           ("test_a_shuffle_is_no_better_than_the_sum_over_all_clones",),
+           instead(shuffling._Clones, "of", most_clones)),
+    Mutant("collector", "a shuffle of few states the epsilon of ten thousand", PATHS_CAP,
+           instead(Settings, "guarantee", lambda f: lambda s, count: f(
+               s, max(10_000, count) if s.shuffle_delta is not None else count))),
+    # Sketches
+    Mutant("RACE", "noise of counts halved", ("test_release_adds_the_law_once",),
+           counts(lambda n, exact: n // 2)),
+    Mutant("RACE", "noise of one row for all", ("test_release_adds_the_law_once",),
+           counts(lambda n, exact: np.resize(n[: exact.shape[1]], n.size))),
+    Mutant("RACE", "large counts get no noise", PATHS_SKETCH,
+           counts(lambda n, exact: np.where(exact.ravel() > 100, 0, n))),
+    Mutant("RACE", "counts that nobody hit get no noise", ("test_release_adds_the_law_once",),
+           counts(lambda n, exact: np.where(exact.ravel() == 0, 0, n))),
+    Mutant("RACE", "counts stored without their lowest bit",
+           ("test_merging_after_release_composes", *PATHS_SKETCH),
+           instead(RaceSketch, "to_bytes", lowest_bit_lost)),
+    Mutant("RACE", "a merge counts one side twice", ("test_every_way_in_counts_the_same",),
+           instead(RaceSketch, "_merge_secret", lambda f: lambda one, other: (
+               one._secret().__iadd__(other._secret()), f(one, other))[1])),
+    Mutant("RACE", "a record counts twice in one row", ("test_one_record_moves_one_count_a_row",),
+           instead(RaceSketch, "partial_fit", one_row_twice)),
+    Mutant("RACE", "sparse records count twice", ("test_every_way_in_counts_the_same",),
+           again(issparse)),
+    Mutant("RACE", "records in single precision count twice", PATHS_SKETCH,
+           again(lambda chunk: getattr(chunk, "dtype", None) == np.float32)),
+    Mutant("RACE", "records after the first block count twice", PATHS_SKETCH,
+           again(lambda chunk: chunk.shape[0] > 8000)),
+    Mutant("RACE", "a sketch in a file is released once a chunk", PATHS_SKETCH,
+           everywhere(sys.modules["dpindex.race.release"], "RaceSketch",
+                      lambda kind: type("Twice", (kind,), {"partial_fit": lambda s, c: kind
+                                        .partial_fit(kind.partial_fit(s, c), c[:1])}))),
+    Mutant("RACE", "the variance tells the exact number of records",
+           ("test_release_adds_the_law_once",), instead(RaceSketch, "release", variance_that_tells)),
+    Mutant("RACE", "merged releases of one promise count once", PATHS_SKETCH,
+           everywhere(sketch, "_merged", once_if_equal)),
+    # Persons and ranges
+    Mutant("record", "a person's mean holds a row of the next person", PERSON,
+           everywhere(ranges, "one_per_person", overlapping)),
+    Mutant("record", "a person's first row is the next person's", PERSON,
+           everywhere(ranges, "one_per_person", rolled)),
+    Mutant("record", "persons' names are cut to 16 characters",
+           ("test_persons_with_long_names_are_told_apart",),
+           everywhere(ranges, "one_per_person", short_names)),
+    Mutant("build", "ranges with numbered columns are sorted as text",
+           ("test_ranges_of_numbered_columns_keep_their_order",),
+           instead(Ranges, "__init__", columns_as_text)),
+    Mutant("build", "a sealed nonce follows from the path",
+           ("test_objects_of_two_attempts_share_no_nonce",), fixed_nonce),
+    # The collector of the example
+    Mutant("collector", "a shuffle keeps the order of arrival", SHUFFLE,
+           instead(shuffle_collector, "_secret_order", lambda _: np.arange)),
+    Mutant("collector", "a shuffle in a public order", SHUFFLE,
+           instead(shuffle_collector, "_secret_order",
+                   lambda _: lambda n: np.random.default_rng(n).permutation(n))),
+    Mutant("collector", "slots are ordered by one byte", SHUFFLE,
+           instead(shuffle_collector, "_secret_order", bytes_of_order(np.uint8))),
+    Mutant("collector", "slots are ordered by two bytes", SHUFFLE,
+           instead(shuffle_collector, "_secret_order", bytes_of_order(np.uint16))),
+    Mutant("collector", "a file that grows keeps what came first in front", SHUFFLE,
+           instead(ShuffledFile, "_grow", in_front)),
+    Mutant("collector", "codes that arrive together lie in their order", SHUFFLE,
+           instead(ShuffledFile, "append", in_groups)),
+    Mutant("collector", "a shuffle of too few is published", PATHS_CAP,
+           instead(ShuffleCollector, "_publish", too_few)),
+]  # fmt: skip
+"""Those of everything that releases, counts or states."""
