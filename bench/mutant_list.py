@@ -871,7 +871,8 @@ MECHANISM = [
            ("test_idp_gaussian_moves_no_further_than_its_noise_is_made_for",),
            with_parts(IndividualGaussian, "perturb", **sources(table=halved)), INSIDE_GAUSS),
     # The chain from a vector to a code
-    Mutant("chain", "grid step too small", ("test_one_beta_moves_at_most_two_to_the_bits_near_ties",),
+    Mutant("chain", "grid step too small",
+           ("test_one_beta_moves_at_most_two_to_the_bits_near_ties",),
            instead(parameters, "_SLACK", lambda _: 1.0 + 2.0**-10), STAIRCASE),
     Mutant("chain", "a factor of the grid is a little large",
            ("test_one_beta_moves_at_most_two_to_the_bits_near_ties",),
@@ -911,7 +912,8 @@ MECHANISM = [
     Mutant("chain", "the sensitivity is that of the second largest row",
            ("test_dense_sparse_and_integers_agree",),
            instead(RealisedSizes, "sensitivity", lambda _: property(second_largest)), UNEVEN),
-    Mutant("chain", "sparse rows are half as large again", ("test_every_dtype_gives_the_same_bits",),
+    Mutant("chain", "sparse rows are half as large again",
+           ("test_every_dtype_gives_the_same_bits",),
            instead(Projector, "_project_block", sparse_scaled)),
     Mutant("chain", "rows normalised before the grid", PATHS_STAIRCASE,
            instead(Projector, "_project_block", normalised)),
@@ -927,7 +929,8 @@ MECHANISM = [
     Mutant("chain", "short vectors pass min_norm", ("test_what_ships_passes[dp-signrp-rr]",),
            everywhere(signs, "norm_slack", lambda f: lambda p: f(p) + 0.1 * (p.min_norm or 0.0))),
     Mutant("chain", "bare empty bins on the sparse path", NO_STRETCH,
-           outcomes(numbers(lambda t, bare: np.where(issparse(t.x) & (t.exact == 0), 0, t.outcomes)))),
+           outcomes(numbers(lambda t, bare: np.where(
+               issparse(t.x) & (t.exact == 0), 0, t.outcomes)))),
     Mutant("chain", "tasks after the first get half the noise",
            ("test_each_task_draws_from_its_own_stream",),
            outcomes(numbers(lambda t, bare: (t.outcomes + t.law.perturb(t.exact, t.stream)) // 2
@@ -951,7 +954,8 @@ MECHANISM = [
     # The secret stream
     Mutant("stream", "key from the clock", NIST,
            system_bytes(lambda: lambda n: time.time_ns().to_bytes(n, "little"))),
-    Mutant("stream", "key of two bytes", NIST, system_bytes(lambda: lambda n: os.urandom(2) * (n // 2))),
+    Mutant("stream", "key of two bytes", NIST,
+           system_bytes(lambda: lambda n: os.urandom(2) * (n // 2))),
     Mutant("stream", "one key for all threads", NIST, system_bytes(kept_key()), STAIRCASE),
     Mutant("stream", "no new key after a fork", NIST, system_bytes(kept_key(counted=True)),
            STAIRCASE),
@@ -975,7 +979,8 @@ MECHANISM = [
     Mutant("record", "chances of two levels are rounded up", CAP_RATIO,
            everywhere(dpindex.mechanism.noise, "two_level_chance",
                       lambda f: lambda *a: f(*a) + 1), CAP),
-    Mutant("record", "cap drawn one level higher than counted", SHARES, tables_of_cap(thin_cap), CAP),
+    Mutant("record", "cap drawn one level higher than counted", SHARES, tables_of_cap(thin_cap),
+           CAP),
     Mutant("record", "shares of a cap have sixteen bits", SHARES, tables_of_cap(short_shares), CAP),
     Mutant("record", "cap drawn without ranks", CAP_CODES,
            everywhere(symbols, "by_size", lambda _: lambda rows: np.tile(

@@ -1,4 +1,4 @@
-"""The weaknesses of releases that ``mutants.py`` plants: index, build, queries, ledger, sketches."""
+"""The weaknesses of releases that ``mutants.py`` plants: of index, build, queries and sketches."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ import pytest
 import shuffle_collector
 from dpindex.storage.journal import FolderJournal
 from mutant_list import (
+    LARGE,
     Mutant,
     Patch,
     Plant,
@@ -56,8 +57,6 @@ release = sys.modules["dpindex.storage.release"]
 secret_random = sys.modules["dpindex.mechanism.secret_random"]
 shuffling = sys.modules["dpindex.privacy.shuffling"]
 sketch = sys.modules["dpindex.race.sketch"]
-
-_EXACT = (2, 0)
 
 
 # Releases that are not those of the spec, for as long as something runs
@@ -642,15 +641,33 @@ def columns_as_text(original: Any) -> Any:
 
 
 def fixed_nonce(patch: Patch) -> None:
-    """Objects of a build are sealed under a nonce that follows from their path."""
-    patch.setattr(journal.os, "urandom", lambda size: hashlib.sha256(b"path").digest()[:size])
+    """Objects of a build are sealed under a nonce that follows from their length."""
+    genuine = vars(journal.secrets)
+
+    def token_bytes(size: int) -> bytes:
+        fixed = hashlib.sha256(b"path").digest()[:size]
+        return fixed if size == journal._NONCE_BYTES else genuine["token_bytes"](size)
+
+    patch.setattr(journal, "secrets", SimpleNamespace(**{**genuine, "token_bytes": token_bytes}))
 
 
 def most_clones(original: Any) -> Any:
-    """A block of numbers of clones that counts as its largest number."""
+    """A block of numbers of clones that counts as its largest number, where clones hide best."""
 
     def of(cls: Any, epsilon: float, count: int, delta: float) -> Any:
-        return original.__func__(cls, epsilon, min(count + 1000, 10 * count), delta)
+        least = np.unique
+
+        def shifted(values: Any) -> Any:
+            edges = least(values)
+            return np.append(edges[1:] - 1.0, edges[-1])
+
+        exact = original.__func__(cls, epsilon, count, delta)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(shuffling.np, "unique", shifted)
+            weak = original.__func__(cls, epsilon, count, delta)
+        pairs = zip(exact.blocks, weak.blocks, strict=True)
+        blocks = [(own[0], *other[1:]) for own, other in pairs]
+        return cls(blocks, exact.ignored)
 
     return classmethod(of)
 
@@ -676,9 +693,11 @@ RELEASES = [
            during(PrivateIndex, "upsert", louder(only=lambda rows: rows == 1))),
     Mutant("index", "codes are drawn under the budget of queries", PATHS,
            instead(PrivateIndex, "add", under_the_budget_of_queries)),
-    Mutant("index", "other rows are removed than were named", ("test_removed_vectors_are_not_found",),
+    Mutant("index", "other rows are removed than were named",
+           ("test_removed_vectors_are_not_found",),
            instead(CodeStore, "_without", last_rows)),
-    Mutant("index", "codes of another spec are taken", ("test_a_fault_is_named_and_changes_nothing",),
+    Mutant("index", "codes of another spec are taken",
+           ("test_a_fault_is_named_and_changes_nothing",),
            instead(PrivateIndex, "add_codes", lambda f: lambda i, codes, *a, **n: f(
                i, i.spec.format.codes(codes.stored) if hasattr(codes, "k")
                and codes.k == i.spec.code_length else codes, *a, **n))),
@@ -696,7 +715,7 @@ RELEASES = [
     Mutant("chain", "a transformer gives the mean of two", PATHS,
            transformer("transform", mean_of_two)),
     # Builds
-    Mutant("build", "a build averages two releases", ("test_what_ships_passes[dp-oporp-staircase]",),
+    Mutant("build", "a build averages two releases", LARGE,
            during(CodeDraw, "_drawn", averaged())),
     Mutant("build", "chunks share a key", ("test_attempts_at_the_same_time_publish_one", *PATHS),
            during(CodeDraw, "_drawn", one_key)),
@@ -830,7 +849,8 @@ RELEASES = [
                       lambda kind: type("Twice", (kind,), {"partial_fit": lambda s, c: kind
                                         .partial_fit(kind.partial_fit(s, c), c[:1])}))),
     Mutant("RACE", "the variance tells the exact number of records",
-           ("test_release_adds_the_law_once",), instead(RaceSketch, "release", variance_that_tells)),
+           ("test_release_adds_the_law_once",),
+           instead(RaceSketch, "release", variance_that_tells)),
     Mutant("RACE", "merged releases of one promise count once", PATHS_SKETCH,
            everywhere(sketch, "_merged", once_if_equal)),
     # Persons and ranges

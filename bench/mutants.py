@@ -14,10 +14,6 @@ if the exact audit or the tests miss any.
 
 from __future__ import annotations
 
-import os
-
-os.environ.setdefault("OMP_NUM_THREADS", "1")  # before numpy; children are forked
-
 import argparse
 import csv
 import importlib
@@ -34,6 +30,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any
+
+if __name__ == "__main__":
+    os.environ["OMP_NUM_THREADS"] = "1"  # before numpy: children are forked
+    os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # each child would import them anew
 
 import pytest
 
@@ -94,8 +94,8 @@ def run_tests(names: tuple[str, ...]) -> str:
     known = places()
     nodes = [f"{path}::{name}" for name in names for path in known[name.partition("[")[0]]]
     plugin = FirstFailure()
-    options = ["-q", "-x", "-p", "no:cacheprovider", "--no-header", "-W"]
-    options += ["ignore::pytest.PytestAssertRewriteWarning"]
+    options = ["-q", "-x", "-p", "no:cacheprovider", "--no-header"]
+    options += ["--assert=plain", "-W", "ignore::pytest.PytestAssertRewriteWarning"]
     code = pytest.main([*options, *nodes], plugins=[plugin])
     if code not in (0, 1) and plugin.name == "-":
         raise SystemExit(f"pytest ended with {code}: {nodes}")
@@ -147,9 +147,9 @@ def judged(mutant: Mutant, planted: bool = True) -> Result:
 
 
 def import_everything() -> None:
-    """So that children import nothing but tests."""
-    import oracle  # noqa: F401
-
+    """So that children import little but their tests."""
+    for name in ("oracle", "specs", "streams", "hypothesis", "dp_accounting.pld", "scipy.stats"):
+        importlib.import_module(name)
     for module in pkgutil.walk_packages(dpindex.__path__, "dpindex."):
         if not module.name.endswith("__main__"):
             with suppress(ImportError, dpindex.InputError):

@@ -403,7 +403,10 @@ class FlipsVerifier(LawVerifier):
 
     def probes(self) -> Iterator[AnyArray]:
         """At both ends of every level of every coordinate, which may have levels of its own."""
-        width = self.law.weights.astype(np.int64)[None, :] << self.apart.bits
+        weights = self.law.weights
+        if len(weights) == 1:  # of every coordinate
+            weights = np.repeat(weights, 8)
+        width = weights.astype(np.int64)[None, :] << self.apart.bits
         first = np.arange(len(self.law.thresholds))[:, None] * width + 1
         final = first + width - 1
         final[-1] *= 2  # the last level goes on for ever

@@ -1,0 +1,107 @@
+"""What a third hostile reader planted and nothing noticed ("Planted weaknesses", issue 36)."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from dpindex.storage.journal import BucketJournal
+from scipy.stats import binom
+
+import dpindex as dpi
+from dpindex.data.ranges import Ranges
+from dpindex.mechanism.privatizer import Privatizer
+
+
+@pytest.mark.parametrize(("epsilon", "count"), [(3.0, 300), (4.0, 2000)])
+def test_a_shuffle_is_no_better_than_the_sum_over_all_clones(epsilon: float, count: int) -> None:
+    """Feldman, McMillan & Talwar 2021, Thm 3.2, summed over every number of clones, no blocks.
+
+    At two thousandths less than the stated epsilon the sum exceeds delta already where a block of
+    numbers counts as its most; the stated one is never below the exact one.
+    """
+    delta = 1e-6
+    promise = dpi.Guarantee(epsilon, 0.0, "DP", dpi.record()).shuffled(count, delta)
+    factor = math.exp(promise.epsilon)
+    truth = 1.0 / (1.0 + math.exp(-epsilon))
+    total = 0.0
+    for clones, weight in enumerate(binom.pmf(np.arange(count), count - 1, math.exp(-epsilon))):
+        first = np.arange(clones + 2)
+        joined = binom.pmf(first - 1, clones, 0.5)
+        alone = binom.pmf(first, clones, 0.5)
+        law = truth * joined + (1.0 - truth) * alone
+        swapped = (1.0 - truth) * joined + truth * alone
+        total += weight * float(np.maximum(law - factor * swapped, 0.0).sum())
+    assert total <= delta
+
+
+def test_persons_with_long_names_are_told_apart() -> None:
+    """Persons whose names begin alike were one person, released under one code."""
+    names = [f"family-name-of-many-letters-{i}" for i in (1, 2, 1)]
+    vectors, persons = dpi.one_per_person([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0]], names)
+    assert persons.tolist() == names[:2]
+    assert vectors.tolist() == [[1.0, 0.0], [0.0, 1.0]]
+
+
+def test_ranges_of_numbered_columns_keep_their_order(tmp_path: Path) -> None:
+    """Column 10 lay before column 2 where numbers were sorted as text."""
+    count = 12
+    lines = [f"{i},0,{2**i}" for i in reversed(range(count))]
+    (tmp_path / "ranges.csv").write_text("\n".join(["column,low,high", *lines]))
+    ranges = Ranges.read(tmp_path / "ranges.csv")
+    assert ranges.columns == tuple(map(str, range(count)))
+    assert ranges.scale(2.0 ** np.arange(count)[None, :]).tolist() == [[1.0] * count]
+
+
+def test_a_private_store_asks_privately(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each question of a private store of texts is privatized; of an exact one, none is."""
+    langchain = pytest.importorskip("dpindex.integrations.langchain")
+    embeddings = pytest.importorskip("langchain_core.embeddings")
+    spec = dpi.Spec("record-cap", dim=6, k=64, epsilon=8.0, adjacency=dpi.record())
+    privatized = []
+    original = Privatizer._privatized
+
+    def counted(coder: Privatizer, x: Any, *how: Any, **named: Any) -> Any:
+        privatized.append(x)
+        return original(coder, x, *how, **named)
+
+    for query in ("private", "exact"):
+        embedding = embeddings.DeterministicFakeEmbedding(size=6)
+        store = langchain.PrivateVectorStore(embedding, spec, query=query)
+        store.add_texts(["one", "two", "three"])
+        with monkeypatch.context() as patch:
+            patch.setattr(Privatizer, "_privatized", counted)
+            privatized.clear()
+            store.similarity_search("one", 1)
+        assert len(privatized) == (query == "private")
+
+
+class Kept:
+    """A bucket in memory."""
+
+    location = "memory"
+
+    def __init__(self) -> None:
+        self.objects: dict[str, bytes] = {}
+
+    def create(self, name: str, data: bytes) -> bool:
+        if name in self.objects:
+            return False
+        self.objects[name] = bytes(data)
+        return True
+
+
+def test_objects_of_two_attempts_share_no_nonce(tmp_path: Path) -> None:
+    """GCM under one key and one nonce gives away the difference of two attempts' codes."""
+    sealed = []
+    for attempt in (b"codes of one attempt", b"codes of the other!!"):
+        bucket: Any = Kept()
+        journal = BucketJournal(tmp_path / "index.unpublished", bucket)
+        journal.key = bytes(32)
+        journal.put("segments/000000.codes", attempt)
+        (data,) = bucket.objects.values()
+        sealed.append(data)
+    assert sealed[0][:12] != sealed[1][:12]
