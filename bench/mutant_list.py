@@ -949,7 +949,7 @@ MECHANISM = [
            outcomes(numbers(lambda t, bare: bare if t.x.dtype == np.uint8 else t.outcomes))),
     Mutant("chain", "unused bits of a code hold a sign", ORACLE,
            after(Privatizer, "_privatized", signs_in_unused_bits)),
-    Mutant("chain", "all tasks read one word stream anew", NO_STRETCH,
+    Mutant("chain", "all tasks read one word stream anew", PATHS_STAIRCASE,
            everywhere(secret_random, "secret_stream", lambda _: seeded)),
     # The secret stream
     Mutant("stream", "key from the clock", NIST,
