@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from dpindex.storage.journal import BucketJournal
 from scipy.stats import binom
 
 import dpindex as dpi
@@ -77,31 +76,3 @@ def test_a_private_store_asks_privately(monkeypatch: pytest.MonkeyPatch) -> None
             privatized.clear()
             store.similarity_search("one", 1)
         assert len(privatized) == (query == "private")
-
-
-class Kept:
-    """A bucket in memory."""
-
-    location = "memory"
-
-    def __init__(self) -> None:
-        self.objects: dict[str, bytes] = {}
-
-    def create(self, name: str, data: bytes) -> bool:
-        if name in self.objects:
-            return False
-        self.objects[name] = bytes(data)
-        return True
-
-
-def test_objects_of_two_attempts_share_no_nonce(tmp_path: Path) -> None:
-    """GCM under one key and one nonce gives away the difference of two attempts' codes."""
-    sealed = []
-    for attempt in (b"codes of one attempt", b"codes of the other!!"):
-        bucket: Any = Kept()
-        journal = BucketJournal(tmp_path / "index.unpublished", bucket)
-        journal.key = bytes(32)
-        journal.put("segments/000000.codes", attempt)
-        (data,) = bucket.objects.values()
-        sealed.append(data)
-    assert sealed[0][:12] != sealed[1][:12]
