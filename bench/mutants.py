@@ -38,7 +38,9 @@ if __name__ == "__main__":
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "bench"), str(ROOT / "examples")]
+# Last: some files of this folder are called like packages.
+sys.path[:] = [path for path in sys.path if Path(path).resolve() != ROOT / "bench"]
+sys.path += [str(ROOT / "tests"), str(ROOT / "bench"), str(ROOT / "examples")]
 
 from mutant_list import MECHANISM, Mutant  # noqa: E402
 from mutant_paths import RELEASES  # noqa: E402
