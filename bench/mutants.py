@@ -5,9 +5,10 @@
     python bench/mutants.py --baseline        # the same tests without a weakness: all must pass
     python bench/mutants.py --table           # docs/mutations.md from the last results
 
-A weakness is a monkeypatch of a named function, method or attribute (``mutant_list.py`` and
-``mutant_paths.py``). Everything is imported once; each weakness is put into a forked child, which
-proves a spec that the exact audit must refute, if there is one, and runs the tests that must fail.
+A weakness is a monkeypatch of a named function, method or attribute (``mutant_list.py``,
+``mutant_paths.py``, ``mutant_builds.py``). Everything is imported once; each weakness is put into a
+forked child, which proves a spec that the exact audit must refute, if there is one, and runs the
+tests that must fail.
 Results go to ``bench/mutants.csv`` and into the table of ``docs/mutations.md``. The exit code is 1
 if the exact audit or the tests miss any.
 """
@@ -42,12 +43,13 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:] = [path for path in sys.path if Path(path).resolve() != ROOT / "bench"]
 sys.path += [str(ROOT / "tests"), str(ROOT / "bench"), str(ROOT / "examples")]
 
+from mutant_builds import BUILDS  # noqa: E402
 from mutant_list import MECHANISM, Mutant  # noqa: E402
 from mutant_paths import RELEASES  # noqa: E402
 
 import dpindex  # noqa: E402
 
-MUTANTS = [*MECHANISM, *RELEASES]
+MUTANTS = [*MECHANISM, *RELEASES, *BUILDS]
 RESULTS, PAGE = ROOT / "bench" / "mutants.csv", ROOT / "docs" / "mutations.md"
 BEGIN, END = "<!-- campaign -->\n", "<!-- end of campaign -->\n"
 SECONDS = 900

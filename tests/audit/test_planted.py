@@ -11,8 +11,10 @@ import pytest
 from scipy.stats import binom
 
 import dpindex as dpi
+from dpindex.data import one_per_person
 from dpindex.data.ranges import Ranges
 from dpindex.mechanism.privatizer import Privatizer
+from dpindex.storage.journal import BucketJournal
 
 
 @pytest.mark.parametrize(("epsilon", "count"), [(3.0, 300), (4.0, 2000)])
@@ -40,7 +42,7 @@ def test_a_shuffle_is_no_better_than_the_sum_over_all_clones(epsilon: float, cou
 def test_persons_with_long_names_are_told_apart() -> None:
     """Persons whose names begin alike were one person, released under one code."""
     names = [f"family-name-of-many-letters-{i}" for i in (1, 2, 1)]
-    vectors, persons = dpi.one_per_person([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0]], names)
+    vectors, persons = one_per_person([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0]], names)
     assert persons.tolist() == names[:2]
     assert vectors.tolist() == [[1.0, 0.0], [0.0, 1.0]]
 
@@ -76,3 +78,31 @@ def test_a_private_store_asks_privately(monkeypatch: pytest.MonkeyPatch) -> None
             privatized.clear()
             store.similarity_search("one", 1)
         assert len(privatized) == (query == "private")
+
+
+class Kept:
+    """A bucket in memory."""
+
+    location = "memory"
+
+    def __init__(self) -> None:
+        self.objects: dict[str, bytes] = {}
+
+    def create(self, name: str, data: bytes) -> bool:
+        if name in self.objects:
+            return False
+        self.objects[name] = bytes(data)
+        return True
+
+
+def test_objects_of_two_attempts_share_no_nonce(tmp_path: Path) -> None:
+    """GCM under one key and one nonce gives away the difference of two attempts' codes."""
+    sealed = []
+    for attempt in (b"codes of one attempt", b"codes of the other!!"):
+        bucket: Any = Kept()
+        journal = BucketJournal(tmp_path / "index.unpublished", bucket)
+        journal.key = bytes(32)
+        journal.put("segments/000000.codes", attempt)
+        (data,) = bucket.objects.values()
+        sealed.append(data)
+    assert sealed[0][:12] != sealed[1][:12]

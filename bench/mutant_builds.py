@@ -1,0 +1,129 @@
+"""The weaknesses of builds that ``mutants.py`` plants: of what is drawn, kept and published."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+from mutant_list import LARGE, Mutant, Patch, everywhere, instead
+from mutant_paths import BESIDE_IDS, PATHS, PATHS_BOOK, averaged, during, in_force, louder, one_key
+
+from dpindex.storage import journal, release
+from dpindex.storage.journal import FolderJournal
+from dpindex.storage.release import CodeDraw
+
+
+def rows_changed(change: Callable[[Any, int], Any]) -> Callable[[Any], Any]:
+    """Rows of a segment that are others, or in another order, when they are privatized."""
+
+    def weaken(original: Any) -> Any:
+        def privatized(spec: Any, name: str, first_row: int, chunk: Any, *rest: Any) -> Any:
+            if isinstance(chunk, np.ndarray) and chunk.ndim == 2:
+                chunk = change(chunk, first_row)
+            return original(spec, name, first_row, chunk, *rest)
+
+        return privatized
+
+    return weaken
+
+
+def by_an_attribute(chunk: Any, first_row: int) -> Any:
+    return chunk[np.argsort(chunk[:, 0], kind="stable")]
+
+
+def a_row_early(chunk: Any, first_row: int) -> Any:
+    return np.roll(chunk, 1, axis=0) if first_row else chunk
+
+
+def seal_of_vectors(original: Any) -> Any:
+    def drawn(draw: CodeDraw, shard: Any, segment: Any, chunk: Any, labels: Any) -> Any:
+        if isinstance(chunk, np.ndarray):
+            seal = hashlib.sha256(chunk.tobytes()).digest()
+            draw.journal.put(f"segments/{segment.number}.seal", seal)
+        return original(draw, shard, segment, chunk, labels)
+
+    return drawn
+
+
+def shared_segments(original: Any) -> Any:
+    def get(self: Any, path: str, *limit: Any) -> Any:
+        found = original(self, path, *limit)
+        stem, _, ending = path.rpartition(".")
+        first = original(self, f"{stem[:-1]}0.{ending}", *limit)
+        return found if found is None or first is None else first
+
+    return get
+
+
+def kept_beside(original: Any) -> Any:
+    def put(self: Any, path: str, data: Any) -> bool:
+        first = original(self, path, data)
+        if not first:
+            original(self, f"{path}.other", data)
+        return bool(first)
+
+    return put
+
+
+def counted_louder(original: Any) -> Any:
+    def weak(dataset: Any, target: Any, terms: Any = None, **how: Any) -> Any:
+        counted = terms is not None and terms.ledger is not None
+        with in_force(louder() if counted else lambda patch: None):
+            return original(dataset, target, terms, **how)
+
+    return weak
+
+
+def fixed_nonce(patch: Patch) -> None:
+    """Objects of a build are sealed under a nonce that follows from their length."""
+    genuine = vars(journal.secrets)
+
+    def token_bytes(size: int) -> bytes:
+        fixed = hashlib.sha256(b"path").digest()[:size]
+        return fixed if size == journal._NONCE_BYTES else genuine["token_bytes"](size)
+
+    patch.setattr(journal, "secrets", SimpleNamespace(**{**genuine, "token_bytes": token_bytes}))
+
+
+BUILDS = [
+    Mutant("build", "a build averages two releases", LARGE,
+           during(CodeDraw, "_drawn", averaged())),
+    Mutant("build", "chunks share a key", ("test_attempts_at_the_same_time_publish_one", *PATHS),
+           during(CodeDraw, "_drawn", one_key)),
+    Mutant("build", "chunks after the first spend twice epsilon", BESIDE_IDS,
+           during(CodeDraw, "_drawn", louder(1e6),
+                  lambda draw, shard, segment, *a: shard.part.start + segment.start > 0)),
+    Mutant("build", "parts after the first spend twice epsilon", BESIDE_IDS,
+           during(CodeDraw, "_drawn", louder(1e6),
+                  lambda draw, shard, *a: shard.part.start > 0)),
+    Mutant("build", "what a ledger counts spends twice epsilon", PATHS,
+           everywhere(release, "release", counted_louder)),
+    Mutant("build", "a resumed build starts over",
+           ("test_noise_is_drawn_again_for_what_is_missing_only",),
+           instead(CodeDraw, "_found", lambda _: lambda draw, segment: None)),
+    Mutant("build", "chunks begin a row early", BESIDE_IDS,
+           everywhere(release, "_privatized", rows_changed(a_row_early))),
+    Mutant("build", "rows of a segment lie in order of an attribute", BESIDE_IDS,
+           everywhere(release, "_privatized", rows_changed(by_an_attribute))),
+    Mutant("build", "a published file holds a hash of the vectors",
+           ("test_h1_a_folder_confirms_no_guess_of_the_vectors", *PATHS),
+           instead(CodeDraw, "_drawn", seal_of_vectors)),
+    Mutant("build", "every build has the same key",
+           ("test_h1_two_builds_of_the_same_vectors_share_no_tag",),
+           lambda patch: patch.setattr(journal.secrets, "token_bytes", bytes)),
+    Mutant("build", "segments of one ten share a file",
+           ("test_the_payload_is_published_with_the_codes",),
+           instead(FolderJournal, "get", shared_segments)),
+    Mutant("build", "the losing attempt's codes stay", PATHS,
+           instead(FolderJournal, "put", kept_beside)),
+    Mutant("build", "a codebook of the vectors themselves is taken", PATHS_BOOK,
+           everywhere(release, "refuse_leaks", lambda _: lambda book, evidence: None)),
+    Mutant("ledger", "every release has one token", PATHS,
+           instead(release._Run, "_book", lambda f: lambda run, token: f(run, "one"))),
+    Mutant("build", "a sealed nonce follows from the path",
+           ("test_objects_of_two_attempts_share_no_nonce",), fixed_nonce),
+]  # fmt: skip
+"""Those of builds and of everything that goes through a journal."""
