@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,8 +13,9 @@ from mutant_list import LARGE, Mutant, Patch, everywhere, instead
 from mutant_paths import BESIDE_IDS, PATHS, PATHS_BOOK, averaged, during, in_force, louder, one_key
 
 from dpindex.storage import journal, release
-from dpindex.storage.journal import FolderJournal
+from dpindex.storage.journal import BucketJournal, FolderJournal, unpublished_path
 from dpindex.storage.release import CodeDraw
+from dpindex.storage.targets import FolderIndex
 
 
 def rows_changed(change: Callable[[Any, int], Any]) -> Callable[[Any], Any]:
@@ -88,16 +90,44 @@ def fixed_nonce(patch: Patch) -> None:
     patch.setattr(journal, "secrets", SimpleNamespace(**{**genuine, "token_bytes": token_bytes}))
 
 
+def key_in_the_store(original: Any) -> Any:
+    def begin(self: BucketJournal, *facts: Any) -> None:
+        original(self, *facts)
+        self._bucket.create("unpublished/key", self.key)
+
+    return begin
+
+
+def into_what_is_there(_: Any) -> Any:
+    @contextmanager
+    def opened(self: FolderIndex) -> Iterator[FolderJournal]:
+        journal = FolderJournal(unpublished_path(self._path), str(self._path))
+        with journal.held():
+            if self._path.is_dir():
+                self._path.rename(self._path.with_name(f"{self._path.name}.before"))
+            yield journal
+
+    return opened
+
+
 BUILDS = [
+    Mutant("build", "a finished index is built into again",
+           ("test_places_of_another_use",
+            "test_an_attempt_that_outlives_the_build_publishes_nothing"),
+           instead(FolderIndex, "journal", into_what_is_there)),
+    Mutant("build", "the key of a build lies in the store",
+           ("test_what_a_build_of_a_bucket_left_after_its_commit_goes",
+            "test_h1_a_bucket_confirms_no_guess_of_the_vectors"),
+           instead(BucketJournal, "begin", key_in_the_store)),
     Mutant("build", "a build averages two releases", LARGE,
            during(CodeDraw, "_drawn", averaged())),
     Mutant("build", "chunks share a key", ("test_attempts_at_the_same_time_publish_one", *PATHS),
            during(CodeDraw, "_drawn", one_key)),
-    Mutant("build", "chunks after the first spend twice epsilon", BESIDE_IDS,
-           during(CodeDraw, "_drawn", louder(1e6),
+    Mutant("build", "chunks after the first spend twice epsilon", (*BESIDE_IDS, *LARGE),
+           during(CodeDraw, "_drawn", louder(),
                   lambda draw, shard, segment, *a: shard.part.start + segment.start > 0)),
-    Mutant("build", "parts after the first spend twice epsilon", BESIDE_IDS,
-           during(CodeDraw, "_drawn", louder(1e6),
+    Mutant("build", "parts after the first spend twice epsilon", (*BESIDE_IDS, *LARGE),
+           during(CodeDraw, "_drawn", louder(),
                   lambda draw, shard, *a: shard.part.start > 0)),
     Mutant("build", "what a ledger counts spends twice epsilon", PATHS,
            everywhere(release, "release", counted_louder)),

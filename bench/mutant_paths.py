@@ -9,6 +9,8 @@ from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import replace
 from importlib import import_module
+from pathlib import Path
+from tempfile import mkdtemp
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,6 +18,7 @@ import numpy as np
 import pytest
 import shuffle_collector
 from mutant_list import (
+    SKETCH,
     Mutant,
     Patch,
     Plant,
@@ -36,10 +39,12 @@ from dpindex.data.ranges import Ranges
 from dpindex.index.private_index import PrivateIndex
 from dpindex.index.search import QueryMaker
 from dpindex.integrations.client import Client
+from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec
 from dpindex.privacy import Guarantee
 from dpindex.race import RaceSketch
+from dpindex.race.hashes import Hasher
 from dpindex.storage.code_store import CodeStore
 from dpindex.storage.directory import IndexDirectory
 from dpindex.storage.manifest import Settings
@@ -216,6 +221,32 @@ def hint_in_the_address(original: Any) -> Any:
         return original(client, codes, k, **how)
 
     return search
+
+
+def errors_that_tell(original: Any) -> Any:
+    def search(index: Any, Q: Any, *how: Any, **named: Any) -> Any:
+        hits = original(index, Q, *how, **named)
+        if isinstance(Q, Codes):
+            return hits
+        shown = float(abs(Q).mean() if issparse(Q) else np.abs(np.asarray(Q)).mean())
+        return replace(hits, stderr=hits.stderr * (1.0 + 1e-3 * shown))
+
+    return search
+
+
+def same_bits_in_browsers(patch: Patch) -> None:
+    """A browser whose random numbers are drawn once."""
+    script = Path(mkdtemp()) / "once.mjs"
+    script.write_text(
+        "const genuine = Crypto.prototype.getRandomValues;\n"
+        "let kept;\n"
+        "Crypto.prototype.getRandomValues = function (out) {\n"
+        "  kept ??= genuine.call(this, new out.constructor(out.length));\n"
+        "  out.set(kept.subarray(0, out.length));\n"
+        "  return out;\n"
+        "};\n"
+    )
+    patch.setenv("NODE_OPTIONS", f"--import={script}")
 
 
 # Devices
@@ -672,7 +703,12 @@ RELEASES = [
            instead(Client, "search", hint_in_the_address)),
     Mutant("queries", "a private store of texts asks exactly",
            ("test_a_private_store_asks_privately",), exact_in_langchain),
+    Mutant("queries", "errors of private answers tell how far queries lie", PATHS,
+           lambda patch: patch.setattr(
+               PrivateIndex, "search", errors_that_tell(PrivateIndex.search))),
     # Devices
+    Mutant("device", "a browser draws its bits once",
+           ("test_an_attack_sees_epsilon_and_a_weakened_sampler",), same_bits_in_browsers),
     Mutant("device", "it spends all that is accepted", PATHS, instead(*DEVICE, louder_device)),
     Mutant("device", "the mean of two releases", PATHS, during(*DEVICE, averaged())),
     Mutant("device", "the file of a spec is read as one of twice epsilon", PATHS,
@@ -743,6 +779,9 @@ RELEASES = [
            instead(RaceSketch, "release", variance_that_tells)),
     Mutant("RACE", "merged releases of one promise count once", PATHS_SKETCH,
            everywhere(sketch, "_merged", once_if_equal)),
+    Mutant("RACE", "records are measured in their own deviations",
+           ("test_known_answers", "test_every_way_in_counts_the_same"),
+           instead(Hasher, "each", own_deviations), SKETCH),
     # Persons and ranges
     Mutant("record", "a person's mean holds a row of the next person", PERSON,
            everywhere(ranges, "one_per_person", overlapping)),
