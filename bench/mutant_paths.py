@@ -352,14 +352,14 @@ def with_a_row(original: Any) -> Any:
 def means_as_payload(patch: Patch) -> None:
     """A store of texts that keeps a mean of each vector beside its code."""
     module = pytest.importorskip("dpindex.integrations.langchain")
-    original = PrivateIndex.add
+    original = PrivateIndex.upsert
 
-    def add(index: PrivateIndex, X: Any, ids: Any = None, **terms: Any) -> Any:
+    def upsert(index: PrivateIndex, X: Any, ids: Any = None, **terms: Any) -> Any:
         if sys._getframe(1).f_globals.get("__name__") == module.__name__:
             terms["payload"] = [{"mean": float(np.mean(x))} for x in np.asarray(X)]
         return original(index, X, ids, **terms)
 
-    patch.setattr(PrivateIndex, "add", add)
+    patch.setattr(PrivateIndex, "upsert", upsert)
 
 
 def exact_in_langchain(patch: Patch) -> None:
