@@ -518,10 +518,10 @@ def once_if_equal(original: Any) -> Any:
 
 
 def own_deviations(original: Any) -> Any:
-    """Hashes of records in units of their own largest number."""
+    """Hashes of records in units of the mean size of a block."""
 
     def each(self: Any, block: Any, *rest: Any) -> Any:
-        return original(self, block / max(1.0, float(np.abs(block).max())), *rest)
+        return original(self, block / (1e-300 + float(np.abs(block).mean())), *rest)
 
     return each
 
