@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 import shuffle_collector
 from mutant_list import (
+    LARGE,
     SKETCH,
     Mutant,
     Patch,
