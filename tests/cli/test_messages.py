@@ -97,9 +97,7 @@ class TestFlags:
         bare = ("--method", "none-oporp", "--beta", 1)
         fails(run("build", "x.npy", "new", *bare), "to build with it (--allow-unprotected).")
         fails(run("build", "x.npy", "new", *STAIRCASE, "--beta", -1), "not -1.0 (--beta).")
-        fails(
-            run("plan", "--beta", 1, "--dim", 6, "--n", 500, "--epsilon", 1), "--public-sample FILE"
-        )
+        fails(run("plan", "--beta", 1, "--dim", 6, "--n", 500, "--epsilon", 1), "public-sample")
         fails(run("build", "far.npy", "new", *STAIRCASE), "set scale or bounds", "or clip")
 
     def test_the_library_names_parameters(self) -> None:
