@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import struct
 import zlib
 from dataclasses import dataclass
@@ -348,7 +349,16 @@ def main() -> None:
         dpi.PrivateIndex.changing(options.index) as index,
         ShuffleCollector(index, options.index, shuffle) as collector,
     ):
-        uvicorn.run(make_app(collector, tokens), port=options.port, access_log=False)
+        app = make_app(collector, tokens)
+        server = uvicorn.Server(uvicorn.Config(app, port=options.port, access_log=False))
+
+        def end(number: int, frame: object) -> None:
+            server.should_exit = True
+
+        # uvicorn raises the signal again when it has ended, which must not end this process yet.
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, end)
+        server.run()
     count = len(dpi.open(options.index))
     print(f"{options.index}: {count or 'not enough'} codes published.")
 
