@@ -275,7 +275,7 @@ class Dealt:
         self._draws = np.array(draws, dtype=np.int32)
 
     def sample(self, count: int, stream: BitSource) -> npt.NDArray[np.int32]:
-        return self._draws
+        return self._draws.copy()  # whoever draws may write over it
 
     def moments(self) -> tuple[float, float]:
         return 0.0, 0.0
