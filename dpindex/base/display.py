@@ -15,6 +15,8 @@ from typing import Any, TypeAlias
 
 from dpindex.base.errors import import_extra
 
+__all__ = ["no_progress", "progress_bar"]  # what the reference shows
+
 Progress: TypeAlias = Callable[[int, int, str], object]
 """Called with the steps that are done, all steps, and what is done now."""
 

@@ -70,7 +70,7 @@ class DamagedError(InputError):
     ...     codes_from_bytes(b"other bytes")
     ... except DamagedError as error:
     ...     print(error)
-    these bytes are not dpindex codes.
+    these bytes are no dpindex codes.
     """
 
 

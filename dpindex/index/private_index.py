@@ -299,7 +299,19 @@ class PrivateIndex(Searchable):
             return self._store.repeats(codes)
 
     def check_rerelease(self, ids: AnyArray, allow_rerelease: bool) -> int:
-        """How many of these ids new vectors would replace; InputError unless that is allowed."""
+        """Return how many of ``ids`` new vectors would replace.
+
+        Parameters
+        ----------
+        ids : array
+        allow_rerelease : bool
+            Allow a second release of a vector.
+
+        Raises
+        ------
+        InputError
+            If there are any, and it is not allowed.
+        """
         replaced = len(self._store.rows(ids, missing=True))
         if replaced and not allow_rerelease:
             raise InputError(

@@ -85,6 +85,7 @@ def _spec() -> Spec:
 
 def test_an_index_adds_nothing_and_writes_nothing_down(tmp_path: Path) -> None:
     index, ledger = PrivateIndex(_spec()), Ledger(tmp_path / "ledger")
+    index.save(tmp_path / "index")
     names = [f"id{i}" for i in range(400)]
     for rows in (PRIVATE, sparse.csr_matrix(PRIVATE), PRIVATE.tolist()):
         with pytest.raises(InputError, match="skip_leak_check"):

@@ -148,7 +148,16 @@ class Row:
 
     @classmethod
     def found_nothing(cls, spec: Spec, noise: float, ladder: Sequence[int]) -> Row:
-        """Return the row of a spec whose noise leaves next to nothing of a code."""
+        """Return the row of a spec whose noise leaves next to nothing of a code.
+
+        Parameters
+        ----------
+        spec : Spec
+        noise : float
+            Deviation of the noise of a coordinate, over that of the coordinate.
+        ladder : sequence of int
+            Numbers of candidates.
+        """
         nothing = Found(0.0, 0.0, dict.fromkeys(ladder, 0.0))
         return cls(spec, "plain", nothing, nothing, spec.format.max_row_bytes, noise)
 
@@ -509,6 +518,12 @@ def plan_png(outcome: Plan) -> bytes:
     InputError
         If Matplotlib is missing.
 
+    >>> import numpy as np
+    >>> import dpindex as dpi
+    >>> public = np.random.default_rng(0).uniform(-1, 1, (500, 8))
+    >>> terms = {"epsilon": 4.0, "adjacency": dpi.attribute(1.0), "methods": ["raw-staircase"]}
+    >>> plan_png(dpi.plan(public, dim=8, n=500, **terms, curves=True))[1:4]
+    b'PNG'
     """
     lines = outcome.curves
     rows = -(-(len(lines) + 1) // 2)
