@@ -113,7 +113,7 @@ class CodebookPlan:
         if not centroids:
             played = min(size, len(self._vectors) // _SPLITS, _CODEWORDS)
             if played < size and subset * played >= size:  # the same share of fewer codewords
-                played_subset = subset * played // size
+                played_subset = round(subset * played / size)
                 played = size * played_subset // subset
             else:
                 played_subset = min(subset, max(1, round(subset * played / size)))
@@ -168,12 +168,14 @@ class CodebookPlan:
         book = fit_codebook(words, size) if centroids else Codebook(words)
         others = np.setdiff1d(np.arange(rows), given)
         others = others[spaced(len(others), _RECORDS)]
-        queries = self._queries
-        if isinstance(queries, int):
-            asked = others[spaced(len(others), min(queries, len(others) // 6))]
-            queries = self._vectors[asked]
-            others = others[~np.isin(self._groups[others], self._groups[asked])]
-        population = Population(self._vectors[others[::step]], self._n, queries, near_ranks=False)
+        others = others[::step]
+        population = Population(
+            self._vectors[others],
+            self._n,
+            self._queries,
+            groups=self._groups[others],
+            near_ranks=False,
+        )
         return Split(book, population)
 
     def _rows_of_groups(self, count: int, first: int) -> Integers:

@@ -666,7 +666,7 @@ class _RecordPlanner(_Planner):
         if not fitting:
             raise self._target.none_fits()
         rows = []
-        for done, row in enumerate(self._parallel(lambda spec: self._row(spec, 1, 1), fitting)):
+        for done, row in enumerate(self._parallel(lambda spec: self._row(spec, 1, 3), fitting)):
             self._progress(done, len(fitting), f"{row.method}, ε = {row.spec.budget:.3g}")
             rows.append(row)
         return self._target.ranked(rows)

@@ -120,7 +120,7 @@ class Population:
         rows = len(chosen)
         if isinstance(queries, int):
             labels = np.arange(rows) if groups is None else groups[chosen]
-            asked = spaced(rows, min(queries, rows // 4))
+            asked = spaced(rows, queries)
             self.queries = self.vectors[asked]
             unseen = labels[asked][:, None] == labels
         else:

@@ -19,12 +19,11 @@ import numpy as np
 
 from dpindex.base.arrays import AnyArray, Doubles, Vectors, stacked, unit
 from dpindex.denoise import Denoiser, Kind
-from dpindex.index.search import QueryMaker
 from dpindex.mechanism.codes import Codes, SignFormat
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.public_random import PublicStream
 from dpindex.mechanism.spec import Spec
-from dpindex.similarity.similarity import PrivateQueries, Queries
+from dpindex.similarity.similarity import ExactQueries, PrivateQueries, Queries
 from dpindex.study.planner.plan_result import FOUND, Found, Ranking, Row
 from dpindex.study.planner.population import NEIGHBOURS, Population
 from dpindex.study.trial import Trial
@@ -69,10 +68,18 @@ class Prediction:
         self._rounds = max(1, min(rounds, int(population.vectors_per_row)))
         base = stacked([population.vectors] * self._rounds)
         self.trial = Trial(spec, base, metric=population.metric, denoise=denoise)
-        self._own = Privatizer(spec).privatize(stacked([population.queries] * _OWN_CODES))
-        self._queries: list[Queries] = [
-            QueryMaker(spec, spec)(population.queries, mode) for mode in ("private", "exact")
-        ]
+        privatizer = Privatizer(spec)
+        asked = population.queries
+        # Those serve near ranks alone.
+        own_codes = _OWN_CODES if population.near.size else 1
+        self._own = privatizer.privatize(stacked([asked] * own_codes))
+        # A report of one codeword hits or misses. What it finds is extrapolated, which multiplies
+        # chance: so each query is reported several times.
+        reports = 1 if spec.codebook is None else 2 * rounds
+        # Not as an index makes them, which warns of queries that are far from its codebook: here
+        # that is a part of the one to be used, and what is lost by it is predicted.
+        self._private = [PrivateQueries(privatizer.privatize(asked), spec) for _ in range(reports)]
+        self._exact = ExactQueries(privatizer.project(asked), spec)
 
     def found(
         self, at: int, ladder: Sequence[int], denoiser: Denoiser | None = None
@@ -90,11 +97,13 @@ class Prediction:
         own = self._decoded(self._own, denoiser)
         # Then the exponent is known.
         is_linear = denoiser is None and not issubclass(self._spec.format_type, SignFormat)
-        private, exact = (
-            self._counted(self._asked(queries, denoiser), codes, own, at, ladder, is_linear)
-            for queries in self._queries
-        )
-        return private, exact
+
+        def found(queries: Queries) -> Found:
+            asked = self._asked(queries, denoiser)
+            return self._counted(asked, codes, own, at, ladder, is_linear)
+
+        reports = [found(queries).to_array() for queries in self._private]
+        return Found.from_array(np.mean(reports, axis=0), ladder), found(self._exact)
 
     def _decoded(self, codes: Codes, denoiser: Denoiser | None) -> AnyArray:
         """Return the vectors that an index of the metric ranks codes by, (n, k)."""
@@ -132,7 +141,7 @@ class Prediction:
         """Return the shares of true neighbours among the best codes and near ranks."""
         population = self._population
         rows = population.vectors.shape[0]
-        own_by_query = own.reshape(_OWN_CODES, len(asked), -1)
+        own_by_query = own.reshape(-1, len(asked), own.shape[1])
         scores = asked @ codes.T
         own_scores = np.einsum("qk,rqk->qr", asked, own_by_query)
         if population.metric == "l2":
