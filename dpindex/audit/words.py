@@ -139,7 +139,8 @@ class Aimed(Replay):
 
     def beside(self, numbers: AnyArray) -> AnyArray:
         below = self._public.words(numbers.size, np.uint8).reshape(numbers.shape) < self._below
-        return numbers - below.astype(numbers.dtype)
+        shifted: AnyArray = numbers - below.astype(numbers.dtype)
+        return shifted
 
 
 def replay_faults(
