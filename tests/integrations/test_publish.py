@@ -138,8 +138,8 @@ def test_nothing_but_the_index_is_published(place: str, tmp_path: Path) -> None:
     """No ledger, no path, no projected vector: documents and columns are those of the index."""
     index = dpi.PrivateIndex(SPEC)
     ledger = dpi.Ledger(tmp_path / "ledger")
-    index.add(X, ids=[f"name{i}" for i in range(60)], ledger=ledger)
     index.save(tmp_path / "index")
+    index.add(X, ids=[f"name{i}" for i in range(60)], ledger=ledger)
     dpi.publish(index, place, "books")
     database = open_database(place, "books")
     if isinstance(database, Milvus):
