@@ -166,7 +166,7 @@ def test_an_add_that_was_killed_is_done_again(
     stop: str,
 ) -> None:
     script = (
-        f"import os, sys; sys.path.insert(0, {str(Path(__file__).parents[1])!r})\n"
+        f"import os, sys; sys.path[:0] = {[str(path) for path in Path(__file__).parents[:2]]!r}\n"
         "import pytest, test_concurrent as t, dpindex.cli\n"
         f"t.stopping(pytest.MonkeyPatch(), {stop!r}, lambda: os._exit(9))\n"
         f"sys.argv = ['dpindex', *{ADD!r}]; dpindex.cli.main()"
