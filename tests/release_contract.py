@@ -58,6 +58,9 @@ class Case(ABC):
     counts: ClassVar[bool] = True
     """Whether the ledger is told."""
 
+    keeps_names: ClassVar[bool] = True
+    """Whether what is published is synchronized, so that a loss of power leaves it."""
+
     ends_with: ClassVar[tuple[int, ...]] = (0, 2)
     """How the same command ends after it was published: again, or refused."""
 
@@ -262,7 +265,8 @@ class ReleaseContract:
         if first is None:
             assert run_again(case) == 0, f"step {at}"
         else:
-            half_finished = bool(private_files(case.folder))
+            # Without a ledger a release that has ended, whose mark is gone, is not remembered.
+            half_finished = any(path.name == "record" for path in private_files(case.folder))
             case.move_away()
             run_again(case)
             if case.counts or half_finished:
@@ -350,6 +354,8 @@ class ReleaseContract:
         for at in range(1, 10_000, stride):
             folder = tmp_path / str(at)
             case = self.made(folder)
+            if not case.keeps_names:
+                pytest.skip("nothing synchronizes the names of what is published")
             disk = LostPower(folder, at, GOES_BACK[order])
 
             def attempt(disk: LostPower = disk, case: Case = case) -> None:

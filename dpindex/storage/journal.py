@@ -30,9 +30,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from dpindex.base.arrays import AnyArray, issparse
 from dpindex.base.errors import BusyError, DamagedError, InputError, StorageError, naming
@@ -515,11 +512,16 @@ class BucketJournal(Journal):
             raise BusyError(other)
 
     def put(self, path: str, data: Buffer) -> bool:
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # a searcher needs no cipher
+
         nonce = secrets.token_bytes(_NONCE_BYTES)
         sealed = nonce + AESGCM(self.key).encrypt(nonce, bytes(data), path.encode())
         return self._bucket.create(self._name(path), sealed) or self.get(path) == data
 
     def get(self, path: str, max_bytes: int = MAX_FILE_BYTES) -> bytes | None:
+        from cryptography.exceptions import InvalidTag
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
         sealed = self._bucket.read(self._name(path), max_bytes + _SEAL_BYTES)
         if sealed is None:
             return None
@@ -571,6 +573,8 @@ def content_tag(key: bytes, place: int, *parts: Any) -> bytes:
     >>> content_tag(key, 0, rows) == content_tag(key, 0, rows[::-1])
     False
     """
+    from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+
     arrays = [array for part in parts for array in _arrays(part)]
     form = repr((place, [(array.dtype.str, array.shape) for array in arrays])).encode()
     nonce = hashlib.blake2b(form, key=key, digest_size=_NONCE_BYTES).digest()

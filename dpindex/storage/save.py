@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 from pathlib import Path
@@ -205,6 +205,9 @@ def write_index(
 def _write_new(
     directory: IndexDirectory, contents: Contents, sealed: Callable[[Checkpoint], object]
 ) -> None:
+    if (directory.path / MANIFEST).exists():
+        with suppress(InputError), directory.held():  # clears what a save that was killed left
+            pass
     refuse_occupied(directory.path)
     if (directory.unpublished / RELEASE_MARK).exists():
         raise InputError(
