@@ -49,6 +49,8 @@ from mutant_paths import RELEASES  # noqa: E402
 
 import dpindex  # noqa: E402
 
+sys.path.remove(str(ROOT / "bench"))  # Dask would import our sparse.py
+
 MUTANTS = [*MECHANISM, *RELEASES, *BUILDS]
 RESULTS, PAGE = ROOT / "bench" / "mutants.csv", ROOT / "docs" / "mutations.md"
 BEGIN, END = "<!-- campaign -->\n", "<!-- end of campaign -->\n"
