@@ -230,7 +230,8 @@ def errors_that_tell(original: Any) -> Any:
         if isinstance(Q, Codes):
             return hits
         shown = float(abs(Q).mean() if issparse(Q) else np.abs(np.asarray(Q)).mean())
-        return replace(hits, stderr=hits.stderr * (1.0 + 1e-3 * shown))
+        stderr = hits.stderr * (1.0 + 1e-3 * shown)
+        return replace(hits, estimates=hits._estimates._replace(stderr=stderr))
 
     return search
 

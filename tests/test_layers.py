@@ -116,7 +116,7 @@ INTEGRATION_CONTRACTS = {
         "Ranges",
     ),
     "an index that is searched elsewhere": (
-        "Searchable", "Batch", "Found", "FoundCodes", "Filter", "joined", "no_hits", "Candidates",
+        "Searchable", "Estimates", "Found", "FoundCodes", "Filter", "joined", "no_hits", "Candidates",
         "new_reranking", "with_exact", "kind_of", "Ranking", "PackedSigns", "Symbols",
         "DenoisedVectors", "EXACT", "Queries", "PrivateQueries", "Metric",
         "posterior_of", "SimilarityCalibration",

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,13 +18,23 @@ _NAMES = {"ids": ID, "scores": "score"}
 _SHOWN = 10
 
 
+class Estimates(NamedTuple):
+    """Similarities of hits and their errors: the attributes of :class:`Hits` of these names."""
+
+    similarity: Floats
+    stderr: Floats
+    unbiased: Floats
+    unbiased_stderr: Floats
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Hits:
     """Neighbours of each query, best first.
 
     ``scores, ids = hits`` unpacks them in Faiss's order. ``len`` is the number of queries, and
     ``hits[i]`` are those of one query, with arrays of shape (k,); these, as ``range_search`` gives
-    them, have the length and the items of their arrays.
+    them, have the length and the items of their arrays. Similarities and errors are computed when
+    one of them is first asked for, from the codes and the calibration of the time of the search.
 
     Attributes
     ----------
@@ -53,6 +64,7 @@ class Hits:
         where there is no posterior.
     unbiased_stderr : float64 array, shape (nq, k)
         Its standard error, of one pair looked at on its own.
+    estimates : Estimates, or a function of no arguments that returns them
     exact : bool array, shape (nq, k)
         Where ``similarity`` is that of the original vector, which the owner of ``rerank`` gave:
         ``stderr`` is 0 there, and ``scores`` are the similarities (``l2``: minus them). Hits of a
@@ -61,7 +73,8 @@ class Hits:
         The payload of the neighbours, one row for each in the order of ``ids.ravel()``; None if
         the index has none. It is not protected, and as trustworthy as who published it.
 
-    >>> hits = Hits(np.array([[7, 9]]), *np.ones((5, 1, 2)), exact=np.zeros((1, 2), bool))
+    >>> ones = np.ones((1, 2))
+    >>> hits = Hits(np.array([[7, 9]]), ones, Estimates(ones, ones, ones, ones), ones < 1)
     >>> scores, ids = hits
     >>> hits, ids.tolist(), hits.to_list()[0][1]["id"]
     (<Hits: 1 query, 2 neighbours each>, [[7, 9]], 9)
@@ -69,33 +82,90 @@ class Hits:
 
     ids: AnyArray
     scores: Floats
-    similarity: Floats
-    stderr: Floats
-    unbiased: Floats
-    unbiased_stderr: Floats
+    estimates: Estimates | Callable[[], Estimates]
     exact: Bools
     payload: Table = None
+
+    @cached_property
+    def _estimates(self) -> Estimates:
+        if isinstance(self.estimates, Estimates):
+            return self.estimates
+        return self.estimates()
+
+    @property
+    def similarity(self) -> Floats:
+        """What the true metric is, given the codes."""
+        return self._estimates.similarity
+
+    @property
+    def stderr(self) -> Floats:
+        """The error of :attr:`similarity`."""
+        return self._estimates.stderr
+
+    @property
+    def unbiased(self) -> Floats:
+        """The unbiased estimate from the codes of this pair alone."""
+        return self._estimates.unbiased
+
+    @property
+    def unbiased_stderr(self) -> Floats:
+        """The standard error of :attr:`unbiased`."""
+        return self._estimates.unbiased_stderr
 
     @property
     def columns(self) -> dict[str, AnyArray]:
         """The arrays by name."""
-        return {f.name: getattr(self, f.name) for f in fields(self) if f.name != "payload"}
+        estimates = self._estimates._asdict()
+        return {"ids": self.ids, "scores": self.scores, **estimates, "exact": self.exact}
+
+    def __reduce__(self) -> Any:
+        # Estimates that are still to be made hold codes; their values are what is copied or sent.
+        return Hits, (self.ids, self.scores, self._estimates, self.exact, self.payload)
 
     def __len__(self) -> int:
         return len(self.ids)
 
     def __getitem__(self, query: int) -> Hits:
         """The hits of one query; IndexError beyond the last."""
-        columns = {name: column[query] for name, column in self.columns.items()}
-        size = np.size(columns["ids"])
-        at = range(len(self))[query] * size
-        if self.payload is None:
-            return Hits(**columns)
-        return Hits(**columns, payload=self.payload.slice(at, size))
+        row = range(len(self))[query]
+        payload = None
+        if self.payload is not None:
+            size = np.size(self.ids[row])
+            payload = self.payload.slice(row * size, size)
+        return self._chosen(lambda column: column[row], payload)
 
     def __iter__(self) -> Iterator[AnyArray]:
         """Scores and ids, so that hits unpack."""
         return iter((self.scores, self.ids))
+
+    def take(self, places: AnyArray) -> Hits:
+        """Return the hits of one query at some places."""
+        payload = None
+        if self.payload is not None:
+            payload = self.payload.take(places)
+        return self._chosen(lambda column: column[places], payload)
+
+    def at(self, places: AnyArray) -> Hits:
+        """Return the hits of every query at some places of it, shape (nq, k)."""
+
+        def at_places(column: AnyArray) -> AnyArray:
+            return np.take_along_axis(column, places, axis=1)
+
+        payload = None
+        if self.payload is not None:
+            rows = np.arange(self.ids.size).reshape(self.ids.shape)
+            payload = self.payload.take(at_places(rows).ravel())
+        return self._chosen(at_places, payload)
+
+    def _chosen(self, choose: Callable[[AnyArray], AnyArray], payload: Table) -> Hits:
+        """Return these hits with something chosen of each column."""
+
+        def estimates() -> Estimates:
+            return Estimates(*map(choose, self._estimates))
+
+        return Hits(
+            choose(self.ids), choose(self.scores), estimates, choose(self.exact), payload
+        )
 
     def to_list(self) -> list[list[dict[str, Any]]]:
         """Return a list for each query of its hits as dicts: id, score, estimates and payload."""
@@ -105,25 +175,6 @@ class Hits:
         rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
         queries, width = np.atleast_2d(self.ids).shape
         return [rows[query * width : (query + 1) * width] for query in range(queries)]
-
-    def take(self, places: AnyArray) -> Hits:
-        """Return the hits of one query at some places."""
-        columns = {name: column[places] for name, column in self.columns.items()}
-        if self.payload is None:
-            return Hits(**columns)
-        return Hits(**columns, payload=self.payload.take(places))
-
-    def at(self, places: AnyArray) -> Hits:
-        """Return the hits of every query at some places of it, shape (nq, k)."""
-        columns = {
-            name: np.take_along_axis(column, places, axis=1)
-            for name, column in self.columns.items()
-        }
-        payload = None
-        if self.payload is not None:
-            rows = np.arange(self.ids.size).reshape(self.ids.shape)
-            payload = self.payload.take(np.take_along_axis(rows, places, axis=1).ravel())
-        return Hits(**columns, payload=payload)
 
     def to_arrow(self) -> Table:
         """A ``pyarrow.Table`` with one row for each hit.
@@ -198,31 +249,31 @@ def joined(parts: Sequence[Hits]) -> Hits:
     """Hits of several batches of queries as one."""
     if len(parts) == 1:
         return parts[0]
-    columns = {
-        name: np.concatenate([part.columns[name] for part in parts]) for name in parts[0].columns
-    }
-    tables = [part.payload for part in parts]
     payload = None
-    if tables[0] is not None:
+    if parts[0].payload is not None:
         import pyarrow as pa
 
-        payload = pa.concat_tables(tables).combine_chunks()
-    return Hits(**columns, payload=payload)
+        payload = pa.concat_tables([part.payload for part in parts]).combine_chunks()
+
+    def estimates() -> Estimates:
+        columns = zip(*(part._estimates for part in parts), strict=True)
+        return Estimates(*map(np.concatenate, columns))
+
+    return Hits(
+        np.concatenate([part.ids for part in parts]),
+        np.concatenate([part.scores for part in parts]),
+        estimates,
+        np.concatenate([part.exact for part in parts]),
+        payload,
+    )
 
 
 def no_hits(queries: int, ids: AnyArray, payload: Table) -> Hits:
     """No neighbours for so many queries, of an index with such ids; ``payload`` has no rows."""
     numbers = np.empty((queries, 0))
-    return Hits(
-        ids=np.empty((queries, 0), ids.dtype),
-        scores=numbers,
-        similarity=numbers,
-        stderr=numbers,
-        unbiased=numbers,
-        unbiased_stderr=numbers,
-        exact=np.empty((queries, 0), np.bool_),
-        payload=payload,
-    )
+    none = np.empty((queries, 0), ids.dtype)
+    estimates = Estimates(numbers, numbers, numbers, numbers)
+    return Hits(none, numbers, estimates, numbers.astype(np.bool_), payload)
 
 
 def _short(value: object) -> str:

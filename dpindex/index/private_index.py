@@ -21,7 +21,7 @@ from dpindex.data.stores import is_url
 from dpindex.denoise import Denoiser, Kind, fit_denoiser
 from dpindex.index.backends import EXACT
 from dpindex.index.filters import Filter, Selection, kept_rows
-from dpindex.index.hits import Hits
+from dpindex.index.hits import Estimates, Hits
 from dpindex.index.kinds import DenoisedVectors, Ranking, kind_of, posterior_of
 from dpindex.index.reranking import direction
 from dpindex.index.search import (
@@ -670,9 +670,10 @@ class PrivateIndex(Searchable):
 
     def _codes_of(self, found: Found) -> FoundCodes:
         rows = np.asarray(found.rows)
+        table = self._store.table  # of now: later rows may have other numbers
 
         def codes(columns: slice) -> Codes:
-            return self._store.take(rows[:, columns].ravel())
+            return self.spec.format.codes(table.take(rows[:, columns].ravel()))
 
         return FoundCodes(codes, self._store.payload.take(rows.ravel()))
 
@@ -757,12 +758,9 @@ class PrivateIndex(Searchable):
         every = Hits(
             self._store.ids_of(near),
             scores,
-            similarity,
-            stderr,
-            unbiased,
-            unbiased_stderr,
-            exact=np.zeros(len(near), np.bool_),
-            payload=self._store.payload.take(near),
+            Estimates(similarity, stderr, unbiased, unbiased_stderr),
+            np.zeros(len(near), np.bool_),
+            self._store.payload.take(near),
         )
         cuts = np.searchsorted(query[order], np.arange(1, len(queries)))
         return [every.take(places) for places in np.split(order, cuts)]

@@ -26,7 +26,7 @@ from dpindex.base.errors import InputError
 from dpindex.base.files import release_pages
 from dpindex.data.dataset import Dataset, Part, open_dataset
 from dpindex.data.source import as_source
-from dpindex.index.hits import Hits
+from dpindex.index.hits import Estimates, Hits
 from dpindex.mechanism.codes import Codes
 from dpindex.similarity.similarity import Metric, exact_similarities
 from dpindex.storage.ids import Rows, StoredIds
@@ -144,13 +144,17 @@ def new_reranking(
 def with_exact(hits: Hits, exact: Doubles, metric: Metric) -> Hits:
     """Return hits whose similarities are exact where they are known, and estimates elsewhere."""
     answered = ~np.isnan(exact)
-    return replace(
-        hits,
-        scores=np.where(answered, direction(metric) * exact, -np.inf),
-        similarity=np.where(answered, exact, hits.similarity),
-        stderr=np.where(answered, 0.0, hits.stderr),
-        exact=answered,
-    )
+
+    def estimates() -> Estimates:
+        return Estimates(
+            np.where(answered, exact, hits.similarity),
+            np.where(answered, 0.0, hits.stderr),
+            hits.unbiased,
+            hits.unbiased_stderr,
+        )
+
+    scores = np.where(answered, direction(metric) * exact, -np.inf)
+    return Hits(hits.ids, scores, estimates, answered, hits.payload)
 
 
 def within(hits: Hits, threshold: float, metric: Metric) -> list[Hits]:

@@ -7,6 +7,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any, ClassVar, Final, Literal, NamedTuple
 
 import numpy as np
@@ -14,7 +15,7 @@ import numpy as np
 from dpindex.base.arrays import AnyArray, Doubles, Vectors, finite_number, row_blocks
 from dpindex.base.errors import InputError, QualityWarning
 from dpindex.index.filters import Filter
-from dpindex.index.hits import Hits, joined, no_hits
+from dpindex.index.hits import Estimates, Hits, joined, no_hits
 from dpindex.index.kinds import kind_of
 from dpindex.index.reranking import Candidates, Rerank, Reranking, new_reranking, with_exact, within
 from dpindex.mechanism.codes import Codes, check_format
@@ -304,25 +305,32 @@ class Searchable(ABC):
         return joined(parts)
 
     def _hits(self, queries: Queries, found: Found) -> Hits:
-        width = found.ids.shape[1]
         codes, payload = self._codes_of(found)
-        if width == 0:
+        if found.ids.shape[1] == 0:
             return no_hits(len(queries), found.ids, payload)
+        exact = np.zeros(found.ids.shape, np.bool_)
+        estimates = partial(self._estimated, queries, found, codes, self._posterior)
+        return Hits(found.ids, found.scores, estimates, exact, payload)
+
+    def _estimated(
+        self,
+        queries: Queries,
+        found: Found,
+        codes: Callable[[slice], Codes],
+        posterior: Estimator | None,
+    ) -> Estimates:
+        """Compare queries with the codes that were found for them, some columns at a time."""
+        width = found.ids.shape[1]
         parts = []
         for columns in row_blocks(width, self._block_rows(1) // len(queries)):
             block = codes(columns)
             unbiased = self._similarity.of_found(block, queries)
-            if self._posterior is None:
+            if posterior is None:
                 estimate = of_selected(unbiased, found.total, width)
             else:
-                estimate = self._posterior.of_found(block, queries)
+                estimate = posterior.of_found(block, queries)
             parts.append((*estimate, *unbiased))
-        estimates = [np.concatenate(part, axis=1) for part in zip(*parts, strict=True)]
-        exact = np.zeros(found.ids.shape, np.bool_)
-        similarity, stderr, plain, plain_stderr = estimates
-        return Hits(
-            found.ids, found.scores, similarity, stderr, plain, plain_stderr, exact, payload
-        )
+        return Estimates(*(np.concatenate(part, axis=1) for part in zip(*parts, strict=True)))
 
     def _block_rows(self, queries: int) -> int:
         """Codes that are compared with so many queries together: an estimate takes 40 numbers."""

@@ -201,12 +201,13 @@ class Client:
         return similarities
 
     def _search(self, codes: bytes, k: int) -> Hits:
-        from dpindex.index.hits import Hits
+        from dpindex.index.hits import Estimates, Hits
 
         answer = json.loads(self._content(*self._ask(f"/search?k={k}", codes)))
         ids = np.array(answer.pop("ids"))
         numbers = {name: np.array(values, np.float64) for name, values in answer.items()}
-        return Hits(ids, **numbers, exact=np.zeros(ids.shape, np.bool_))
+        scores = numbers.pop("scores")
+        return Hits(ids, scores, Estimates(**numbers), np.zeros(ids.shape, np.bool_))
 
     def _ask(
         self, path: str, body: bytes | None = None, headers: dict[str, str] | None = None

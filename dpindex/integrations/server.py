@@ -343,10 +343,9 @@ class _Answers:
         limit = r.max_vectors_body(self.spec) if exact else r.max_body(self.spec)
         body = await _body(request, (_CODES, _JSON), limit, self.body_seconds)
         async with self.searches:
-            hits = await asyncio.to_thread(self._found, body, exact, k)
-        return 200, _as_json(hits)
+            return 200, await asyncio.to_thread(self._found, body, exact, k)
 
-    def _found(self, body: bytes, exact: bool, k: int) -> Hits:
+    def _found(self, body: bytes, exact: bool, k: int) -> dict[str, Any]:
         if exact:
             queries: Any = r.query_vectors(body, self.spec.dim)
         else:
@@ -354,7 +353,7 @@ class _Answers:
         if len(self.index) == 0:
             raise r.RefusedError(409, "the index is empty.")
         try:
-            return self.index.search(queries, k=k, query="exact")
+            return _as_json(self.index.search(queries, k=k, query="exact"))
         except InputError as error:  # which names rows and columns, and never a value
             raise r.RefusedError(422, str(error)) from None
 

@@ -432,17 +432,17 @@ class Grid:
     clip: bool
     max_column_l1: int
 
-    @property
+    @cached_property
     def step(self) -> float:
         """Width of a grid step in units of the scaled attribute."""
         return grid_step(self.beta, self.bits)
 
-    @property
+    @cached_property
     def reach(self) -> float:
         """Largest magnitude of a scaled attribute."""
         return max(abs(self.bounds[0]), abs(self.bounds[1]))
 
-    @property
+    @cached_property
     def dtype(self) -> type[np.float32] | type[np.float64]:
         """The float type whose integers hold every sum exactly, decided by public parameters."""
         narrow = self.reach <= _FLOAT32_REACH * self.beta and self._largest_sum < _FLOAT32_EXACT
@@ -450,7 +450,7 @@ class Grid:
             return np.float32
         return np.float64
 
-    @property
+    @cached_property
     def _largest_sum(self) -> float:
         return (self.reach / self.step + 1) * self.max_column_l1
 
@@ -501,7 +501,7 @@ class Grid:
             f"{remedy}"
         )
 
-    @property
+    @cached_property
     def _limits(self) -> tuple[float, float]:
         return self.bounds[0] * self.scale, self.bounds[1] * self.scale
 

@@ -103,12 +103,12 @@ class Spec(Parameters):
         # What it resolves to is made again where it is needed: tables may take megabytes.
         return _restored, (self.to_json(), self.codebook)
 
-    @property
+    @cached_property
     def method_row(self) -> Method:
         """The method's row in the table."""
         return find_method(self.method)
 
-    @property
+    @cached_property
     def code_length(self) -> int:
         """Coordinates of a code: ``k``, resolved."""
         return cast(int, self.k)
@@ -147,7 +147,7 @@ class Spec(Parameters):
             raise TypeError(f"the law of {self.method} is not calibrated to {type(made).__name__}")
         return made
 
-    @property
+    @cached_property
     def linear_projection(self) -> Projection:
         """:attr:`projection` of a method that has one with a sensitivity; TypeError for others."""
         if not isinstance(self.projection, Projection):
@@ -159,21 +159,21 @@ class Spec(Parameters):
         """The calibrated law of the secret noise."""
         return self.method_row.calibration.law(self, self.projection)
 
-    @property
+    @cached_property
     def number_law(self) -> NumberLaw:
         """:attr:`law` of a method of number codes; TypeError for others."""
         if not isinstance(self.law, NumberLaw):
             raise TypeError(f"{self.method} has no law of numbers")
         return self.law
 
-    @property
+    @cached_property
     def sign_law(self) -> SignLaw:
         """:attr:`law` of a method of sign codes; TypeError for others."""
         if not isinstance(self.law, SignLaw):
             raise TypeError(f"{self.method} has no law of signs")
         return self.law
 
-    @property
+    @cached_property
     def symbol_law(self) -> SymbolLaw:
         """:attr:`law` of a method of symbol codes; TypeError for others."""
         if not isinstance(self.law, SymbolLaw):
@@ -194,14 +194,14 @@ class Spec(Parameters):
             max_column_l1=self.linear_projection.max_column_l1,
         )
 
-    @property
+    @cached_property
     def rounding_grid(self) -> Grid:
         """:attr:`grid` of a method that rounds; TypeError for one that takes any numbers."""
         if not isinstance(self.grid, Grid):
             raise TypeError(f"{self.method} rounds to no grid")
         return self.grid
 
-    @property
+    @cached_property
     def step(self) -> float:
         """Units of the scaled attributes per grid step of a projected coordinate."""
         return float(self.grid.step * self.projection.scale)

@@ -109,7 +109,7 @@ class CodeStore:
     @property
     def codes(self) -> Codes:
         """All codes in row order, as a copy."""
-        arrays = self._table.arrays
+        arrays = self.table.arrays
         if len(arrays) == 1:
             return self.format.codes(self.format.concatenate([arrays[0].copy()]))
         return self.format.codes(self.format.concatenate(arrays))
@@ -169,10 +169,11 @@ class CodeStore:
 
     def take(self, rows: slice | Rows) -> Codes:
         """Return the codes of some rows; those of a slice are not copied, if it can be."""
-        return self.format.codes(self._table.take(rows))
+        return self.format.codes(self.table.take(rows))
 
     @property
-    def _table(self) -> RowParts:
+    def table(self) -> RowParts:
+        """The stored codes in row order, which stay as they are when others come or go."""
         added = self._added
         if len(added) or not len(self._fixed):
             return self._fixed.plus(added)
@@ -188,12 +189,12 @@ class CodeStore:
         A block has at most ``rows`` rows; by default a few megabytes.
         """
         step = rows or max(1, _BLOCK_NUMBERS // self.format.code_length)
-        for _, stored in self._table.within(start, len(self), step):
+        for _, stored in self.table.within(start, len(self), step):
             yield self.format.codes(stored)
 
     def repeats(self, codes: Codes) -> int:
         """Return how many of these codes are in the store already, byte for byte."""
-        types = [array.dtype for array in self._table.arrays]
+        types = [array.dtype for array in self.table.arrays]
         common = np.result_type(codes.stored.dtype, *types)
         rows = _row_bytes(codes.stored, common)
         distinct = set(rows)

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import dpindex as dpi
+from dpindex.index.hits import Estimates
 from dpindex.privacy import Attribute
 from dpindex.study.planner.plan_result import Found, Plan, Row
 
@@ -40,6 +41,25 @@ def test_hits_by_query(index: dpi.PrivateIndex) -> None:
     assert hits[-1].ids.tolist() == hits.ids[-1].tolist()
     with pytest.raises(IndexError):
         hits[3]
+
+
+@pytest.mark.parametrize("stored", [False, True])
+def test_similarities_are_those_of_the_search(
+    index: dpi.PrivateIndex, tmp_path: Path, stored: bool
+) -> None:
+    """However late they are asked for, and whatever was added, removed or learned meanwhile."""
+    if stored:
+        index.save(tmp_path / "index")
+        index = dpi.PrivateIndex.open(tmp_path / "index")
+    at_once, late = (index.search(VECTORS, k=5) for _ in range(2))
+    names = list(Estimates._fields)
+    before = [getattr(at_once, name) for name in names]
+    index.add(-VECTORS, [f"new {row}" for row in range(12)])
+    index.remove(index.ids[:7])
+    index.upsert(VECTORS[:3], ["x", "y", "z"])
+    index.calibrate()
+    for name, values in zip(names, before, strict=True):
+        np.testing.assert_array_equal(getattr(late, name), values)
 
 
 def test_hits_as_a_table(index: dpi.PrivateIndex) -> None:

@@ -464,8 +464,8 @@ def test_ctrl_c_in_a_search_leaves_the_index_usable(
     other = {FLOAT: FaissSigns, BITS: FaissVectors}[method]
     if part is not other:
         with pytest.raises(KeyboardInterrupt):
-            index.search(_vectors(200))
-    assert index.search(_vectors(200)).ids.shape == (200, 10)
+            _ = index.search(_vectors(200)).similarity
+    assert index.search(_vectors(200)).similarity.shape == (200, 10)
     index.add(_vectors(1))
     assert index.search(_vectors(1), k=61).ids.shape == (1, 61)
 
