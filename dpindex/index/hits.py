@@ -163,9 +163,7 @@ class Hits:
         def estimates() -> Estimates:
             return Estimates(*map(choose, self._estimates))
 
-        return Hits(
-            choose(self.ids), choose(self.scores), estimates, choose(self.exact), payload
-        )
+        return Hits(choose(self.ids), choose(self.scores), estimates, choose(self.exact), payload)
 
     def to_list(self) -> list[list[dict[str, Any]]]:
         """Return a list for each query of its hits as dicts: id, score, estimates and payload."""
