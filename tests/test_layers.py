@@ -116,8 +116,8 @@ INTEGRATION_CONTRACTS = {
         "Ranges",
     ),
     "an index that is searched elsewhere": (
-        "Searchable", "Estimates", "Found", "FoundCodes", "Filter", "joined", "no_hits", "Candidates",
-        "new_reranking", "with_exact", "kind_of", "Ranking", "PackedSigns", "Symbols",
+        "Searchable", "Estimates", "Found", "FoundCodes", "Filter", "joined", "no_hits",
+        "Candidates", "new_reranking", "with_exact", "kind_of", "Ranking", "PackedSigns", "Symbols",
         "DenoisedVectors", "EXACT", "Queries", "PrivateQueries", "Metric",
         "posterior_of", "SimilarityCalibration",
     ),
