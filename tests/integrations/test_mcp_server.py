@@ -1,0 +1,46 @@
+"""The example of an MCP server, asked by the client of its own package."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+import dpindex as dpi
+
+mcp = pytest.importorskip("mcp", reason="needs pip install mcp", exc_type=ImportError)
+
+
+def test_an_agent_searches_and_reads_what_is_protected(monkeypatch: pytest.MonkeyPatch) -> None:
+    from mcp_server import make_server
+
+    vectors = np.random.default_rng(0).uniform(-1, 1, (50, 16))
+    spec = dpi.Spec("dp-oporp-staircase", dim=16, k=16, epsilon=64.0, adjacency=dpi.attribute(0.1))
+    index = dpi.PrivateIndex(spec)
+    index.add(vectors, ids=[f"row {i}" for i in range(50)])
+    asked = []
+    search = index.search
+
+    def watched(*args: Any, **options: Any) -> Any:
+        asked.append(options["query"])
+        return search(*args, **options)
+
+    monkeypatch.setattr(index, "search", watched)
+    server = make_server(index, lambda text: vectors[int(text)])
+
+    async def ask() -> None:
+        async with mcp.Client(server) as client:
+            tools = {tool.name: tool.description for tool in (await client.list_tools()).tools}
+            found = await client.call_tool("search", {"text": "7", "k": 3})
+            facts = await client.call_tool("describe", {})
+        assert set(tools) == {"search", "describe"}
+        assert str(spec.guarantee) in tools["search"]
+        assert found.structured_content["result"][0]["id"] == "row 7"
+        assert len(found.structured_content["result"]) == 3
+        assert json.loads(facts.content[0].text)["records"] == 50
+
+    asyncio.run(ask())
+    assert asked == ["private"]
