@@ -67,10 +67,10 @@ def test_no_vector_is_encoded_by_itself() -> None:
     """Vectors that have nothing in common but themselves: a codebook finds no neighbours."""
     rows = np.eye(600) + 0.001 * np.random.default_rng(0).normal(size=(600, 600))
     books = CodebookPlan(rows.astype(np.float32), None, 6000, 150)
-    book = next(books.books())
+    book, _ = next(books.books(30.0, 10, 10))
     spec = dpi.Spec("record-codebook", 600, epsilon=30.0, adjacency=dpi.record(),
                     codebook=book, subset=1)  # fmt: skip
-    row = books.row(spec, 4, 10, (10, 100))
+    row = books.row(spec, 10, (10, 100))
     assert row.exact.precision < 0.1
     assert row.private.precision < 0.1
 

@@ -32,6 +32,7 @@ from dpindex.mechanism.method_table import Method, find_method
 from dpindex.mechanism.method_table import methods as all_methods
 from dpindex.mechanism.noise.additive import AdditiveNoise
 from dpindex.mechanism.noise.signs import FlipsByLevel
+from dpindex.mechanism.parameters import Codebook
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec
 from dpindex.privacy import Record, VectorAdjacency, l2, record
@@ -624,7 +625,9 @@ class _RecordPlanner(_Planner):
         asked: Any = _QUERIES
         if queries is not None:
             asked = unit(in_units_of_largest(sample_rows(queries, _QUERIES)))
-        self._population = Population(vectors[:_MAX_ROWS], target.n, asked, groups=labels)
+        self._population = Population(
+            vectors[:_MIN_ROWS], target.n, asked, groups=labels, near_ranks=False
+        )
         self._books = CodebookPlan(vectors, labels, target.n, asked)
 
     def _admitted(self) -> list[Method]:
@@ -641,24 +644,23 @@ class _RecordPlanner(_Planner):
 
     def specs(self, epsilon: float) -> list[Spec]:
         target = self._target
-        reranked = target.counted_candidates > target.at
         specs = []
         for method in self._methods:
-            if not method.family.codebook:
-                for k in _RECORD_LENGTHS:
-                    specs.append(
-                        Spec(method.name, target.dim, k, epsilon=epsilon, adjacency=record())
-                    )
+            if method.family.codebook:
+                for book, subset in self._books.books(
+                    epsilon, target.at, target.counted_candidates
+                ):
+                    specs.append(self._with_codebook(method.name, epsilon, book, subset))
                 continue
-            for book in self._books.books():
-                for subset in promising_subsets(len(book), epsilon, reranked):
-                    specs.append(
-                        Spec(
-                            method.name, target.dim, epsilon=epsilon, adjacency=record(),
-                            codebook=book, subset=subset,
-                        )
-                    )  # fmt: skip
+            for k in _RECORD_LENGTHS:
+                specs.append(Spec(method.name, target.dim, k, epsilon=epsilon, adjacency=record()))
         return specs
+
+    def _with_codebook(self, method: str, epsilon: float, book: Codebook, subset: int) -> Spec:
+        return Spec(
+            method, self._target.dim, epsilon=epsilon, adjacency=record(), codebook=book,
+            subset=subset,
+        )  # fmt: skip
 
     def screened(self, specs: Sequence[Spec]) -> list[Row]:
         most = self._target.max_bytes
@@ -666,18 +668,18 @@ class _RecordPlanner(_Planner):
         if not fitting:
             raise self._target.none_fits()
         rows = []
-        for done, row in enumerate(self._parallel(lambda spec: self._row(spec, 1, 3), fitting)):
-            self._progress(done, len(fitting), f"{row.method}, ε = {row.spec.budget:.3g}")
-            rows.append(row)
+        for done, spec in enumerate(fitting):
+            self._progress(done, len(fitting), f"{spec.method}, ε = {spec.budget:.3g}")
+            rows.append(self._row(spec, 1))
         return self._target.ranked(rows)
 
     def refined(self, row: Row, *, denoise: bool = False) -> Row:
-        return self._row(row.spec, _ROUNDS, 3)
+        return row if row.spec.codebook else self._row(row.spec, _ROUNDS)
 
-    def _row(self, spec: Spec, rounds: int, splits: int) -> Row:
+    def _row(self, spec: Spec, rounds: int) -> Row:
         at, ladder = self._target.at, self._target.ladder
         if spec.codebook is not None:
-            return self._books.row(spec, rounds, at, ladder, splits)
+            return self._books.row(spec, at, ladder)
         return predicted_rows(spec, self._population, rounds, at, ladder)[0]
 
     def _like(self, spec: Spec, epsilon: float) -> Sequence[Spec]:
@@ -686,13 +688,7 @@ class _RecordPlanner(_Planner):
             return [spec.with_epsilon(epsilon)]
         reranked = target.counted_candidates > target.at
         subsets = promising_subsets(len(spec.codebook), epsilon, reranked)[-2:]
-        return [
-            Spec(
-                spec.method, target.dim, epsilon=epsilon, adjacency=record(),
-                codebook=spec.codebook, subset=subset,
-            )
-            for subset in subsets
-        ]  # fmt: skip
+        return [self._with_codebook(spec.method, epsilon, spec.codebook, w) for w in subsets]
 
     def contrast(self, epsilon: float) -> tuple[Row, ...]:
         delta = self._terms["delta"]
@@ -702,14 +698,14 @@ class _RecordPlanner(_Planner):
             spec = Spec(
                 _CONTRAST, self._target.dim, epsilon=epsilon, delta=delta, adjacency=l2(2.0)
             )
-            return (self._row(spec, _ROUNDS, 1),)
+            return (self._row(spec, _ROUNDS),)
         return ()
 
     def attacks(self, spec: Spec) -> AttackFigures:
-        population = self._population
+        vectors = self._population.vectors
         if spec.codebook is not None:
-            spec, population = self._books.played(spec)
-        return AttackFigures.of(Trial(spec, population.vectors))
+            spec, vectors = self._books.played(spec)
+        return AttackFigures.of(Trial(spec, vectors))
 
 
 def is_worth_denoising(plain: float, denoised: float) -> bool:
