@@ -198,7 +198,7 @@ class CodebookPlan:
 
 @dataclass(frozen=True)
 class _Reports:
-    """The law of a report: see :class:`dpindex.mechanism.noise.law.SymbolLaw`.
+    """The law of a report: see :class:`dpindex.mechanism.noise.SymbolLaw`.
 
     Attributes
     ----------
