@@ -24,17 +24,14 @@ origin.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from dpindex.base.arrays import (
-    Doubles,
-    Floats,
     Singles,
     in_units_of_largest,
     issparse,
@@ -49,12 +46,8 @@ from dpindex.mechanism.public_random import PublicStream
 _SHARE = 0.01
 _FEWEST = 2
 _BLOCK_ROWS = 1024
-# Rows are compared if they are equal when rounded to 2^-8 of their largest magnitude, in one of two
-# ways; they are equal if their cosine is 1 up to the rounding of float32.
-_STEPS = 256.0
-# Values such as 0, 1/2 and 1 must not lie at the edge of an interval.
-_OFFSETS = (0.29, 0.79)
 _SAME = 1.0 - 1e-6
+"""Cosine of two vectors of one direction: 1 up to the rounding of float32."""
 
 _DRIFT = 0.5
 """Squared distance of means from codewords, over their variance, below which it is too small."""
@@ -65,35 +58,6 @@ _DIRECTIONS = 32
 
 _SAME_OFFSET = 2.0**-14
 """Rounding of offsets under which two vectors of one codeword count once."""
-
-
-class _Directions:
-    """The directions of some vectors, among which equal ones are found."""
-
-    def __init__(self, vectors: Floats, offset: float) -> None:
-        wide = in_units_of_largest(vectors)
-        self._offset = offset
-        self._unit = unit(wide)
-        self._factors = PublicStream(0, "leak check").words(vectors.shape[1], np.uint64)
-        keys = self._keys(wide)
-        self._order = np.argsort(keys, kind="stable")
-        self._sorted = keys[self._order]
-
-    def _keys(self, wide: Doubles) -> npt.NDArray[np.uint64]:
-        steps = np.floor(wide * _STEPS + self._offset).astype(np.int64).view(np.uint64)
-        return np.asarray(steps @ self._factors)
-
-    def pairs(self, vectors: Floats) -> Iterator[tuple[int, int]]:
-        """Yield rows of vectors, each with the row of a direction that equals it."""
-        wide = in_units_of_largest(vectors)
-        rows = unit(wide)
-        keys = self._keys(wide)
-        first = np.searchsorted(self._sorted, keys, "left")
-        last = np.searchsorted(self._sorted, keys, "right")
-        for row in np.flatnonzero(first < last):
-            close = self._order[first[row] : last[row]]
-            for word in close[self._unit[close] @ rows[row] >= _SAME]:
-                yield int(row), int(word)
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,54 +111,40 @@ class LeakCheck:
         chunks : iterable of (int, array or sparse matrix)
             Private vectors with the number of their first row.
         """
+        codewords = self.codebook.vectors
+        axes = _axes(self.codebook.dim)
+        sample = spaced(self.rows, MAX_SIZE)  # what a codebook of all vectors is made of
         shared: dict[int, int] = {}
         words = [np.empty(0, np.intp)]
-        offsets = [np.empty((0, self._axes.shape[1]), np.float32)]
+        offsets = [np.empty((0, axes.shape[1]), np.float32)]
         for first, chunk in chunks:
             for rows in row_blocks(chunk.shape[0], _BLOCK_ROWS):
                 block = chunk[rows]
                 first_row = first + rows.start
                 if issparse(block):
                     block = block.toarray()
-                for directions in self._directions:
-                    for row, word in directions.pairs(block):
-                        shared.setdefault(word, first_row + row)
-                nearest, apart = self._offsets(block[self._chosen(first_row, len(block))])
+                directions = unit(in_units_of_largest(block))
+                cosines = directions @ codewords.T
+                same = cosines >= _SAME
+                for word in np.flatnonzero(same.any(axis=0)).tolist():
+                    shared.setdefault(word, first_row + int(same[:, word].argmax()))
+                low, high = np.searchsorted(sample, (first_row, first_row + len(block)))
+                chosen = sample[low:high] - first_row
+                chosen = chosen[directions[chosen].any(axis=1)]
+                nearest = cosines[chosen].argmax(axis=1)
+                along = cosines[chosen, nearest]
+                across = directions[chosen] - along[:, None] * codewords[nearest]
                 words.append(nearest)
-                offsets.append(apart)
+                offsets.append(across @ axes)
         return LeakEvidence(shared, np.concatenate(words), np.concatenate(offsets))
 
-    def _chosen(self, first: int, count: int) -> npt.NDArray[np.intp]:
-        """Return which of some rows a codebook of all vectors is made of."""
-        chosen = spaced(self.rows, MAX_SIZE)
-        low, high = np.searchsorted(chosen, (first, first + count))
-        return chosen[low:high] - first
 
-    def _offsets(self, vectors: Floats) -> tuple[npt.NDArray[np.intp], Singles]:
-        """Return the nearest codewords of vectors, and the offsets across them."""
-        directions = unit(in_units_of_largest(vectors))
-        directions = directions[directions.any(axis=1)]
-        cosines = directions @ self.codebook.vectors.T
-        nearest = cosines.argmax(axis=1)
-        along = cosines[np.arange(len(nearest)), nearest]
-        across = directions - along[:, None] * self.codebook.vectors[nearest]
-        return nearest, across @ self._axes
-
-    @cached_property
-    def _directions(self) -> list[_Directions]:
-        return [_Directions(self.codebook.stated, offset) for offset in _OFFSETS]
-
-    @cached_property
-    def _axes(self) -> Singles:
-        """Directions as columns, shape (dim, r)."""
-        dim = self.codebook.dim
-        if dim <= _DIRECTIONS:
-            return np.eye(dim, dtype=np.float32)
-        signs = PublicStream(0, "leak check of means").signs(dim * _DIRECTIONS)
-        return signs.reshape(dim, _DIRECTIONS).astype(np.float32)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {"codebook": self.codebook, "rows": self.rows}
+def _axes(dim: int) -> Singles:
+    """Return the directions in which offsets are measured, as columns, shape (dim, r)."""
+    if dim <= _DIRECTIONS:
+        return np.eye(dim, dtype=np.float32)
+    signs = PublicStream(0, "leak check of means").signs(dim * _DIRECTIONS)
+    return signs.reshape(dim, _DIRECTIONS).astype(np.float32)
 
 
 def refuse_leaks(codebook: Codebook, evidence: LeakEvidence) -> None:
