@@ -10,7 +10,7 @@ import numpy as np
 
 from dpindex.mechanism.codes import Codes
 from dpindex.storage.ids import ids_to_bytes
-from dpindex.storage.manifest import MANIFEST, FileMark, Manifest, SegmentPaths, Settings
+from dpindex.storage.manifest import MANIFEST, FileMark, Manifest, Settings, file_path
 
 
 def write_index_by_hand(
@@ -20,12 +20,15 @@ def write_index_by_hand(
     marks: dict[str, FileMark] = {}
     counts: dict[str, int] = {}
     for number, (codes, ids) in enumerate(segments):
-        paths = SegmentPaths(f"{number:06d}")
-        files = {paths.codes: codes.to_bytes(), paths.ids: ids_to_bytes(np.asarray(ids))}
+        six_digits = f"{number:06d}"
+        files = {
+            file_path("codes", six_digits): codes.to_bytes(),
+            file_path("ids", six_digits): ids_to_bytes(np.asarray(ids)),
+        }
         for name, data in files.items():
             (path / name).parent.mkdir(parents=True, exist_ok=True)
             (path / name).write_bytes(data)
             marks[name] = FileMark.of(data)
-        counts[paths.number] = len(codes)
+        counts[six_digits] = len(codes)
     manifest = Manifest(settings, len(counts), counts, files=marks)
     (path / MANIFEST).write_bytes(manifest.to_bytes())

@@ -232,7 +232,7 @@ def info(
     from dpindex.study.bounds import exposure_line, information_lines, max_linkage_rate
 
     if is_url(index):
-        from dpindex.storage.save import fetched
+        from dpindex.storage.directory import fetched
 
         with fetched(index) as folder:
             about = summarize(folder)

@@ -39,11 +39,17 @@ from dpindex.mechanism.spec import Spec
 from dpindex.similarity.calibration import SAMPLE_ROWS, SimilarityCalibration
 from dpindex.similarity.similarity import Metric, Queries
 from dpindex.storage.code_store import CodeStore
-from dpindex.storage.directory import IndexDirectory
+from dpindex.storage.directory import (
+    Checkpoint,
+    Contents,
+    IndexDirectory,
+    fetched,
+    read_index,
+    write_index,
+)
 from dpindex.storage.ids import Rows
 from dpindex.storage.manifest import Settings
 from dpindex.storage.payload import Table
-from dpindex.storage.save import Checkpoint, Contents, fetched, read_index, write_index
 
 if TYPE_CHECKING:
     from dpindex.accounting.ledger import Ledger
@@ -864,7 +870,8 @@ class PrivateIndex(Searchable):
 
     @classmethod
     def _read(cls, directory: IndexDirectory) -> PrivateIndex:
-        settings, segments, checkpoint = read_index(directory)
+        contents, checkpoint = read_index(directory)
+        settings = contents.settings
         index = cls(
             settings.spec,
             metric=settings.metric,
@@ -872,9 +879,9 @@ class PrivateIndex(Searchable):
             query_epsilon=settings.query_epsilon,
         )
         index._settings = settings
-        index._store = CodeStore.of_segments(settings.spec.format, segments)
-        index._calibration = checkpoint.calibration
-        index._rank_with(checkpoint.denoiser)
+        index._store = contents.store
+        index._calibration = contents.calibration
+        index._rank_with(contents.denoiser)
         index._checkpoint = checkpoint
         return index
 

@@ -1,4 +1,4 @@
-"""An index directory: reading it verified, holding it for writing, and growing it.
+"""An index directory: reading it verified, holding it for writing, making it and growing it.
 
 A file belongs to the index only once a manifest that names it has been renamed into place. Reading
 checks sizes and SHA-256 hashes before any parser sees a byte. New files come from a staging in the
@@ -12,17 +12,20 @@ import os
 import re
 import secrets
 import shutil
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain, islice
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from dpindex.base.arrays import AnyArray, spaced
-from dpindex.base.errors import BusyError, DamagedError, StorageError
+from dpindex.base.arrays import AnyArray, row_blocks, spaced
+from dpindex.base.errors import BusyError, DamagedError, InputError, StorageError
 from dpindex.base.files import (
     Buffer,
     holding_lock,
@@ -36,12 +39,13 @@ from dpindex.base.files import (
     unpack,
     write_file,
 )
+from dpindex.data.stores import open_store
 from dpindex.mechanism.codes import Codes, codes_from_bytes
 from dpindex.mechanism.parameters import Codebook
 from dpindex.similarity.calibration import SimilarityCalibration, calibration_from_bytes
-from dpindex.similarity.symbol_codes import SAMPLED_SYMBOLS
-from dpindex.storage.code_store import MAPPED_BYTES
-from dpindex.storage.ids import IdBlock, id_block
+from dpindex.similarity.symbol_codes import SAMPLED_SYMBOLS, crowding
+from dpindex.storage.code_store import MAPPED_BYTES, CodeStore, rows_per_segment
+from dpindex.storage.ids import IdBlock, id_block, ids_to_bytes
 from dpindex.storage.journal import (
     LOCK,
     RELEASE_MARK,
@@ -56,40 +60,22 @@ from dpindex.storage.manifest import (
     NUMBERED_FILE,
     FileMark,
     Manifest,
-    SegmentPaths,
     Settings,
-    calibration_path,
-    codebook_path,
-    denoiser_path,
+    file_path,
+    segment_number,
 )
-from dpindex.storage.payload import Payload, Table, payload_from_bytes
+from dpindex.storage.payload import Payload, Table, payload_from_bytes, payload_to_bytes
 
 if TYPE_CHECKING:  # most indexes have none
     from dpindex.denoise import Denoiser
 
 _SEAL = "seal"
-OF_SAVES = re.compile(r"save-[0-9a-f]{32}|part-[0-9a-f]{32}|seal\.tmp")
-"""Names in a private folder that saves leave when they die."""
-
+_OF_SAVES = re.compile(r"save-[0-9a-f]{32}|part-[0-9a-f]{32}|seal\.tmp")
 _MAX_SEAL_BYTES = MAX_MANIFEST_BYTES + (1 << 16)
-_SAMPLED_SEGMENTS = 64
+_REQUESTS = 8
 
 Segment: TypeAlias = tuple[Codes, IdBlock, Table]
 """Codes, ids, and payload or None; what is large is mapped where it lies."""
-
-
-def sampled(numbers: Sequence[str], read: Callable[[str], Codes]) -> Codes:
-    """Return evenly spaced codes of up to 64 evenly spaced segments, of which there must be one.
-
-    Files are often of one topic each: few of them would not stand for the collection.
-    """
-    chosen = [numbers[i] for i in spaced(len(numbers), _SAMPLED_SEGMENTS)]
-    parts = []
-    for number in chosen:
-        codes = read(number)
-        parts.append(codes.take(spaced(len(codes), SAMPLED_SYMBOLS // len(chosen))))
-    format_ = parts[0].format
-    return format_.codes(format_.concatenate([part.stored for part in parts]))
 
 
 @dataclass(frozen=True)
@@ -151,53 +137,57 @@ class IndexDirectory:
         """Yield codes, ids and payload of every segment, verified against the manifest first."""
         fingerprint = manifest.settings.spec.fingerprint
         for number, count in manifest.segments.items():
-            paths = SegmentPaths(number)
-            codes = codes_from_bytes(self._mapped(manifest, paths.codes), verified=True)
-            ids = id_block(self._mapped(manifest, paths.ids), verified=True)
+            path = file_path("codes", number)
+            codes = codes_from_bytes(self._mapped(manifest, path), verified=True)
+            ids = id_block(self._mapped(manifest, file_path("ids", number)), verified=True)
             release_pages(codes.stored)
             if codes.fingerprint != fingerprint:
-                raise DamagedError(f"{self.path / paths.codes} was made under another spec.")
-            payload = None
+                raise DamagedError(f"{self.path / path} was made under another spec.")
+            payload = self._payload(manifest, number)
             lengths = {count, len(codes), len(ids)}
-            if paths.payload in manifest.files:
-                payload = payload_from_bytes(self._verified(manifest, paths.payload))
+            if payload is not None:
                 lengths.add(len(payload))
             if len(lengths) > 1:
-                raise DamagedError(f"{self.path / paths.codes} does not have the rows it should.")
+                raise DamagedError(f"{self.path / path} does not have the rows it should.")
             yield codes, ids, payload
+
+    def _payload(self, manifest: Manifest, number: str) -> Table:
+        path = file_path("payload", number)
+        if path not in manifest.files:
+            return None
+        return payload_from_bytes(self._verified(manifest, path))
 
     def payload_columns(self, manifest: Manifest) -> dict[str, str]:
         """Return the type of each payload column by its name, from one segment with a payload."""
-        for number in manifest.segments:
-            path = SegmentPaths(number).payload
-            if path in manifest.files:
-                return Payload(payload_from_bytes(self._verified(manifest, path))).columns
-        return {}
+        tables = (self._payload(manifest, number) for number in manifest.segments)
+        return Payload(next((table for table in tables if table is not None), None)).columns
 
     def settings(self, manifest: Manifest) -> Settings:
         """Return the settings, with the codewords of the spec's codebook if it has one."""
-        if manifest.codebook is None:
+        data = self._single(manifest, "codebook")
+        if data is None:
             return manifest.settings
-        data = self._verified(manifest, codebook_path(manifest.codebook))
         spec = manifest.settings.spec.with_codebook(Codebook.from_bytes(data))
         return replace(manifest.settings, spec=spec)
 
     def denoiser(self, manifest: Manifest) -> Denoiser | None:
-        """Return the denoiser, verified against the manifest; None if there is none."""
-        if manifest.denoiser is None:
+        """Return the denoiser; None if there is none."""
+        data = self._single(manifest, "denoiser")
+        if data is None:
             return None
         from dpindex.denoise import denoiser_from_bytes
 
-        data = self._verified(manifest, denoiser_path(manifest.denoiser))
         return denoiser_from_bytes(data, manifest.settings.spec)
 
     def calibration(self, manifest: Manifest) -> SimilarityCalibration | None:
-        """Return the calibration, verified against the manifest; None if there is none."""
-        if manifest.calibration is None:
+        """Return the calibration; None if there is none."""
+        data = self._single(manifest, "calibration")
+        return None if data is None else calibration_from_bytes(data)
+
+    def _single(self, manifest: Manifest, kind: str) -> bytes | None:
+        if kind not in manifest.single:
             return None
-        return calibration_from_bytes(
-            self._verified(manifest, calibration_path(manifest.calibration))
-        )
+        return self._verified(manifest, file_path(kind, manifest.single[kind]))
 
     def check_sizes(self, manifest: Manifest) -> None:
         """Refuse a file that is missing, or is not as long as it was; none is read."""
@@ -223,12 +213,9 @@ class IndexDirectory:
         return data
 
     def _compare(self, data: Buffer, manifest: Manifest, path: str) -> None:
-        mark = manifest.files[path]
-        if len(data) != mark.bytes:
-            raise DamagedError(f"{self.path / path} is cut off; restore it from a copy.")
-        if FileMark.of(data) != mark:
+        if FileMark.of(data) != manifest.files[path]:
             raise DamagedError(
-                f"{self.path / path} was changed or damaged; restore it from a copy."
+                f"{self.path / path} is cut off, or was changed or damaged; restore it from a copy."
             )
 
     # Writing: an index that is there grows by files that were staged as a whole.
@@ -262,6 +249,18 @@ class IndexDirectory:
                 yield
             finally:
                 self._held = False
+
+    def refuse_taken(self) -> None:
+        """Refuse a place for a new index that holds something, or where a build is unfinished."""
+        if self.exists:
+            with suppress(InputError), self.held():  # clears what a save that was killed left
+                pass
+        refuse_occupied(self.path)
+        if (self.unpublished / RELEASE_MARK).exists():
+            raise InputError(
+                f"{self.path} has an unfinished build; run it again to end it, or choose another "
+                f"directory."
+            )
 
     @contextmanager
     def staged(self) -> Iterator[Staging]:
@@ -322,7 +321,7 @@ class IndexDirectory:
         self._discard(self.manifest().paths)
         # The seal goes last: until then whoever comes next does the same.
         if os.path.lexists(self.unpublished / RELEASE_MARK):  # an unfinished release stays
-            private.discard(OF_SAVES)
+            private.discard(_OF_SAVES)
             private.unlink(_SEAL)
         else:
             shutil.rmtree(self.unpublished, ignore_errors=True)
@@ -352,3 +351,275 @@ class IndexDirectory:
                 if NUMBERED_FILE.fullmatch(file.name) and file not in kept:
                     file.unlink()
             sync_folder(self.path / folder)
+
+
+class IndexWriter:
+    """Stages new files of an index, each under the next number.
+
+    Parameters
+    ----------
+    put : callable
+        Creates a file, given its path and bytes; false if another is there.
+    manifest : Manifest
+        Of what the index holds already.
+
+    Attributes
+    ----------
+    manifest : Manifest
+        With all that was staged.
+    """
+
+    def __init__(self, put: Callable[[str, bytes], bool], manifest: Manifest) -> None:
+        self.manifest = manifest
+        self._put = put
+
+    @property
+    def next_number(self) -> str:
+        """The number of the next file."""
+        return segment_number(self.manifest.next_number)
+
+    def add_rows(self, store: CodeStore, first_row: int) -> None:
+        """Stage the rows of a store from a row on, as segments."""
+        size = rows_per_segment(self.manifest.settings.spec)
+        for rows in row_blocks(len(store), size, first_row):
+            number = self.next_number
+            codes = store.take(rows)
+            files = {
+                file_path("codes", number): codes.to_bytes(),
+                file_path("ids", number): ids_to_bytes(store.ids_of(rows)),
+            }
+            payload = store.payload.take(rows)
+            if payload is not None:
+                files[file_path("payload", number)] = payload_to_bytes(payload)
+            self._stage(files)
+            segments = {**self.manifest.segments, number: len(codes)}
+            self.manifest = replace(self.manifest, segments=segments)
+
+    def add_single(self, kind: str, data: bytes) -> None:
+        """Stage the one file of a kind, unless the index holds it as it is."""
+        single = self.manifest.single
+        if kind in single:
+            path = file_path(kind, single[kind])
+            if self.manifest.files[path] == FileMark.of(data):
+                return
+        number = self.next_number
+        self._stage({file_path(kind, number): data})
+        self.manifest = replace(self.manifest, single={**single, kind: number})
+
+    def _stage(self, files: Mapping[str, bytes]) -> None:
+        """Stage the files of one number.
+
+        Raises
+        ------
+        DamagedError
+            If other bytes are staged under one of these names.
+        """
+        marks = dict(self.manifest.files)
+        for path, data in files.items():
+            if not self._put(path, data):
+                raise DamagedError(f"the staged {path} is not of this index; it was changed.")
+            marks[path] = FileMark.of(data)
+        next_number = self.manifest.next_number + 1
+        self.manifest = replace(self.manifest, files=marks, next_number=next_number)
+
+
+@dataclass(frozen=True)
+class Contents:
+    """The contents of an index.
+
+    Attributes
+    ----------
+    settings : Settings
+    store : CodeStore
+    denoiser : Denoiser, optional
+    calibration : SimilarityCalibration, optional
+    """
+
+    settings: Settings
+    store: CodeStore
+    denoiser: Denoiser | None
+    calibration: SimilarityCalibration | None
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """The state of an index when it was last written or read.
+
+    Attributes
+    ----------
+    directory : IndexDirectory
+    digest : str
+        Of the manifest.
+    rows, removals : int
+        Length and removals of the store then: while no more are removed, its first rows stand.
+    """
+
+    directory: IndexDirectory
+    digest: str
+    rows: int
+    removals: int
+
+    def unchanged_manifest(self) -> Manifest:
+        """Return the manifest; InputError if it is another one now."""
+        manifest = self.directory.manifest()
+        if manifest.digest != self.digest:
+            raise InputError(
+                f"{self.directory.path} was changed since this index was opened; open it again and "
+                f"repeat the change; add_codes takes over codes that are new here, and spends "
+                f"nothing."
+            )
+        return manifest
+
+
+def write_index(
+    path: Path,
+    contents: Contents,
+    last: Checkpoint | None,
+    sealed: Callable[[Checkpoint], object],
+    token: str = "",
+) -> None:
+    """Write an index to a new directory, or bring the one up to date that it was ``last`` in.
+
+    Parameters
+    ----------
+    path : Path
+    contents : Contents
+    last : Checkpoint, optional
+        Of the last write or read.
+    sealed : callable
+        Called with the new checkpoint once the save can no longer fail, only be finished later.
+    token : str
+        Of a release that ends with this save; its journal is removed with it.
+
+    Raises
+    ------
+    InputError
+        If the directory belongs to something else, was changed since, or cannot be written.
+    """
+    directory = IndexDirectory(path)
+    store = contents.store
+    manifest = Manifest(contents.settings)
+    first_row = 0
+    with ExitStack() as stack:
+        if last is None or last.directory.path != directory.path:
+            last = None
+            directory.refuse_taken()
+        else:
+            directory = last.directory
+            stack.enter_context(directory.held())
+            # The settings in memory hold the codewords; those of the manifest only name them.
+            manifest = replace(last.unchanged_manifest(), settings=contents.settings)
+            if last.removals == store.removals:
+                first_row = last.rows
+            else:  # all that is left is written anew
+                manifest = replace(manifest, segments={})
+        stack.enter_context(writing_beside(directory.path))
+        staging = stack.enter_context(directory.staged())
+        writer = IndexWriter(staging.put, manifest)
+        _stage_contents(writer, contents, first_row)
+        manifest = writer.manifest
+        checkpoint = Checkpoint(directory, manifest.digest, len(store), store.removals)
+        if last is None:
+            staging.put(MANIFEST, manifest.to_bytes())
+            staging.folder.publish(staging.name, directory.path)
+            staging.folder.discard(_OF_SAVES)
+            sealed(checkpoint)
+        else:
+            directory.grow(manifest, staging, lambda: sealed(checkpoint), token)
+
+
+def _stage_contents(writer: IndexWriter, contents: Contents, first_row: int) -> None:
+    """Stage all that an index holds, from a row on."""
+    spec = contents.settings.spec
+    if spec.codebook is not None and "codebook" not in writer.manifest.single:
+        writer.add_single("codebook", spec.codebook.to_bytes())
+    writer.add_rows(contents.store, first_row)
+    if contents.denoiser is not None:
+        from dpindex.denoise import denoiser_to_bytes
+
+        writer.add_single("denoiser", denoiser_to_bytes(contents.denoiser))
+    if contents.calibration is not None:
+        writer.add_single("calibration", contents.calibration.to_bytes())
+    uneven = None
+    if spec.format.symbolic and len(contents.store) > 1:
+        sample = contents.store.take(spaced(len(contents.store), SAMPLED_SYMBOLS))
+        uneven = crowding(sample, spec.symbol_law)
+    writer.manifest = replace(writer.manifest, crowding=uneven)
+
+
+def refuse_occupied(path: Path) -> None:
+    """Refuse a place for a new index that holds something.
+
+    Raises
+    ------
+    InputError
+        If there is an index, or anything else but an empty folder.
+    """
+    with writing_beside(path):
+        if (path / MANIFEST).exists():
+            raise InputError(
+                f"{path} already holds an index; open it to add to it, or choose another directory."
+            )
+        if os.path.lexists(path) and not path.is_dir():
+            raise InputError(f"{path} is not a directory; choose another.")
+        if path.is_dir() and any(path.iterdir()):
+            raise InputError(f"{path} is not empty; choose another directory.")
+
+
+def read_index(directory: IndexDirectory) -> tuple[Contents, Checkpoint]:
+    """Return the contents of an index, each file verified before it is parsed, and a checkpoint.
+
+    Raises
+    ------
+    InputError
+        If the directory is not an index, or was damaged or changed.
+    """
+    manifest = directory.finished_manifest()
+    segments = directory.segments(manifest)
+    # The first is read before anything is made of the spec: what a manifest says costs nothing yet.
+    first = list(islice(segments, 1))
+    denoiser = directory.denoiser(manifest)
+    calibration = directory.calibration(manifest)
+    settings = directory.settings(manifest)
+    store = CodeStore.of_segments(settings.spec.format, chain(first, segments))
+    if settings.shuffle_delta is not None:
+        ids = store.ids
+        if ids.dtype.kind != "i" or (np.diff(ids, prepend=-1) <= 0).any():
+            raise DamagedError(
+                f"{directory.path} says that its codes were shuffled, but has ids of its own."
+            )
+    checkpoint = Checkpoint(directory, manifest.digest, len(store), 0)
+    return Contents(settings, store, denoiser, calibration), checkpoint
+
+
+@contextmanager
+def fetched(url: str) -> Iterator[Path]:
+    """Give a temporary folder with a copy of the index at ``url``, while the block runs.
+
+    Sizes are bounded by the manifest; whoever reads the folder checks sizes and hashes.
+
+    Raises
+    ------
+    InputError
+        If there is no finished index, or a file is missing.
+    """
+    store = open_store(url)
+    text = store.read(MANIFEST, MAX_MANIFEST_BYTES)
+    if text is None:
+        raise InputError(f"{url} is not a dpindex index, or its build is not finished.")
+    files = Manifest.from_bytes(text, Path(url)).files
+    with TemporaryDirectory(prefix="dpindex-") as folder:
+        place = Path(folder).resolve() / "index"
+
+        def copy(path: str) -> None:
+            data = store.read(path, files[path].bytes)
+            if data is None:
+                raise InputError(f"{url}/{path} is missing.")
+            (place / path).parent.mkdir(parents=True, exist_ok=True)
+            (place / path).write_bytes(data)
+
+        with ThreadPoolExecutor(_REQUESTS) as pool:
+            for _ in pool.map(copy, files):
+                pass
+        (place / MANIFEST).write_bytes(text)
+        yield place

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
@@ -27,15 +28,27 @@ from dpindex.version import __version__
 
 MANIFEST = "manifest.json"
 MAX_MANIFEST_BYTES = 1 << 24
-FOLDERS = ("segments", "ids", "payload", "denoiser", "codebook", "calibration")
 NUMBERED_FILE = re.compile(r"[0-9]{6}\.(codes|ids|arrows|model|vectors|table)(\.tmp)?")
+
+_PATHS = {
+    "codes": "segments/{}.codes",
+    "ids": "ids/{}.ids",
+    "payload": "payload/{}.arrows",
+    "denoiser": "denoiser/{}.model",
+    "codebook": "codebook/{}.vectors",
+    "calibration": "calibration/{}.table",
+}
+FOLDERS = [os.path.dirname(path) for path in _PATHS.values()]
+
+SINGLE = ("denoiser", "codebook", "calibration")
+"""Kinds of which an index has at most one file."""
 
 _FORMAT = 2
 _NUMBER = re.compile(r"[0-9]{6}")
 _NUMBERS = 10**6
 _MAX_FILE_BYTES = 1 << 33
 _COUNTED = 10**7
-_FIELDS = ("next_number", "segments", "denoiser", "codebook", "crowding")
+_FIELDS = ("next_number", "segments", "crowding")
 
 
 @dataclass(frozen=True)
@@ -116,47 +129,13 @@ class Settings:
         return cls(**values)
 
 
-@dataclass(frozen=True)
-class SegmentPaths:
-    """Where the files of one segment lie.
+def file_path(kind: str, number: str) -> str:
+    """Return where the file of that kind and number lies in an index.
 
-    Attributes
-    ----------
-    number : str
-        Six digits.
-
-    >>> SegmentPaths("000007").codes
+    >>> file_path("codes", "000007")
     'segments/000007.codes'
     """
-
-    number: str
-
-    @property
-    def codes(self) -> str:
-        return f"segments/{self.number}.codes"
-
-    @property
-    def ids(self) -> str:
-        return f"ids/{self.number}.ids"
-
-    @property
-    def payload(self) -> str:
-        return f"payload/{self.number}.arrows"
-
-
-def codebook_path(number: str) -> str:
-    """Return where the codebook of that number lies."""
-    return f"codebook/{number}.vectors"
-
-
-def calibration_path(number: str) -> str:
-    """Return where the calibration of that number lies."""
-    return f"calibration/{number}.table"
-
-
-def denoiser_path(number: str) -> str:
-    """Return where the denoiser of that number lies."""
-    return f"denoiser/{number}.model"
+    return _PATHS[kind].format(number)
 
 
 def segment_number(number: int) -> str:
@@ -196,9 +175,9 @@ class Manifest:
         Segments, denoisers and codebooks are numbered, and no number is used twice.
     segments : mapping from six digits to int
         The segments by number, in row order, and their rows.
-    denoiser, calibration, codebook : str, optional
+    single : mapping from str to str
         Numbers of the denoiser and of the calibration that were learned from the segments, and of
-        the spec's codebook.
+        the spec's codebook, each under its kind if there is one.
     files : mapping from path to FileMark
         Of every file that belongs to the index, and perhaps of some that did.
     crowding : float, optional
@@ -209,27 +188,19 @@ class Manifest:
     settings: Settings
     next_number: int = 0
     segments: Mapping[str, int] = field(default_factory=dict)
-    denoiser: str | None = None
-    calibration: str | None = None
-    codebook: str | None = None
+    single: Mapping[str, str] = field(default_factory=dict)
     files: Mapping[str, FileMark] = field(default_factory=dict)
     crowding: float | None = None
 
     @property
     def paths(self) -> list[str]:
         """Every file that belongs to the index."""
-        paths = []
+        paths = [file_path(kind, number) for kind, number in self.single.items()]
         for number in self.segments:
-            segment = SegmentPaths(number)
-            paths += [segment.codes, segment.ids]
-            if segment.payload in self.files:
-                paths.append(segment.payload)
-        if self.denoiser is not None:
-            paths.append(denoiser_path(self.denoiser))
-        if self.calibration is not None:
-            paths.append(calibration_path(self.calibration))
-        if self.codebook is not None:
-            paths.append(codebook_path(self.codebook))
+            paths += [file_path("codes", number), file_path("ids", number)]
+            payload = file_path("payload", number)
+            if payload in self.files:
+                paths.append(payload)
         return paths
 
     @property
@@ -245,11 +216,12 @@ class Manifest:
             "guarantee": self.settings.spec.guarantee.to_dict(),
             "count": self.count,
             "files": {path: asdict(self.files[path]) for path in self.paths},
+            "denoiser": None,
+            "codebook": None,
+            **self.single,
             **{name: getattr(self, name) for name in _FIELDS},
             **self.settings.to_dict(),
         }
-        if self.calibration is not None:
-            data["calibration"] = self.calibration
         text = _sealed(data)
         if len(text) > MAX_MANIFEST_BYTES:
             raise InputError(
@@ -268,10 +240,11 @@ class Manifest:
             For anything else. An InputError is a ValueError.
         """
         files = {path: FileMark(**mark) for path, mark in data["files"].items()}
+        learned = {"calibration": None, **data}
         manifest = cls(
             settings=Settings.from_dict(data),
             files=files,
-            calibration=data.get("calibration"),
+            single={kind: learned[kind] for kind in SINGLE if learned[kind] is not None},
             **{name: data[name] for name in _FIELDS},
         )
         if not (
@@ -284,10 +257,9 @@ class Manifest:
         return manifest
 
     def _is_consistent(self) -> bool:
-        learned = (self.denoiser, self.calibration, self.codebook)
-        single = [number for number in learned if number is not None]
-        numbers = [*self.segments, *single]
+        numbers = [*self.segments, *self.single.values()]
         counts = self.segments.values()
+        payloads = {file_path("payload", number) for number in self.segments}
         uneven = self.crowding
         return (
             all(type(count) is int and count > 0 for count in counts)
@@ -295,7 +267,9 @@ class Manifest:
             and len(set(numbers)) == len(numbers)
             and type(self.next_number) is int
             and all(int(number) < self.next_number for number in numbers)
-            and (self.codebook is None) == (self.settings.spec.codebook is None)
+            and ("codebook" in self.single) == (self.settings.spec.codebook is not None)
+            # A shuffle publishes codes and nothing else of their senders.
+            and (self.settings.shuffle_delta is None or payloads.isdisjoint(self.files))
             and (uneven is None or (isinstance(uneven, float) and 0 <= uneven < math.inf))
         )
 

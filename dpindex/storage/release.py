@@ -39,7 +39,7 @@ from dpindex.storage.code_store import rows_per_segment
 from dpindex.storage.ids import ids_to_bytes
 from dpindex.storage.journal import Journal, content_tag
 from dpindex.storage.leak_check import LeakCheck, LeakEvidence, refuse_leaks
-from dpindex.storage.manifest import FileMark, SegmentPaths, segment_number
+from dpindex.storage.manifest import FileMark, file_path, segment_number
 from dpindex.storage.payload import Payload, Table, payload_to_bytes
 
 if TYPE_CHECKING:  # devices keep no ledger
@@ -301,13 +301,13 @@ class CodeDraw:
 
     def _found(self, segment: Segment) -> Receipt | None:
         """Return the receipt of a segment that was drawn before."""
-        paths = SegmentPaths(segment.number)
         files: dict[str, FileMark] = {}
-        for path in (paths.codes, paths.ids, paths.payload):
+        for kind in ("codes", "ids", "payload"):
+            path = file_path(kind, segment.number)
             data = self.journal.get(path)
             if data is not None:
                 files[path] = FileMark.of(data)
-            elif path == paths.codes:
+            elif kind == "codes":
                 return None
         kept_codes(self.journal, self.spec, segment)
         return Receipt(segment.number, files, 0)
@@ -316,18 +316,18 @@ class CodeDraw:
         """Draw a segment and keep it, unless another attempt was first."""
         first_row = shard.part.start + segment.start
         codes = _privatized(self.spec, shard.part.name, first_row, chunk, self.threads)
-        paths = SegmentPaths(segment.number)
         files: dict[str, bytes] = {}
         if self.with_labels:
             ids, payload = labels.to_bytes(segment)
-            files[paths.ids] = ids
+            files[file_path("ids", segment.number)] = ids
             if payload is not None:
-                files[paths.payload] = payload
+                files[file_path("payload", segment.number)] = payload
         for path, label in files.items():
             if not self.journal.put(path, label):
                 raise DamagedError(f"the staged {path} is not of this release; it was changed.")
-        files[paths.codes] = codes.to_bytes()
-        if self.journal.put(paths.codes, files[paths.codes]):  # last: with it a segment is whole
+        path = file_path("codes", segment.number)
+        files[path] = codes.to_bytes()
+        if self.journal.put(path, files[path]):  # last: with it a segment is whole
             marks = {path: FileMark.of(data) for path, data in files.items()}
             return Receipt(segment.number, marks, segment.rows)
         receipt = self._found(segment)
@@ -404,7 +404,7 @@ def kept_codes(journal: Journal, spec: Spec, segment: Segment) -> Codes:
         If they were removed or changed.
     """
     max_bytes = segment.rows * spec.format.max_row_bytes + _MAX_HEADER_BYTES
-    data = journal.get(SegmentPaths(segment.number).codes, max_bytes)
+    data = journal.get(file_path("codes", segment.number), max_bytes)
     if data is None:
         raise DamagedError(f"the staged segment {segment.number} was removed; run it again.")
     codes = codes_from_bytes(data)
@@ -543,11 +543,11 @@ class CodeTarget(Target[Published]):
         return CodeDraw(self.spec, journal, may_draw, self.with_labels, threads)
 
     def paths(self, segments: Sequence[Segment]) -> set[str]:
-        return {SegmentPaths(segment.number).codes for segment in segments}
+        return {file_path("codes", segment.number) for segment in segments}
 
     def digest(self, journal: Journal, drawn: Drawn) -> str:
         hashes = [
-            receipt.files[SegmentPaths(receipt.number).codes].sha256 for receipt in drawn.receipts
+            receipt.files[file_path("codes", receipt.number)].sha256 for receipt in drawn.receipts
         ]
         return hashlib.sha256("".join(hashes).encode()).hexdigest()
 

@@ -6,10 +6,11 @@ import os
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from dpindex.base.arrays import spaced
 from dpindex.base.errors import DamagedError, InputError, NoDenoiserError
 from dpindex.data.dataset import Dataset
 from dpindex.data.stores import Bucket, local_path
@@ -17,8 +18,8 @@ from dpindex.denoise import Denoiser, Kind, denoiser_from_bytes, denoiser_to_byt
 from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Projector, Spec
-from dpindex.similarity.symbol_codes import crowding
-from dpindex.storage.directory import sampled
+from dpindex.similarity.symbol_codes import SAMPLED_SYMBOLS, crowding
+from dpindex.storage.directory import IndexWriter, refuse_occupied
 from dpindex.storage.journal import (
     BucketJournal,
     FolderJournal,
@@ -30,15 +31,14 @@ from dpindex.storage.manifest import (
     MANIFEST,
     FileMark,
     Manifest,
-    SegmentPaths,
     Settings,
-    denoiser_path,
+    file_path,
     segment_number,
 )
 from dpindex.storage.release import CodeTarget, Drawn, Shard, kept_codes
-from dpindex.storage.save import IndexWriter, refuse_occupied
 
 _UNPUBLISHED = "unpublished/"
+_SAMPLED_SEGMENTS = 64
 _LARGE_FILE = FileMark(1 << 30, "0" * 64)
 
 
@@ -235,14 +235,14 @@ class IndexTarget(CodeTarget[BuiltIndex]):
         step = self.segment_rows(dataset)
         count = sum(-(-part.rows // step) for part in dataset.parts)
         numbers = [segment_number(number) for number in range(count)]
-        files: dict[str, FileMark] = {}
-        for paths in map(SegmentPaths, numbers):
-            files |= dict.fromkeys((paths.codes, paths.ids, paths.payload), _LARGE_FILE)
+        paths = [file_path(kind, n) for n in numbers for kind in ("codes", "ids", "payload")]
+        files = dict.fromkeys(paths, _LARGE_FILE)
         Manifest(self._settings, count, dict.fromkeys(numbers, step), files=files).to_bytes()
 
     def publish(self, journal: Journal, drawn: Drawn) -> BuiltIndex:
         writer = IndexWriter(journal.put, self._segments(journal, drawn))
-        writer.add_codebook()
+        if self.spec.codebook is not None:
+            writer.add_single("codebook", self.spec.codebook.to_bytes())
         denoiser, not_denoised = self._add_denoiser(writer, journal, drawn)
         journal.put(MANIFEST, writer.manifest.to_bytes())
         self.publish_files(journal, drawn, writer.manifest)
@@ -255,25 +255,26 @@ class IndexTarget(CodeTarget[BuiltIndex]):
 
     def _segments(self, journal: Journal, drawn: Drawn) -> Manifest:
         """Return the manifest of the segments."""
-        segments = {segment.number: segment for segment in drawn.segments}
-
-        def codes_of(number: str) -> Codes:
-            return kept_codes(journal, self.spec, segments[number])
-
         files: dict[str, FileMark] = {}
         for receipt in drawn.receipts:
             files |= receipt.files
-        counts = {number: segment.rows for number, segment in segments.items()}
-        uneven = None
-        if self.spec.format.symbolic and sum(counts.values()) > 1:
-            uneven = crowding(sampled(list(segments), codes_of), self.spec.symbol_law)
-        return Manifest(
+        segments = drawn.segments
+        manifest = Manifest(
             self._settings,
             next_number=len(segments),
-            segments=counts,
+            segments={segment.number: segment.rows for segment in segments},
             files=files,
-            crowding=uneven,
         )
+        if not self.spec.format.symbolic or manifest.count < 2:
+            return manifest
+        # Files are often of one topic each: few of them would not stand for the collection.
+        chosen = [segments[i] for i in spaced(len(segments), _SAMPLED_SEGMENTS)]
+        sample = []
+        for segment in chosen:
+            codes = kept_codes(journal, self.spec, segment)
+            sample.append(codes.take(spaced(len(codes), SAMPLED_SYMBOLS // len(chosen))).stored)
+        joined = self.spec.format.codes(self.spec.format.concatenate(sample))
+        return replace(manifest, crowding=crowding(joined, self.spec.symbol_law))
 
     def _add_denoiser(
         self, writer: IndexWriter, journal: Journal, drawn: Drawn
@@ -285,7 +286,7 @@ class IndexTarget(CodeTarget[BuiltIndex]):
         kind = self._options.denoise
         if kind is None:
             return None, ""
-        path = denoiser_path(writer.next_number)
+        path = file_path("denoiser", writer.next_number)
         if journal.get(path) is None:
             try:
                 fitted = fit_denoiser(drawn.codes(journal, self.spec), self.spec, kind)
@@ -293,7 +294,7 @@ class IndexTarget(CodeTarget[BuiltIndex]):
                 return None, str(error)
             journal.put(path, denoiser_to_bytes(fitted))
         data = journal.get(path) or b""
-        writer.add_denoiser(data)
+        writer.add_single("denoiser", data)
         return denoiser_from_bytes(data, self.spec), ""
 
 

@@ -19,7 +19,7 @@ from dpindex.index.private_index import PrivateIndex
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec
 from dpindex.storage.journal import FolderJournal
-from dpindex.storage.manifest import SegmentPaths
+from dpindex.storage.manifest import file_path
 from self_test.published_files import files_of
 
 __all__ = ["remains_check"]
@@ -75,7 +75,7 @@ def _keeps_second_draw(spec: Spec, vectors: Doubles) -> bool:
         with journal.held():
             journal.begin({}, b"")
             for codes in (first, second):
-                journal.put(SegmentPaths("000000").codes, codes.to_bytes())
+                journal.put(file_path("codes", "000000"), codes.to_bytes())
             everything = _everything(Path(name))
     first_kept, second_kept = (codes.stored.tobytes() in everything for codes in (first, second))
     return second_kept or not first_kept

@@ -57,7 +57,7 @@ def test_two_in_a_hundred_are_refused_and_fewer_are_chance() -> None:
     ],
 )
 def test_directions_count(changed: Any) -> None:
-    """All shared rows are found: a rounded row is missed with a chance below 1e-4."""
+    """All shared rows are found, at any scale and in any order."""
     with pytest.raises(InputError, match=r"^200 of the 200 codewords"):
         check(mixed(200), changed(PRIVATE))
 
