@@ -324,7 +324,7 @@ def dask_block(patch: Patch) -> None:
 
         return part
 
-    instead(module, "InMemoryPart", divided)(patch)
+    instead(module, "part_in_memory", divided)(patch)
 
 
 def transformer(name: str, make: Callable[[Any], Any]) -> Plant:

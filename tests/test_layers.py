@@ -112,7 +112,7 @@ def test_estimators_know_no_encoder() -> None:
 INTEGRATION_CONTRACTS = {
     "a release on other machines": (
         "Engine", "IndexOptions", "Shard", "Terms", "build_index", "Dataset", "Part",
-        "InMemoryPart", "VectorSource", "open_dataset", "as_source", "rows_at_a_time", "read_ids",
+        "part_in_memory", "VectorSource", "open_dataset", "as_source", "rows_at_a_time", "read_ids",
         "Ranges",
     ),
     "an index that is searched elsewhere": (

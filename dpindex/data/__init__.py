@@ -1,6 +1,7 @@
 """Readers of vector files: one :class:`VectorSource` for every format, read in chunks.
 
-Memory is bounded by the chunk that is asked for, not by the file. Whatever a file declares about
+Memory is bounded by the chunk that is asked for, not by the file; only a .npz file is loaded whole,
+and refused where it would take far more memory than its size. Whatever a file declares about
 itself is checked against its size first; whatever is wrong with it raises an
 :class:`~dpindex.base.errors.InputError` of one sentence.
 """

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 from dpindex.base.arrays import AnyArray, id_array, row_blocks
 from dpindex.base.errors import InputError
@@ -25,8 +25,19 @@ _PARQUET_ROWS = 65536
 _SPARSE_ROWS = 8192
 
 
-class Part(ABC):
-    """Consecutive rows of a dataset.
+_Given = TypeVar("_Given")
+
+
+def _itself(given: _Given) -> _Given:
+    return given
+
+
+_NOTHING: Callable[[], Any] = partial(_itself, None)
+
+
+@dataclass(frozen=True)
+class Part:
+    """Consecutive rows of a dataset, and how they are read; it pickles where its readers do.
 
     Attributes
     ----------
@@ -35,23 +46,28 @@ class Part(ABC):
     start : int
         Number of its first row in messages.
     rows : int
+    vectors : callable
+        Opens the vectors, to be read in chunks.
+    ids : callable
+        Reads the ids, None if there are none.
+    payload : callable
+        Reads the columns to publish in the clear as an Arrow table, None if there are none.
     """
 
     name: str
-    start: int = 0
+    start: int
     rows: int
+    vectors: Callable[[], VectorSource] = field(repr=False)
+    ids: Callable[[], AnyArray | None] = field(default=_NOTHING, repr=False)
+    payload: Callable[[], Any] = field(default=_NOTHING, repr=False)
 
-    @abstractmethod
-    def vectors(self) -> VectorSource:
-        """Return the vectors, to be read in chunks."""
 
-    def ids(self) -> AnyArray | None:
-        """Return the ids, None if there are none."""
-        return None
-
-    def payload(self) -> Any:
-        """Return the columns to publish in the clear as an Arrow table, None if there are none."""
-        return None
+def part_in_memory(name: str, vectors: Any, ids: Any | None = None, payload: Any = None) -> Part:
+    """Rows of an array or a sparse matrix, shape (n, p), with their ids and Arrow table."""
+    rows = as_source(vectors, name).shape[0]
+    labels = None if ids is None else id_array(ids)
+    read = partial(as_source, vectors, name)
+    return Part(name, 0, rows, read, partial(_itself, labels), partial(_itself, payload))
 
 
 @dataclass(frozen=True)
@@ -107,14 +123,13 @@ class Dataset(AbstractContextManager["Dataset"]):
         first_row = 0
         parts = []
         for part in self.parts:
-            rows = slice(first_row, first_row + part.rows)
-            part_ids = None
             if ids is not None:
-                part_ids = ids[rows]
-            part_payload = None
+                part_ids = ids[first_row : first_row + part.rows]
+                part = replace(part, ids=partial(_itself, part_ids))
             if payload is not None:
-                part_payload = payload.slice(first_row, part.rows)
-            parts.append(_ChangedPart(part, ids=part_ids, payload=part_payload))
+                table = payload.slice(first_row, part.rows)
+                part = replace(part, payload=partial(_itself, table))
+            parts.append(part)
             first_row += part.rows
         return replace(self, parts=tuple(parts))
 
@@ -136,44 +151,14 @@ class Dataset(AbstractContextManager["Dataset"]):
                 f"{self.name}: there are {len(ranges.columns)} ranges for {self.columns} columns; "
                 f"give one for each, in their order."
             )
-        parts = tuple(_ChangedPart(part, ranges=ranges) for part in self.parts)
-        return replace(self, parts=parts)
+        parts = [
+            replace(part, vectors=partial(_scaled, part.vectors, ranges)) for part in self.parts
+        ]
+        return replace(self, parts=tuple(parts))
 
 
-class _ChangedPart(Part):
-    """A part whose columns are brought to 0 … 1, or whose ids or payload come from elsewhere."""
-
-    def __init__(
-        self,
-        part: Part,
-        *,
-        ranges: Ranges | None = None,
-        ids: AnyArray | None = None,
-        payload: Any = None,
-    ) -> None:
-        self.name = part.name
-        self.start = part.start
-        self.rows = part.rows
-        self._part = part
-        self._ranges = ranges
-        self._ids = ids
-        self._payload = payload
-
-    def vectors(self) -> VectorSource:
-        source = self._part.vectors()
-        if self._ranges is None:
-            return source
-        return self._ranges.source(source)
-
-    def ids(self) -> AnyArray | None:
-        if self._ids is None:
-            return self._part.ids()
-        return self._ids
-
-    def payload(self) -> Any:
-        if self._payload is None:
-            return self._part.payload()
-        return self._payload
+def _scaled(vectors: Callable[[], VectorSource], ranges: Ranges) -> VectorSource:
+    return ranges.source(vectors())
 
 
 def open_dataset(
@@ -221,8 +206,9 @@ def open_dataset(
     name = os.fsdecode(location)
     place, column = _split(name)
     if is_url(place) or os.path.isdir(place) or place.lower().endswith(_SUFFIX):
-        columns = _Columns(column, id_column, tuple(payload_columns))
-        return _open_parquet(name, place, columns, rows_per_part or _PARQUET_ROWS)
+        return _open_parquet(
+            name, place, column, id_column, payload_columns, rows_per_part or _PARQUET_ROWS
+        )
     if id_column is not None:
         raise InputError(f"{name} has no column of ids; name a file of ids.", field="ids")
     if payload_columns:
@@ -231,7 +217,7 @@ def open_dataset(
     if in_process:
         return as_dataset(source, rows_per_part)
     with source:
-        return _in_parts(source, rows_per_part, lambda *place: _FilePart(name, *place))
+        return _in_parts(source, rows_per_part, partial(_rows_of_file, name))
 
 
 def as_dataset(source: VectorSource, rows_per_part: int | None = None) -> Dataset:
@@ -249,7 +235,7 @@ def as_dataset(source: VectorSource, rows_per_part: int | None = None) -> Datase
     [3, 2]
     """
     stream = _Stream(source, rows_per_part or rows_at_a_time(source))
-    dataset = _in_parts(source, rows_per_part, lambda *place: _StreamPart(stream, *place))
+    dataset = _in_parts(source, rows_per_part, stream.rows_from)
     dataset.resources.enter_context(source)
     return dataset
 
@@ -263,12 +249,15 @@ def rows_at_a_time(source: VectorSource) -> int:
 
 
 def _in_parts(
-    source: VectorSource, rows_per_part: int | None, part_of: Callable[[int, int], Part]
+    source: VectorSource, rows_per_part: int | None, read: Callable[[int, int], VectorSource]
 ) -> Dataset:
+    """Cut a source into parts, of which ``read`` opens the rows from a start, so many of them."""
     count, columns = source.shape
-    blocks = row_blocks(count, rows_per_part or rows_at_a_time(source))
-    parts = tuple(part_of(rows.start, rows.stop - rows.start) for rows in blocks)
-    return Dataset(source.name, columns, rows_at_a_time(source), parts)
+    parts = []
+    for rows in row_blocks(count, rows_per_part or rows_at_a_time(source)):
+        size = rows.stop - rows.start
+        parts.append(Part(source.name, rows.start, size, partial(read, rows.start, size)))
+    return Dataset(source.name, columns, rows_at_a_time(source), tuple(parts))
 
 
 def _split(name: str) -> tuple[str, str | None]:
@@ -283,80 +272,47 @@ class _Stream:
     """One pass over an open source, which begins anew when it is asked for earlier rows."""
 
     def __init__(self, source: VectorSource, rows: int) -> None:
-        self.source = source
+        self._source = source
         self._rows = rows
         self._next = 0
         self._chunks: Iterator[tuple[int, Chunk]] = iter(())
 
-    def chunk(self, start: int) -> Chunk:
-        """Return the rows of the part that begins at ``start``."""
+    def rows_from(self, start: int, count: int) -> VectorSource:
+        """Return the ``count`` rows of the part that begins at ``start``."""
         if start == 0 or start != self._next:
-            self._chunks = self.source.chunks(self._rows, start)
+            self._chunks = self._source.chunks(self._rows, start)
         _, chunk = next(self._chunks)
-        self._next = start + chunk.shape[0]
-        return chunk
+        self._next = start + count
+        return VectorSource.in_memory(Location(self._source.name, "", None, 0, 0), chunk)
 
 
-class _StreamPart(Part):
-    """Rows of an open source."""
+def _rows_of_file(path: str, start: int, rows: int) -> VectorSource:
+    """Open some rows of a file, which any process can open."""
+    source = open_vectors(path)
+    location = Location(path, "", None, 0, 0)
+    location.resources.enter_context(source)
 
-    def __init__(self, stream: _Stream, start: int, rows: int) -> None:
-        self.name = stream.source.name
-        self.start = start
-        self.rows = rows
-        self._stream = stream
+    def stream(firsts: range) -> Iterator[Chunk]:
+        for first, chunk in source.chunks(firsts.step, start + firsts.start):
+            yield chunk[: start + rows - first]
 
-    def vectors(self) -> VectorSource:
-        location = Location(self.name, "", None, 0, 0)
-        return VectorSource.in_memory(location, self._stream.chunk(self.start))
-
-
-class _FilePart(Part):
-    """Rows of a file, which any process can open."""
-
-    def __init__(self, path: str, start: int, rows: int) -> None:
-        self.name = path
-        self.start = start
-        self.rows = rows
-
-    def vectors(self) -> VectorSource:
-        source = open_vectors(self.name)
-        location = Location(self.name, "", None, 0, 0)
-        location.resources.enter_context(source)
-        stop = self.start + self.rows
-
-        def stream(firsts: range) -> Iterator[Chunk]:
-            for first, chunk in source.chunks(firsts.step, self.start + firsts.start):
-                yield chunk[: stop - first]
-
-        shape = (self.rows, source.shape[1])
-        return VectorSource(location, shape, source.dtype, stream, is_sparse=source.is_sparse)
+    shape = (rows, source.shape[1])
+    return VectorSource(location, shape, source.dtype, stream, is_sparse=source.is_sparse)
 
 
 @dataclass(frozen=True)
-class _Columns:
-    """Columns of Parquet files: of vectors, of ids, and those to publish in the clear."""
+class _RowGroups:
+    """Row groups of a Parquet file, from ``start`` to ``stop``."""
 
-    vectors: str | None
-    ids: str | None
-    payload: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class _ParquetPart(Part):
     store: Store
     path: str
-    columns: _Columns
-    groups: tuple[int, int]
-    rows: int
+    start: int
+    stop: int
 
     @property
-    def name(self) -> str:  # type: ignore[override]
+    def name(self) -> str:
         place = f"{self.store.location}/{self.path}"
-        first_group = self.groups[0]
-        if first_group == 0:
-            return place
-        return f"{place}, from row group {first_group}"
+        return f"{place}, from row group {self.start}" if self.start else place
 
     @contextmanager
     def _opened(self, key: str | None) -> Iterator[tuple[Location, Any]]:
@@ -368,29 +324,31 @@ class _ParquetPart(Part):
                 location.resources.close()
                 raise
 
-    def vectors(self) -> VectorSource:
-        with self._opened(self.columns.vectors) as (location, file):
-            return vectors_of(location, file, range(*self.groups))
+    def vectors(self, key: str | None) -> VectorSource:
+        with self._opened(key) as (location, file):
+            return vectors_of(location, file, range(self.start, self.stop))
 
-    def ids(self) -> AnyArray | None:
-        if self.columns.ids is None:
-            return None
-        with self._opened(self.columns.ids) as (location, file), location.resources:
-            return checked_ids(ids_of(location, file, range(*self.groups)), location)
+    def ids(self, key: str) -> AnyArray:
+        with self._opened(key) as (location, file), location.resources:
+            return checked_ids(ids_of(location, file, range(self.start, self.stop)), location)
 
-    def payload(self) -> Any:
-        if not self.columns.payload:
-            return None
+    def payload(self, columns: Sequence[str]) -> Any:
         with self._opened(None) as (location, file), location.resources:
-            groups = list(range(*self.groups))
-            return file.read_row_groups(groups, columns=[*self.columns.payload])
+            return file.read_row_groups(list(range(self.start, self.stop)), columns=[*columns])
 
 
 def _file(store: Store, path: str, location: Location) -> Any:
     return open_file(location, location.resources.enter_context(store.open(path)))
 
 
-def _open_parquet(name: str, place: str, columns: _Columns, rows: int) -> Dataset:
+def _open_parquet(
+    name: str,
+    place: str,
+    column: str | None,
+    id_column: str | None,
+    payload: Sequence[str],
+    rows: int,
+) -> Dataset:
     store, paths = _parquet_files(place)
     parts: list[Part] = []
     kinds: list[Any] = []
@@ -399,17 +357,23 @@ def _open_parquet(name: str, place: str, columns: _Columns, rows: int) -> Datase
         with location.reading(), location.resources:
             file = _file(store, path, location)
             meta = file.metadata
-            if columns.vectors is None and meta.num_rows:  # all files must have the first one's
-                columns = replace(columns, vectors=sole_column(location, file).key)
-            kinds.append([column_type(location, file, key) for key in columns.payload])
+            if column is None and meta.num_rows:  # all files must have the first one's
+                column = sole_column(location, file).key
+            kinds.append([column_type(location, file, key) for key in payload])
             if kinds[-1] != kinds[0]:
                 raise location.error(
                     f"its payload columns are of the types {', '.join(map(str, kinds[-1]))} and "
                     f"those of the first file {', '.join(map(str, kinds[0]))}; make them the same."
                 )
             counts = [meta.row_group(group).num_rows for group in range(meta.num_row_groups)]
-        for first_group, stop_group, count in _packed(counts, rows):
-            parts.append(_ParquetPart(store, path, columns, (first_group, stop_group), count))
+        for start, stop, count in _packed(counts, rows):
+            groups = _RowGroups(store, path, start, stop)
+            part = Part(groups.name, 0, count, partial(groups.vectors, column))
+            if id_column is not None:
+                part = replace(part, ids=partial(groups.ids, id_column))
+            if payload:
+                part = replace(part, payload=partial(groups.payload, payload))
+            parts.append(part)
     if not parts:
         raise InputError(f"{name}: there are no {_SUFFIX} files with rows; check the path.")
     with parts[0].vectors() as source:
@@ -444,33 +408,3 @@ def _packed(counts: list[int], most_rows: int) -> Iterator[tuple[int, int, int]]
         rows += count
     if rows:
         yield first, len(counts), rows
-
-
-class InMemoryPart(Part):
-    """Rows that an engine holds in memory.
-
-    Parameters
-    ----------
-    name : str
-    vectors : array or sparse matrix, shape (n, p)
-    ids : array, optional
-    payload : pyarrow.Table, optional
-    """
-
-    def __init__(
-        self, name: str, vectors: Any, ids: Any | None = None, payload: Any = None
-    ) -> None:
-        self.name = name
-        self._vectors = vectors
-        self._payload = payload
-        self.rows = self.vectors().shape[0]
-        self._ids = None if ids is None else id_array(ids)
-
-    def vectors(self) -> VectorSource:
-        return as_source(self._vectors, self.name)
-
-    def ids(self) -> AnyArray | None:
-        return self._ids
-
-    def payload(self) -> Any:
-        return self._payload

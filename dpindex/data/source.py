@@ -7,7 +7,7 @@ import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
-from typing import IO, Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -87,12 +87,10 @@ class Location:
         if min(shape) < 1:
             raise self.error(f"it is {shape[0]} x {shape[1]}; it needs a row and a column.")
 
-    def open_binary(self) -> IO[bytes]:
-        """Open a file of a format that has no keys."""
+    def refuse_key(self) -> None:
+        """Refuse the key of a file whose format has none."""
         if self.key is not None:
             raise self.error("files of this format have no keys; leave out the part after ':'.")
-        # Unbuffered: chunks are large, so a buffer would only add a copy.
-        return self.resources.enter_context(open(self.path, "rb", buffering=0))
 
     @contextmanager
     def reading(self) -> Iterator[None]:
@@ -293,6 +291,8 @@ class VectorSource(AbstractContextManager["VectorSource"]):
                 chunk = next(stream)
                 if not self.is_sparse:
                     chunk = np.ascontiguousarray(chunk, dtype=self.dtype)
+                if self.dtype == np.bool_ and not self.is_sparse:
+                    chunk = chunk.view(np.uint8) != 0  # no reader checks that a bool is 0 or 1
             yield first, chunk
 
     def read(self) -> Chunk:

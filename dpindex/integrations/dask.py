@@ -19,7 +19,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -28,7 +28,7 @@ from dpindex.accounting.ledger import Ledger
 from dpindex.base.arrays import AnyArray, id_array
 from dpindex.base.display import Progress
 from dpindex.base.errors import InputError, import_extra
-from dpindex.data.dataset import Dataset, InMemoryPart, Part, open_dataset, rows_at_a_time
+from dpindex.data.dataset import Dataset, Part, open_dataset, part_in_memory, rows_at_a_time
 from dpindex.data.readers import read_ids
 from dpindex.data.source import VectorSource, as_source
 from dpindex.denoise import Kind
@@ -254,7 +254,7 @@ def _in_worker(
 ) -> _Result:
     _keep_freed_memory()
     if block is not None:
-        shard = replace(shard, part=InMemoryPart(shard.part.name, *block()))
+        shard = replace(shard, part=part_in_memory(shard.part.name, *block()))
     return function(shard)
 
 
@@ -271,38 +271,33 @@ def _keep_freed_memory() -> None:
         libc.mallopt(_M_TRIM_THRESHOLD, 1 << 27)
 
 
-class _Block(Part):
-    """A block of a collection, which the engine hands to the task.
+def _elsewhere(name: str) -> VectorSource:
+    raise InputError(f"{name} lies in the cluster; build it with dpindex.integrations.dask.build.")
 
-    Its name is its number: that which Dask gives a collection is an unkeyed hash of its vectors.
-    """
 
-    def __init__(self, name: str, rows: int, ids: AnyArray | None) -> None:
-        self.name = name
-        self.rows = rows
+class _Ids:
+    """The ids of a block; a worker gets them with the block, so they do not pickle."""
+
+    def __init__(self, ids: AnyArray | None) -> None:
         self._ids = ids
 
-    def vectors(self) -> VectorSource:
-        raise InputError(
-            f"{self.name} lies in the cluster; build it with dpindex.integrations.dask.build."
-        )
-
-    def ids(self) -> AnyArray | None:
+    def __call__(self) -> AnyArray | None:
         return self._ids
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_ids": None}  # a worker gets the ids with the block
+    def __reduce__(self) -> Any:
+        return _Ids, (None,)
 
 
 def _dataset(
     name: str, columns: int, rows: list[int], ids: Sequence[Any], blocks: list[Any]
 ) -> tuple[Dataset, list[Any]]:
     """Return the blocks that have rows, as a dataset and as they are."""
-    parts = [
-        _Block(f"{name}, block {number}", count, ids[number])
-        for number, count in enumerate(rows)
-        if count
-    ]
+    parts = []
+    for number, count in enumerate(rows):
+        if count:
+            # The name that Dask gives a collection is an unkeyed hash of its vectors.
+            block = f"{name}, block {number}"
+            parts.append(Part(block, 0, count, partial(_elsewhere, block), _Ids(ids[number])))
     if not parts:
         raise InputError(f"{name} has no rows.")
     row = as_source(np.zeros((1, columns)))

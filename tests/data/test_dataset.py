@@ -15,7 +15,7 @@ from scipy import sparse
 
 from dpindex.base.errors import InputError
 from dpindex.data import Dataset, open_dataset
-from dpindex.data.dataset import InMemoryPart
+from dpindex.data.dataset import part_in_memory
 
 
 def _read(dataset: Dataset, step: int = 7) -> tuple[Any, list[Any]]:
@@ -147,7 +147,7 @@ def test_what_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_part_in_memory() -> None:
-    part = InMemoryPart("block 3", vectors(4), ["a", "b", "c", "d"])
+    part = part_in_memory("block 3", vectors(4), ["a", "b", "c", "d"])
     for _ in range(2):
         with part.vectors() as source:
             assert source.shape == (4, DIM)

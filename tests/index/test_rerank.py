@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from specs import codebook
 
 import dpindex as dpi
 from dpindex import InputError
-from dpindex.data.dataset import Dataset, InMemoryPart, as_dataset, open_dataset
+from dpindex.data.dataset import Dataset, Part, as_dataset, open_dataset, part_in_memory
 from dpindex.data.source import as_source
 from dpindex.index import reranking
 from dpindex.similarity.similarity import exact_similarities
@@ -150,7 +151,7 @@ def test_rows_follow_the_order_of_adding_and_ids_name_them() -> None:
 
 
 def test_a_dataset_brings_its_ids() -> None:
-    part = InMemoryPart("part", X[::-1], ids=np.arange(N)[::-1])
+    part = part_in_memory("part", X[::-1], ids=np.arange(N)[::-1])
     dataset = Dataset("x", DIM, 50, (part,))
     _check(_index().search(Q, K, candidates=N, rerank=dataset), "cosine")
 
@@ -279,17 +280,11 @@ def test_only_rows_of_candidates_are_read(files: Path) -> None:
 def test_only_parts_of_candidates_are_read() -> None:
     read = []
 
-    class Watched(InMemoryPart):
-        def vectors(self) -> Any:
-            read.append(self.start)
-            return super().vectors()
+    def watched(first: int) -> Any:
+        read.append(first)
+        return as_source(X[first : first + 10])
 
-    parts = []
-    for first in range(0, N, 10):
-        part = Watched("part", X[first : first + 10])
-        part.start = first
-        parts.append(part)
-    read.clear()
+    parts = [Part("part", first, 10, partial(watched, first)) for first in range(0, N, 10)]
     index = _index()
     reader = reranking.DatasetRows(Dataset("parts", DIM, 4, tuple(parts)))
     originals = dpi.Originals(X)
