@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpindex import InputError
-from dpindex.audit import AttackReport, ScoredPair, attack_releases
+from dpindex.audit import AttackReport, Pair, attack_releases
 from dpindex.privacy import L2, Attribute, Guarantee, VectorAdjacency, record
 
 Array = npt.NDArray[Any]
@@ -240,7 +240,8 @@ def attack_function(mechanism: Mechanism, **options: Any) -> AttackReport:
         step = np.where(spread > 0, spread / _STEPS, 1.0)
         group = np.arange(len(centre))
         scores = partial(_whole, numbers.all, centre, step)
-        pairs.append(ScoredPair(name, rows, group, scores, _SCORES))
+        pools = {f"{name}, {score}": [place] for place, score in enumerate(_SCORES)}
+        pairs.append(Pair(name, rows, scores, group, pools))
     return attack_releases(mechanism.release, pairs, mechanism.guarantee, **options)
 
 

@@ -5,17 +5,16 @@ from dpindex.audit.exact import (
     default_specs,
     not_covered,
     read_claim,
-    read_subject,
     verify,
-    verify_default,
+    verify_each,
 )
-from dpindex.audit.pairs import Pair, ScoredPair
+from dpindex.audit.pairs import Pair
 from dpindex.audit.released_codes import CodesReport, examine
 from dpindex.audit.self_test import self_test
 from dpindex.audit.verdict import Check, ExactReport
 
 __all__ = [
-    "AttackReport", "Check", "CodesReport", "ExactReport", "Finding", "Pair", "ScoredPair",
+    "AttackReport", "Check", "CodesReport", "ExactReport", "Finding", "Pair",
     "attack", "attack_png", "attack_releases", "default_specs", "examine", "not_covered",
-    "read_claim", "read_subject", "self_test", "verify", "verify_default",
+    "read_claim", "self_test", "verify", "verify_each",
 ]  # fmt: skip

@@ -26,7 +26,8 @@ from typing import Any
 import numpy as np
 from scipy import optimize, special
 
-from dpindex.audit.pairs import Counts, Pair, worst_pairs
+from dpindex.audit.pairs import Pair, worst_pairs
+from dpindex.audit.verdict import Counts
 from dpindex.base.arrays import Floats, finite_number, whole_number
 from dpindex.base.display import BLUE, DARK, ORANGE, new_figure, tidy, to_png
 from dpindex.base.errors import InputError
@@ -189,7 +190,7 @@ def attack(
     pairs = worst_pairs(attacked)
     tallies = [_repeats(run, privatizer, pairs[0])]
     if through_files:
-        tallies.append(_command_line(run, attacked, pairs[0].single()))
+        tallies.append(_command_line(run, attacked, pairs[0].single or pairs[0]))
     tallies += run.attack(pairs, progress)
     normal = spec.guarantee.delta > 0 and isinstance(spec.law, NumberLaw)
     return run.report(spec.method, tallies, normal)
@@ -221,7 +222,7 @@ def attack_releases(
     trials, seconds, confidence, progress
         As for :func:`attack`.
 
-    >>> from dpindex.audit import ScoredPair
+    >>> from dpindex.audit import Pair
     >>> from dpindex.privacy import record
     >>> noise = np.random.default_rng(0)
     >>> def release(row, count):
@@ -229,7 +230,7 @@ def attack_releases(
     >>> def steps(released):
     ...     return np.rint(100 * released).astype(np.int64)
     >>> rows = np.array([-1.0]), np.array([1.0])
-    >>> pair = ScoredPair("opposite numbers", rows, np.zeros(1, int), steps, ("the number",))
+    >>> pair = Pair("opposite numbers", rows, steps, np.zeros(1, int), {"the number": [0]})
     >>> claim = Guarantee(1.0, 0.0, "DP", record(), exact=False)
     >>> attack_releases(release, [pair], claim, trials=5000).violated
     True
@@ -342,9 +343,8 @@ class _Run:
             count += size
         hits[1] = hits[1, ::-1].copy()  # a large value speaks for the second neighbour
         tallies = []
-        for name, members in pair.pools():
-            pooled = hits[:, :, members].sum(axis=2)
-            tallies.append(Tally(name, pooled, count * int(np.count_nonzero(members))))
+        for name, members in pair.pools.items():
+            tallies.append(Tally(name, hits[:, :, members].sum(axis=2), count * len(members)))
         if len(pair.group) > 1:
             alone = hits.transpose(0, 2, 1).reshape(-1, 2)
             name = f"{pair.name}, each coordinate by itself"
@@ -433,9 +433,11 @@ def _repeats(run: _Run, privatizer: Privatizer, pair: Pair) -> Tally:
         seen = pair.observe(privatizer.privatize(rows, threads=2))
         again = pair.observe(run.release(first_row, half))
         run.vectors += len(rows) + half
-        comparisons = [pair.equal(seen[:half], other) for other in (seen[half:], again)]
-        equal.append([np.count_nonzero(same) for same in comparisons])
-    return Tally("the same noise twice", np.array(equal).T, comparisons[0].size)
+        same = np.stack([seen[:half] == seen[half:], seen[:half] == again])
+        if not pair.independent:  # whole codes are compared
+            same = same.all(axis=2)
+        equal.append(np.count_nonzero(same.reshape(2, -1), axis=1))
+    return Tally("the same noise twice", np.array(equal).T, same[0].size)
 
 
 def _command_line(run: _Run, spec: Spec, pair: Pair) -> Tally:
@@ -445,7 +447,8 @@ def _command_line(run: _Run, spec: Spec, pair: Pair) -> Tally:
     through = _Run(releases, run.guarantee, _MAX_BATCH, count, run.seconds, run.confidence)
     first = through.attack([pair])[0]
     run.vectors += through.vectors
-    return replace(first, name=f"{pair.unit} through the command line, a file and an index")
+    unit = spec.adjacency.kind
+    return replace(first, name=f"one {unit} through the command line, a file and an index")
 
 
 def _through_files(spec: Spec, row: Floats, count: int) -> Codes:

@@ -94,7 +94,8 @@ def _report(
         stream = RaceSketch(spec)._stream
         checks, apart = sketch_checks(spec)
     else:
-        refuse_uncovered(spec)
+        if reason := uncovered(spec):
+            raise InputError(f"{spec.method} is not covered by the exact verifier: {reason}.")
         stream = Privatizer(spec)._stream
         checks, apart = code_checks(spec)
     verifier = law_verifier(spec, apart)
@@ -173,22 +174,13 @@ def verify_each(specs: Iterable[Spec | SketchSpec]) -> Iterator[ExactReport]:
         yield _report(spec, checked_once)
 
 
-def verify_default() -> Iterator[ExactReport]:
-    """Reports on :func:`default_specs`.
-
-    >>> next(verify_default()).passed  # the first of some hundred
-    True
-    """
-    return verify_each(default_specs())
-
-
-def read_claim(path: str | os.PathLike[str]) -> Spec | SketchSpec:
-    """The spec in a JSON file, of an index or of a released sketch: what is claimed there.
+def read_claim(path: str | os.PathLike[str]) -> tuple[Spec | SketchSpec, Codes | None]:
+    """Return what is claimed at a path, and the codes of an index; None if there are none.
 
     Parameters
     ----------
     path : path
-        The file of a spec or of a sketch, or the directory of an index.
+        The JSON file of a spec, the file of a released sketch, or the directory of an index.
 
     Raises
     ------
@@ -201,28 +193,7 @@ def read_claim(path: str | os.PathLike[str]) -> Spec | SketchSpec:
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     path = Path(folder, "spec.json")
     ...     _ = path.write_text(spec.to_json())
-    ...     read_claim(path) == spec
-    True
-    """
-    return read_subject(path)[0]
-
-
-def read_subject(path: str | os.PathLike[str]) -> tuple[Spec | SketchSpec, Codes | None]:
-    """Return the claim at a path, and the codes of an index; None if there are none.
-
-    Raises
-    ------
-    InputError
-        As :func:`read_claim`.
-
-    >>> import tempfile
-    >>> from pathlib import Path
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     path = Path(folder, "spec.json")
-    ...     _ = path.write_text(Spec("dp-oporp-staircase", dim=6, epsilon=1.0,
-    ...     adjacency=attribute(1.0)).to_json())
-    ...     spec, codes = read_subject(path)
-    >>> codes is None
+    ...     read_claim(path) == (spec, None)
     True
     """
     if os.path.isdir(path):
@@ -248,13 +219,6 @@ def uncovered(spec: Spec) -> str | None:
             "stretched too far; no map in use keeps that bound for all pairs at once"
         )
     return None
-
-
-def refuse_uncovered(spec: Spec) -> None:
-    """InputError if there is no exact check of this guarantee."""
-    reason = uncovered(spec)
-    if reason is not None:
-        raise InputError(f"{spec.method} is not covered by the exact verifier: {reason}.")
 
 
 def _definition(spec: Spec | SketchSpec, verifier: LawVerifier) -> Check:

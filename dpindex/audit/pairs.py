@@ -9,21 +9,22 @@ Of a law that hides whole records the pair is a record and its opposite, and a c
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, ClassVar, TypeAlias
+from functools import partial
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from dpindex.audit.input_checks import unit_vectors
+from dpindex.audit.input_checks import code_checks, unit_vectors
+from dpindex.audit.law_verifiers import law_verifier
+from dpindex.audit.verdict import Counts
 from dpindex.base.arrays import AnyArray, Floats
 from dpindex.base.errors import InputError
-from dpindex.mechanism.codes import BitCodes, Codes, SignFormat, SymbolFormat, for_format
+from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.noise import SignLaw
-from dpindex.mechanism.noise.symbols import CapResponse
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.public_random import PublicStream
 from dpindex.mechanism.spec import Spec
@@ -32,16 +33,13 @@ from dpindex.privacy import Attribute, Record
 _MAX_POOLS = 3
 _MAX_ATTRIBUTES = 1 << 16
 _MAX_GROUPS = 8
-_MAX_SYMBOLS = 32
 
 _Moves = dict[int, npt.NDArray[np.intp]]
-Counts = npt.NDArray[np.int64]
-Booleans = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
-class Pair(ABC):
-    """Two neighbouring rows of attributes, and how a code is read to tell them apart.
+class Pair:
+    """Two neighbouring rows of attributes, and how a release is read to tell them apart.
 
     Attributes
     ----------
@@ -49,131 +47,33 @@ class Pair(ABC):
         Where in the law the pair lies.
     rows : (array, array), each of shape (dim,)
         The neighbours.
+    observe : callable
+        Makes integers of n releases, shape (n, m), each larger for the second row.
     group : int array, shape (m,)
-        What is observed of a code is m integers; thresholds are chosen for each group of them.
-
-    >>> from dpindex import Spec, attribute
-    >>> spec = Spec("raw-laplace", dim=2, epsilon=1.0, bounds=(0, 1), adjacency=attribute(1.0))
-    >>> [pair.name for pair in worst_pairs(spec)]
-    ['across zero']
-    """
-
-    name: str
-    rows: tuple[Floats, Floats]
-    group: npt.NDArray[np.intp]
-
-    unit: ClassVar[str]
-    """What one row differs in from the other, for ``single``."""
-
-    @abstractmethod
-    def observe(self, codes: Any) -> Counts:
-        """Integers of every one of n ``codes``, shape (n, m), each larger for the second row."""
-
-    @abstractmethod
-    def single(self) -> Pair:
-        """The adjacent pair proper, observed by its first integer."""
-
-    @abstractmethod
-    def pools(self) -> Iterator[tuple[str, Booleans]]:
-        """Observed integers that are independent trials of one event, by name."""
-
-    @abstractmethod
-    def equal(self, one: Counts, other: Counts) -> Booleans:
-        """Independent comparisons of what was observed of codes, ``one`` and ``other``."""
-
-
-@dataclass(frozen=True)
-class AttributePair(Pair):
-    """Rows that differ in every carrier, by at most beta · scale.
-
-    Attributes
-    ----------
-    group : int array, shape (carriers,)
-        Carriers with equal projected values before and after share a group, the largest is 0; what
-        is left over shares the last. Pooling any of them is sound: each keeps (ε, δ), so do means.
-    carriers : tuple of int
-        Attributes that differ; ``single`` leaves only the first of them different.
-    coordinates : int array, shape (carriers, m)
-        What each carrier moves.
-    signs : int8 array, same shape
-        +1 where the second row's projection is the larger.
-    """
-
-    carriers: tuple[int, ...]
-    coordinates: npt.NDArray[np.intp]
-    signs: npt.NDArray[np.int8]
-
-    unit = "one attribute"
-
-    def observe(self, codes: Codes) -> Counts:
-        """One integer per row and carrier, shape (n, carriers), larger for the second row.
-
-        For numbers it is the code, for signs the sum of those that moved, turned to one side: the
-        log-likelihood ratio is monotone in it, so a threshold on it is the best test.
-        """
-        values = codes.to_signs() if isinstance(codes, BitCodes) else codes.stored
-        moved = values[:, self.coordinates.ravel()].astype(np.int32) * self.signs.ravel()
-        observed: Counts = moved.reshape(-1, *self.coordinates.shape).sum(axis=2, dtype=np.int64)
-        return observed
-
-    def single(self) -> AttributePair:
-        """The adjacent pair proper: only the first carrier differs."""
-        other = self.rows[0].copy()
-        other[self.carriers[0]] = self.rows[1][self.carriers[0]]
-        fields = ("carriers", "coordinates", "signs", "group")
-        first: dict[str, Any] = {name: getattr(self, name)[:1] for name in fields}
-        return replace(self, rows=(self.rows[0], other), **first)
-
-    def pools(self) -> Iterator[tuple[str, Booleans]]:
-        for group, size in enumerate(np.bincount(self.group)[:_MAX_POOLS].tolist()):
-            moved = f"{size} × {self.coordinates.shape[1]} coordinates"
-            yield f"{self.name}, pool {group + 1} of {moved}", self.group == group
-
-    def equal(self, one: Counts, other: Counts) -> Booleans:
-        return np.equal(one, other)
-
-
-@dataclass(frozen=True)
-class ScoredPair(Pair):
-    """Neighbours of which a release is one trial: it is read as scores, then as single numbers.
-
-    Numbers of one release need not be independent, so none are pooled.
-
-    Attributes
-    ----------
-    read : callable
-        What is observed of releases.
-    scores : tuple of str
-        Names of the first integers that are observed, each a score of the whole release.
-
-    name, rows, group
-        As of :class:`Pair`.
+        Thresholds are chosen for each group of integers; the largest group number is that of
+        all groups, which begin at 0.
+    pools : dict of str to indices
+        By name, observed integers that are trials of one event: if there are several, of
+        independent ones, each of which keeps (ε, δ), and so do means.
+    independent : bool
+        Whether all integers of a release are independent trials.
+    single : Pair, optional
+        The adjacent pair proper, observed by its first integer, where rows differ in more than it.
 
     >>> rows = (np.zeros(2), np.ones(2))
     >>> group = np.zeros(1, np.intp)
-    >>> pair = ScoredPair("0 or 1", rows, group, lambda codes: codes[:, :1], ("first",))
+    >>> pair = Pair("0 or 1", rows, lambda codes: codes[:, :1], group, {"the first": [0]})
     >>> pair.observe(np.array([[3, 4]])).tolist()
     [[3]]
     """
 
-    read: Callable[[Any], Counts]
-    scores: tuple[str, ...]
-
-    unit = "one record"
-
-    def observe(self, codes: Any) -> Counts:
-        return self.read(codes)
-
-    def single(self) -> ScoredPair:
-        return self
-
-    def pools(self) -> Iterator[tuple[str, Booleans]]:
-        for place, score in enumerate(self.scores):
-            yield f"{self.name}, {score}", np.arange(len(self.group)) == place
-
-    def equal(self, one: Counts, other: Counts) -> Booleans:
-        same: Booleans = np.logical_and.reduce(np.equal(one, other), axis=1)
-        return same
+    name: str
+    rows: tuple[Floats, Floats]
+    observe: Callable[[Any], Counts]
+    group: npt.NDArray[np.intp]
+    pools: dict[str, Any]
+    independent: bool = False
+    single: Pair | None = None
 
 
 def worst_pairs(spec: Spec) -> Sequence[Pair]:
@@ -198,65 +98,19 @@ def worst_pairs(spec: Spec) -> Sequence[Pair]:
     return [_pair(spec, name, moves, columns, helped, target) for name, target in near.items()]
 
 
-_RecordScores: TypeAlias = Callable[[Spec, Sequence[Floats]], tuple[Callable[[Codes], Counts], int]]
+def _record_pair(spec: Spec) -> Pair:
+    """A record and its opposite: their caps, or sets of codewords, have nothing in common.
 
-
-def _record_pair(spec: Spec) -> ScoredPair:
-    """A record and its opposite: their caps, or sets of codewords, have nothing in common."""
+    A release is one trial: it is read as a score, then as single numbers, none of which are pooled,
+    as they need not be independent.
+    """
     words = PublicStream(0, "audit/record").words(spec.dim, np.uint16)
     row = words - 2.0**15 + 0.5
-    rows = row, -row
-    near = [Privatizer(spec).project(one)[0] for one in rows]
-    score = for_format(_RECORD_SCORES, spec.format_type)
-    read, count = score(spec, near)
+    near = [Privatizer(spec).project(one)[0] for one in (row, -row)]
+    read, count = law_verifier(spec, code_checks(spec)[1]).record_scores(near)
     group = np.minimum(np.arange(count), 1)
-    scores = ("the score of a code",)
-    return ScoredPair("a record and its opposite", rows, group, read, scores)
-
-
-def _sign_score(spec: Spec, near: Sequence[Floats]) -> tuple[Callable[[Codes], Counts], int]:
-    """``⟨V, x̃′ − x̃⟩``, and every sign."""
-    if not isinstance(spec.law, CapResponse):
-        raise InputError(f"there is no attack on the records of {spec.method} yet.")
-    encoded = []
-    for y in near:
-        x = np.empty(len(y), dtype=np.int64)
-        x[np.argsort(-np.abs(y), kind="stable")] = spec.law.cap.weights
-        encoded.append(np.where(y >= 0, x, -x))
-    weights = (encoded[1] - encoded[0]).astype(np.float32)
-    towards = np.where(near[1] >= 0, 1, -1).astype(np.int8)
-
-    def read(codes: Codes) -> Counts:
-        signs = codes.to_signs()
-        score = signs.astype(np.float32) @ weights  # whole numbers below 2^24
-        return np.column_stack([score.astype(np.int64), signs * towards])
-
-    return read, 1 + len(towards)
-
-
-def _symbol_score(spec: Spec, near: Sequence[Floats]) -> tuple[Callable[[Codes], Counts], int]:
-    """1 for the symbols near the second record, −1 near the first, and some of them each."""
-    subset = spec.symbol_law.subset
-    columns = min(subset, _MAX_SYMBOLS)
-    table = np.zeros((len(near[0]), 1 + 2 * columns), dtype=np.int64)
-    for side, sign in enumerate((-1, 1)):
-        symbols = np.argsort(-near[side], kind="stable")[:subset]
-        table[symbols, 0] += sign
-        first = 1 + side * columns
-        table[symbols[:columns], np.arange(first, first + columns)] = sign
-
-    def read(codes: Codes) -> Counts:
-        counts: Counts = table[codes.stored[:, 0]]
-        return counts
-
-    return read, table.shape[1]
-
-
-_RECORD_SCORES: dict[type[object], _RecordScores] = {
-    SignFormat: _sign_score,
-    SymbolFormat: _symbol_score,
-}
-"""By code format: what is counted in the codes of a record and its opposite."""
+    name = "a record and its opposite"
+    return Pair(name, (row, -row), read, group, {f"{name}, the score of a code": [0]})
 
 
 def _columns(spec: Spec) -> AnyArray:
@@ -287,7 +141,7 @@ def _moves(columns: AnyArray) -> _Moves:
 
 def _pair(
     spec: Spec, name: str, moves: _Moves, columns: AnyArray, helped: bool, target: float
-) -> AttributePair:
+) -> Pair:
     """Carriers from end to end; if helped, the others of a coordinate bring it near ``target``."""
     low, high = spec.bounds
     first, second = _ends(spec)
@@ -314,8 +168,32 @@ def _pair(
     ends = np.concatenate([(row[coordinates] * signs) for row in projected], axis=1)
     _, kind, sizes = np.unique(ends, axis=0, return_inverse=True, return_counts=True)
     rank = np.argsort(np.argsort(-sizes, kind="stable"))[kind.ravel()]
+    # The largest group is 0; what is left over shares the last.
     group = np.minimum(rank, _MAX_GROUPS - 1)
-    return AttributePair(name, (one, other), group, tuple(moves), coordinates, signs)
+    pools = {}
+    for number, size in enumerate(np.bincount(group)[:_MAX_POOLS].tolist()):
+        moved = f"{size} × {coordinates.shape[1]} coordinates"
+        pools[f"{name}, pool {number + 1} of {moved}"] = np.flatnonzero(group == number)
+    carrier = next(iter(moves))
+    alone = one.copy()
+    alone[carrier] = other[carrier]
+    read = partial(_moved, coordinates[:1], signs[:1])
+    single = Pair(name, (one, alone), read, group[:1] * 0, {name: [0]}, independent=True)
+    read = partial(_moved, coordinates, signs)
+    return Pair(name, (one, other), read, group, pools, independent=True, single=single)
+
+
+def _moved(coordinates: AnyArray, signs: AnyArray, codes: Codes) -> Counts:
+    """One integer per row and carrier, shape (n, carriers), larger for the second row.
+
+    The sum of what a carrier moved, shape (carriers, m), turned to one side by +1 where the second
+    row's projection is the larger: the log-likelihood ratio is monotone in it, so a threshold on it
+    is the best test.
+    """
+    values = codes.format.coordinates(codes.stored)
+    moved = values[:, coordinates.ravel()].astype(np.int32) * signs.ravel()
+    observed: Counts = moved.reshape(-1, *coordinates.shape).sum(axis=2, dtype=np.int64)
+    return observed
 
 
 def _ends(spec: Spec) -> tuple[float, float]:

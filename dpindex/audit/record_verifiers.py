@@ -7,7 +7,7 @@ those counts and from ranks that are sorted here.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache
@@ -18,14 +18,15 @@ import numpy as np
 import numpy.typing as npt
 
 from dpindex.audit import exact_arithmetic as exact
-from dpindex.audit.verdict import Check, LawVerifier
+from dpindex.audit.verdict import Check, Counts, LawVerifier
 from dpindex.audit.words import (
     ONE,
     Ints,
     Replay,
     UnexplainedError,
 )
-from dpindex.base.arrays import AnyArray, spaced
+from dpindex.base.arrays import AnyArray, Floats, spaced
+from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.public_random import PublicStream
 
 _SHARE_BITS = 48
@@ -33,6 +34,7 @@ _ROWS = 256
 _MAX_NUMBERS = 1 << 22
 _UNSEEN = -1
 _TIED = 13
+_MAX_SYMBOLS = 32
 
 Shares = npt.NDArray[np.int64]
 
@@ -249,6 +251,23 @@ class CapVerifier(_WholeCode):
     def outcomes(self, x: Ints, words: Replay) -> AnyArray:
         return cap_codes(self.law.cap, x, words)
 
+    def record_scores(self, near: Sequence[Floats]) -> tuple[Callable[[Codes], Counts], int]:
+        """``⟨V, x̃′ − x̃⟩``, and every sign."""
+        encoded = []
+        for y in near:
+            x = np.empty(len(y), dtype=np.int64)
+            x[np.argsort(-np.abs(y), kind="stable")] = self.law.cap.weights
+            encoded.append(np.where(y >= 0, x, -x))
+        weights = (encoded[1] - encoded[0]).astype(np.float32)
+        towards = np.where(near[1] >= 0, 1, -1).astype(np.int8)
+
+        def read(codes: Codes) -> Counts:
+            signs = codes.format.coordinates(codes.stored)
+            score = signs.astype(np.float32) @ weights  # whole numbers below 2^24
+            return np.column_stack([score.astype(np.int64), signs * towards])
+
+        return read, 1 + len(towards)
+
     def likeliest(self) -> tuple[float, float]:
         """The sign of the largest weight; how signs hang together is not bounded here."""
         cap = self.law.cap
@@ -294,6 +313,23 @@ class CodebookVerifier(_WholeCode):
 
     def outcomes(self, x: Ints, words: Replay) -> AnyArray:
         return symbols(self.law, x, words)
+
+    def record_scores(self, near: Sequence[Floats]) -> tuple[Callable[[Codes], Counts], int]:
+        """1 for the symbols near the second record, −1 near the first, and some of them each."""
+        subset = self.law.subset
+        columns = min(subset, _MAX_SYMBOLS)
+        table = np.zeros((len(near[0]), 1 + 2 * columns), dtype=np.int64)
+        for side, sign in enumerate((-1, 1)):
+            symbols = np.argsort(-near[side], kind="stable")[:subset]
+            table[symbols, 0] += sign
+            first = 1 + side * columns
+            table[symbols[:columns], np.arange(first, first + columns)] = sign
+
+        def read(codes: Codes) -> Counts:
+            counts: Counts = table[codes.stored[:, 0]]
+            return counts
+
+        return read, table.shape[1]
 
     def likeliest(self) -> tuple[float, float]:
         law = self.law

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from fractions import Fraction
@@ -14,10 +14,14 @@ import numpy.typing as npt
 
 from dpindex.audit import exact_arithmetic as exact
 from dpindex.audit.words import Ints, Replay, UnexplainedError, replay_faults
-from dpindex.base.arrays import AnyArray
+from dpindex.base.arrays import AnyArray, Floats
+from dpindex.base.errors import InputError
+from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.projections import Sensitivity
 from dpindex.mechanism.spec import Spec
 from dpindex.race import SketchSpec
+
+Counts = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -224,6 +228,15 @@ class LawVerifier:
     def likeliest(self) -> tuple[float, float]:
         """Bounds on the chance of one value of a coordinate, and of two coordinates being equal."""
         return 1.0, 1.0
+
+    def record_scores(self, near: Sequence[Floats]) -> tuple[Callable[[Codes], Counts], int]:
+        """What tells codes of two records apart, of a law that hides whole ones.
+
+        ``near`` is what the law is given of the two records. Returned are a function from n codes
+        to integers, shape (n, m), each larger for the second record and the first a score of the
+        whole code; and m.
+        """
+        raise InputError(f"there is no attack on the records of {self.spec.method} yet.")
 
     def spread(self) -> float | None:
         """The deviation of additive noise in cells; None of other laws."""

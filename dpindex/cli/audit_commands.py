@@ -103,23 +103,23 @@ def _self_test_passes(as_json: bool) -> bool:
 
 def _subject(path: Path, codebook: Path | None) -> tuple[Spec | SketchSpec, Codes | None]:
     """Return the claim at a path, and the codes of an index."""
-    from dpindex.audit import read_subject
+    from dpindex.audit import read_claim
     from dpindex.mechanism.spec import Spec
 
-    claim, codes = read_subject(path)
+    claim, codes = read_claim(path)
     return o.with_codebook(claim, codebook) if isinstance(claim, Spec) else claim, codes
 
 
 def _verify(path: Path | None, codebook: Path | None, as_json: bool) -> None:
     """Verify a claim, or the default set, of which only what fails is shown in full."""
-    from dpindex.audit import not_covered, verify, verify_default
+    from dpindex.audit import default_specs, not_covered, verify, verify_each
 
     failed = 0
     codes_pass = True
     subject = None
     if path is not None:
         subject = _subject(path, codebook)
-    for report in verify_default() if subject is None else [verify(subject[0])]:
+    for report in verify_each(default_specs()) if subject is None else [verify(subject[0])]:
         failed += not report.passed
         in_full = path is not None or not report.passed
         _print(report.to_dict(), str(report) if in_full else str(report).splitlines()[0], as_json)

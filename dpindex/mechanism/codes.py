@@ -19,7 +19,6 @@ from dpindex.base.files import MAGIC, pack, parse_file, unpack
 
 _Codes = TypeVar("_Codes", bound="Codes")
 _Format = TypeVar("_Format", bound="CodeFormat")
-_Entry = TypeVar("_Entry")
 
 
 @dataclass(frozen=True)
@@ -27,8 +26,7 @@ class CodeFormat(ABC):
     """The format of one spec's codes: how they are stored, read and compared.
 
     What a format does not state it has by default: codes are numbers, one a coordinate, that decode
-    to the projected vector. Rooms above keep one table by format class for what needs more than a
-    format knows: see :func:`for_format`.
+    to the projected vector.
 
     Attributes
     ----------
@@ -187,27 +185,6 @@ class Codes:
         return pack(
             "codes", self.format.to_dict(), {"stored": self.format.concatenate([self.stored])}
         )
-
-
-def for_format(table: Mapping[type[object], _Entry], format_: type[CodeFormat]) -> _Entry:
-    """Return a table's entry for a format class, or for the nearest class above it.
-
-    The entry of :class:`CodeFormat`, if there is one, serves all formats without one of their own.
-
-    Raises
-    ------
-    KeyError
-        If there is no entry.
-
-    >>> from dpindex.mechanism.codes import NumberFormat, SignFormat
-    >>> table = {CodeFormat: "decoded vectors", SignFormat: "bits"}
-    >>> for_format(table, SignFormat), for_format(table, NumberFormat)
-    ('bits', 'decoded vectors')
-    """
-    for kind in format_.__mro__:
-        if kind in table:
-            return table[kind]
-    raise KeyError(format_.name)
 
 
 def check_format(codes: Codes, expected: CodeFormat) -> None:

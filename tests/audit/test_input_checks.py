@@ -52,7 +52,7 @@ def test_on_the_command_line(tmp_path: Path) -> None:
     x = np.random.default_rng(0).normal(size=(50, 3))
     a, b = (RaceSketch(PURE).fit(x).release() for _ in range(2))
     a.save(path)
-    assert read_claim(path) == PURE
+    assert read_claim(path) == (PURE, None)
     with pytest.raises(InputError, match="no attack on a sketch"):
         attack(PURE)
     shown = CliRunner().invoke(app, ["audit", str(path), "--exact"])

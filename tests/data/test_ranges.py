@@ -195,7 +195,7 @@ def test_evaluate_takes_ranges(run: Callable[..., tuple[int, str, str]], tmp_pat
         np.save(f"{name}.npy", part)
         np.save(f"{name}-scaled.npy", TABLE.scale(part))
     written(tmp_path, "column,low,high\nage,0,120\nincome,0,1e6\nrate,-1,1\n")
-    options = "--methods none-oporp --bounds 0 1 --clip --examples 0"
+    options = "--methods none-oporp --beta 1 --bounds 0 1 --clip --examples 0"
     tables = []
     for suffix, ranges in (("", "--ranges ranges.csv"), ("-scaled", "")):
         files = f"vectors{suffix}.npy queries{suffix}.npy --public-sample public{suffix}.npy"

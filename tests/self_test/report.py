@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from dpindex.audit.exact import refuse_uncovered, subject
+from dpindex.audit.exact import subject
 from dpindex.audit.input_checks import code_checks, sketch_checks
 from dpindex.audit.law_verifiers import law_verifier
 from dpindex.audit.verdict import ExactReport
@@ -27,10 +27,6 @@ def check_paths(spec: Spec | SketchSpec, *, large: bool = True) -> ExactReport:
     large : bool
         Release more vectors than a task or a chunk holds, and through files; false: only a few.
 
-    Raises
-    ------
-    InputError
-        If the method promises nothing, or there is no second decoding of its law.
     """
     started = time.perf_counter()
     if isinstance(spec, SketchSpec):
@@ -38,7 +34,6 @@ def check_paths(spec: Spec | SketchSpec, *, large: bool = True) -> ExactReport:
         verifier = law_verifier(spec, sketch_checks(spec)[1])
         checks = sketch_path_checks(spec, verifier)
     else:
-        refuse_uncovered(spec)
         stream = Privatizer(spec)._stream
         verifier = law_verifier(spec, code_checks(spec)[1])
         checks = path_checks(spec, verifier, large)
