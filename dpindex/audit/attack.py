@@ -28,7 +28,7 @@ from scipy import optimize, special
 
 from dpindex.audit.pairs import Pair, worst_pairs
 from dpindex.audit.verdict import Counts
-from dpindex.base.arrays import Floats, finite_number, whole_number
+from dpindex.base.arrays import AnyArray, Floats, finite_number, whole_number
 from dpindex.base.display import BLUE, DARK, ORANGE, new_figure, tidy, to_png
 from dpindex.base.errors import InputError
 from dpindex.index.private_index import PrivateIndex
@@ -433,9 +433,9 @@ def _repeats(run: _Run, privatizer: Privatizer, pair: Pair) -> Tally:
         seen = pair.observe(privatizer.privatize(rows, threads=2))
         again = pair.observe(run.release(first_row, half))
         run.vectors += len(rows) + half
-        same = np.stack([seen[:half] == seen[half:], seen[:half] == again])
+        same: AnyArray = np.stack([seen[:half] == seen[half:], seen[:half] == again])
         if not pair.independent:  # whole codes are compared
-            same = same.all(axis=2)
+            same = np.asarray(same.all(axis=2))
         equal.append(np.count_nonzero(same.reshape(2, -1), axis=1))
     return Tally("the same noise twice", np.array(equal).T, same[0].size)
 
