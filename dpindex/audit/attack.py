@@ -288,29 +288,24 @@ class Tally:
         return Finding(self.name, float(bounds[best]), f"{first} against {second}", self.trials)
 
 
+@dataclass
 class _Run:
     """One attack under way: what it may spend, and what it has spent."""
 
-    def __init__(
-        self,
-        release: Callable[[Floats, int], Any],
-        guarantee: Guarantee,
-        batch: int,
-        trials: int | None,
-        seconds: float,
-        confidence: float,
-    ) -> None:
-        if not 0.0 < confidence < 1.0:
-            raise InputError(f"confidence must lie between 0 and 1, not {confidence!r}.")
-        if trials is not None:
-            whole_number(trials, "trials", _MIN_TRIALS, _MAX_TRIALS)
-        self.release = release
-        self.guarantee = guarantee
-        self.batch = batch
-        self.trials = trials
-        self.seconds = finite_number(seconds, "seconds", above=0.0)
-        self.confidence = confidence
-        self.alpha = 1.0 - confidence
+    release: Callable[[Floats, int], Any]
+    guarantee: Guarantee
+    batch: int
+    trials: int | None
+    seconds: float
+    confidence: float
+
+    def __post_init__(self) -> None:
+        if not 0.0 < self.confidence < 1.0:
+            raise InputError(f"confidence must lie between 0 and 1, not {self.confidence!r}.")
+        if self.trials is not None:
+            whole_number(self.trials, "trials", _MIN_TRIALS, _MAX_TRIALS)
+        finite_number(self.seconds, "seconds", above=0.0)
+        self.alpha = 1.0 - self.confidence
         self.started = time.perf_counter()
         self.vectors = 0
         self.histograms: list[Histogram] = []

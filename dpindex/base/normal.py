@@ -1,11 +1,10 @@
 """The normal law: tails as integers, for secret noise and public projections, and quantiles.
 
-And tails of cosines. All without ``scipy.special``, which takes a quarter of a second to import.
+All without ``scipy.special``, which takes a quarter of a second to import.
 """
 
 from __future__ import annotations
 
-import math
 from functools import cache, lru_cache
 from statistics import NormalDist
 
@@ -15,11 +14,6 @@ import numpy as np
 from dpindex.base.arrays import Doubles
 
 _GUARD_BITS = 64
-# Exp-sinh quadrature: points and weights of integrals over [0, ∞).
-_STEP = 0.125
-_SINH_POINTS = _STEP * np.arange(-26, 27)
-_POINTS = np.exp(np.pi / 2 * np.sinh(_SINH_POINTS))
-_WEIGHTS = _STEP * np.pi / 2 * np.cosh(_SINH_POINTS) * _POINTS
 
 
 @cache
@@ -33,32 +27,6 @@ def quantiles(count: int) -> Doubles:
     values = np.array([inverse((i + 0.5) / count) for i in range(count)])
     values.flags.writeable = False  # it is shared
     return values
-
-
-def cosine_tails(cosines: Doubles, dim: float) -> Doubles:
-    """Chance that two random directions have a cosine above each of these, to one in a million.
-
-    With t = tanh u the density ``(1 − t²)^((dim−3)/2)`` becomes ``sech(u)^(dim−1)``, which falls
-    off like an exponential and is integrated by the exp-sinh rule (Takahasi & Mori 1974).
-
-    Parameters
-    ----------
-    cosines : array, shape (n,)
-        In [−1, 1].
-    dim : float
-        Dimensions, (1, ∞), need not be whole; to one in ten thousand below 1.5.
-
-    >>> cosine_tails(np.array([-1.0, 0.0, 0.5, 1.0]), 3).round(6)
-    array([1.  , 0.5 , 0.25, 0.  ])
-    """
-    power = dim - 1.0
-    start = np.arctanh(np.minimum(np.abs(cosines), 1.0 - 2.0**-53))[:, None]
-    scale = 1.0 / (power * np.tanh(start) + math.sqrt(power))  # of the decay
-    u = start + scale * _POINTS
-    log_cosh = np.logaddexp(u, -u) - math.log(2.0)
-    half = math.exp(math.lgamma(power / 2 + 0.5) - math.lgamma(power / 2)) / math.sqrt(math.pi)
-    tails = half * (scale * np.exp(-power * log_cosh) @ _WEIGHTS[:, None])[:, 0]
-    return np.asarray(np.where(cosines > 0, tails, 1.0 - tails))
 
 
 @lru_cache(maxsize=8)  # an index and its queries, or several of one spec, have the same law

@@ -283,13 +283,13 @@ class _Stream:
             self._chunks = self._source.chunks(self._rows, start)
         _, chunk = next(self._chunks)
         self._next = start + count
-        return VectorSource.in_memory(Location(self._source.name, "", None, 0, 0), chunk)
+        return VectorSource.in_memory(Location(self._source.name), chunk)
 
 
 def _rows_of_file(path: str, start: int, rows: int) -> VectorSource:
     """Open some rows of a file, which any process can open."""
     source = open_vectors(path)
-    location = Location(path, "", None, 0, 0)
+    location = Location(path)
     location.resources.enter_context(source)
 
     def stream(firsts: range) -> Iterator[Chunk]:
@@ -316,7 +316,7 @@ class _RowGroups:
 
     @contextmanager
     def _opened(self, key: str | None) -> Iterator[tuple[Location, Any]]:
-        location = Location(self.name, "", key, 0, 0)
+        location = Location(self.name, key=key)
         with location.reading():
             try:
                 yield location, _file(self.store, self.path, location)
@@ -353,7 +353,7 @@ def _open_parquet(
     parts: list[Part] = []
     kinds: list[Any] = []
     for path in paths:
-        location = Location(f"{store.location}/{path}", "", None, 0, 0)
+        location = Location(f"{store.location}/{path}")
         with location.reading(), location.resources:
             file = _file(store, path, location)
             meta = file.metadata

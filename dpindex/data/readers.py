@@ -94,7 +94,7 @@ def read_ids(location: str | os.PathLike[str]) -> AnyArray:
     ['anna' 'bert']
     """
     if (name := os.fsdecode(location)) == "-" or _is_pipe(name):
-        return _checked(Location(name, name, None, 0, 0), _piped_ids)
+        return _checked(Location(name, name), _piped_ids)
     file, read = locate(location, _IDS, "file of ids")
     if file.key is None and read not in (npy_ids, _txt_ids):
         raise file.error("name the array or column that holds the ids, as PATH:KEY.")

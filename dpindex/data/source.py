@@ -48,13 +48,16 @@ Reader = TypeVar("Reader")
 
 @dataclass(frozen=True)
 class Location:
-    """A regular, non-empty file, the key of an array in it, and what has to be closed with it."""
+    """A regular, non-empty file, the key of an array in it, and what has to be closed with it.
+
+    Of vectors that are in no file of their own there is the name alone, for messages.
+    """
 
     name: str
-    path: str
-    key: str | None
-    size: int
-    mtime_ns: int
+    path: str = ""
+    key: str | None = None
+    size: int = 0
+    mtime_ns: int = 0
     resources: ExitStack = field(default_factory=ExitStack, repr=False, compare=False)
 
     def error(self, sentence: str) -> InputError:
@@ -364,7 +367,7 @@ def as_source(X: Any, name: str = "array") -> VectorSource:
     """
     if isinstance(X, VectorSource):
         return X
-    location = Location(name, path="", key=None, size=0, mtime_ns=0)
+    location = Location(name)
     if is_masked(X):
         raise location.error("it has a mask, which would be lost; fill the missing values first.")
     is_sparse = issparse(X)

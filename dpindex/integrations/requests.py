@@ -12,6 +12,7 @@ import logging
 import os
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
 from typing import Any, Literal, get_args
@@ -306,6 +307,7 @@ def _vector(numbers: Any, dim: int, wrong: RefusedError) -> Doubles:
     return vector
 
 
+@dataclass
 class Comparisons:
     """Compares a query with the original vectors of candidates, for whoever may ask.
 
@@ -331,27 +333,20 @@ class Comparisons:
     [0.8, None]
     """
 
-    def __init__(
-        self,
-        owner: Owner,
-        spec: Spec,
-        metric: Metric,
-        *,
-        per_minute: int = PER_MINUTE,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._owner = owner
-        self._dim = spec.dim
-        self._metric = metric
-        self._per_minute = per_minute
-        self._clock = clock
+    owner: Owner
+    spec: Spec
+    metric: Metric
+    per_minute: int = PER_MINUTE
+    clock: Callable[[], float] = time.monotonic
+
+    def __post_init__(self) -> None:
         self._lock = Lock()
         self._asked: dict[str, tuple[float, float]] = {}
 
     @property
     def max_body(self) -> int:
         """Bytes that a request may have."""
-        return _NUMBER_BYTES * self._dim + _MAX_CANDIDATE_CHARACTERS * MAX_CANDIDATES
+        return _NUMBER_BYTES * self.spec.dim + _MAX_CANDIDATE_CHARACTERS * MAX_CANDIDATES
 
     def answer(self, body: bytes, id_type: type, asker: str) -> list[float | None]:
         """Return the similarity of each candidate, None for an id without a vector.
@@ -372,7 +367,7 @@ class Comparisons:
         query, ids = self._request(body, id_type)
         self._count(asker, len(ids))
         candidates = Candidates(ids[None], None, 0)
-        (similarity,) = self._owner.similarities(query[None], candidates, self._metric)
+        (similarity,) = self.owner.similarities(query[None], candidates, self.metric)
         answered = int(np.isfinite(similarity).sum())
         # No id, no number of the query and no similarity is logged.
         _log.info("%s asked about %d candidates; %d answered", asker, len(ids), answered)
@@ -382,12 +377,12 @@ class Comparisons:
         kind = "strings" if id_type is str else "whole numbers"
         wrong = RefusedError(
             422,
-            f'the body must be JSON: {{"query": […], "ids": […]}}, {self._dim} finite numbers and '
-            f"a list of {kind}.",
+            f'the body must be JSON: {{"query": […], "ids": […]}}, {self.spec.dim} finite numbers '
+            f"and a list of {kind}.",
         )
         numbers, ids = _fields(body, ["query", "ids"], wrong)
-        query = _vector(numbers, self._dim, wrong)
-        if self._metric == "cosine":  # squares of very large or small numbers are no numbers
+        query = _vector(numbers, self.spec.dim, wrong)
+        if self.metric == "cosine":  # squares of very large or small numbers are no numbers
             query = in_units_of_largest(query[None])[0]
         if not isinstance(ids, list) or not ids or not all(type(one) is id_type for one in ids):
             raise wrong
@@ -412,11 +407,11 @@ class Comparisons:
     def _count(self, asker: str, candidates: int) -> None:
         """Raise RefusedError if an asker has used up the minute."""
         with self._lock:
-            now = self._clock()
+            now = self.clock()
             used, last = self._asked.get(asker, (0.0, now))
-            used = max(0.0, used - (now - last) * self._per_minute / 60)
-            if used + candidates > self._per_minute:
+            used = max(0.0, used - (now - last) * self.per_minute / 60)
+            if used + candidates > self.per_minute:
                 raise RefusedError(
-                    429, f"at most {self._per_minute} candidates are compared in a minute."
+                    429, f"at most {self.per_minute} candidates are compared in a minute."
                 )
             self._asked[asker] = used + candidates, now

@@ -16,6 +16,7 @@ import socket
 import traceback
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -272,26 +273,20 @@ def make_app(
     return app
 
 
+@dataclass
 class _Answers:
     """Answers a request to each path with a status and what becomes JSON."""
 
-    def __init__(
-        self,
-        collector: Collector,
-        tokens: r.Tokens | None,
-        id_type: type,
-        exact_queries: bool,
-        body_seconds: float,
-        comparisons: r.Comparisons | None,
-    ) -> None:
-        self.collector = collector
-        self.index = collector.index
-        self.spec = collector.index.spec
-        self.tokens = tokens
-        self.id_type = id_type
-        self.exact_queries = exact_queries
-        self.body_seconds = body_seconds
-        self.comparisons = comparisons
+    collector: Collector
+    tokens: r.Tokens | None
+    id_type: type
+    exact_queries: bool
+    body_seconds: float
+    comparisons: r.Comparisons | None
+
+    def __post_init__(self) -> None:
+        self.index = self.collector.index
+        self.spec = self.index.spec
         self.searches = asyncio.Semaphore(os.cpu_count() or 1)
 
     async def health(self, request: Any) -> _Answer:
