@@ -101,10 +101,10 @@ def key_in_the_store(original: Any) -> Any:
 def into_what_is_there(_: Any) -> Any:
     @contextmanager
     def opened(self: FolderIndex) -> Iterator[FolderJournal]:
-        journal = FolderJournal(unpublished_path(self._path), str(self._path))
+        journal = FolderJournal(unpublished_path(self.path), str(self.path))
         with journal.held():
-            if self._path.is_dir():
-                self._path.rename(self._path.with_name(f"{self._path.name}.before"))
+            if self.path.is_dir():
+                self.path.rename(self.path.with_name(f"{self.path.name}.before"))
             yield journal
 
     return opened

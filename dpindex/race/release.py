@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from dpindex.base.display import Progress
 from dpindex.base.errors import naming
 from dpindex.data.dataset import Dataset
 from dpindex.race.sketch import MAX_BYTES, RaceSketch, SketchSpec
-from dpindex.storage.journal import FolderJournal, Journal
+from dpindex.storage.journal import Journal
 from dpindex.storage.leak_check import LeakCheck
 from dpindex.storage.release import (
     Checked,
@@ -28,7 +27,7 @@ from dpindex.storage.release import (
     Terms,
     release,
 )
-from dpindex.storage.targets import file_journal, publish_file
+from dpindex.storage.targets import publish_file
 
 _SKETCH = "sketch"
 
@@ -87,7 +86,7 @@ class SketchTarget(Target[RaceSketch]):
 
     def __init__(self, path: str | os.PathLike[str], spec: SketchSpec) -> None:
         self.spec: SketchSpec = spec
-        self._path = Path(path).absolute()
+        self.path: Path = Path(path).absolute()
         self._sketch = RaceSketch(spec)  # refuses now what could not be released
 
     @property
@@ -96,9 +95,6 @@ class SketchTarget(Target[RaceSketch]):
 
     def segment_rows(self, dataset: Dataset) -> int:
         return dataset.rows_at_a_time
-
-    def journal(self) -> AbstractContextManager[FolderJournal]:
-        return file_journal(self._path)
 
     def checking(self, key: bytes, leak_check: LeakCheck | None) -> Callable[[Shard], Checked]:
         return _SketchCheck(self.spec.dim, key)
@@ -130,9 +126,8 @@ class SketchTarget(Target[RaceSketch]):
         return hashlib.sha256(data).hexdigest()
 
     def publish(self, journal: Journal, drawn: Drawn) -> RaceSketch:
-        assert isinstance(journal, FolderJournal)
         data = journal.get(_SKETCH, MAX_BYTES) or b""
-        publish_file(journal, self._path, data)
+        publish_file(journal, self.path, data)
         return RaceSketch.from_bytes(data)
 
 

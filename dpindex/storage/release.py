@@ -16,10 +16,11 @@ visibly, and nothing is charged twice. Nothing at a target but codes is a functi
 from __future__ import annotations
 
 import hashlib
+import os
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
@@ -37,7 +38,7 @@ from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Projector, Spec
 from dpindex.storage.code_store import rows_per_segment
 from dpindex.storage.ids import ids_to_bytes
-from dpindex.storage.journal import Journal, content_tag
+from dpindex.storage.journal import FolderJournal, Journal, content_tag, unpublished_path
 from dpindex.storage.leak_check import LeakCheck, LeakEvidence, refuse_leaks
 from dpindex.storage.manifest import FileMark, file_path, segment_number
 from dpindex.storage.payload import Payload, Table, payload_to_bytes
@@ -461,7 +462,7 @@ class Target(ABC, Generic[Published]):
     spec : Spec or SketchSpec
         What is released.
     path : Path, optional
-        What is going to be published as a file or folder: no ledger may lie in it.
+        The file or folder that is made or grows, in which no ledger may lie; None in a store.
     """
 
     spec: Released
@@ -488,9 +489,23 @@ class Target(ABC, Generic[Published]):
     def segment_rows(self, dataset: Dataset) -> int:
         """Return how many rows are drawn together."""
 
-    @abstractmethod
-    def journal(self) -> AbstractContextManager[Journal]:
+    @contextmanager
+    def journal(self) -> Iterator[Journal]:
         """Give the journal, held while the block runs; InputError if the target is taken."""
+        journal = self.new_journal()
+        with journal.held():
+            self.refuse_taken(journal)
+            yield journal
+
+    def new_journal(self) -> Journal:
+        """Return the journal, which nobody holds yet: beside the path."""
+        assert self.path is not None
+        return FolderJournal(unpublished_path(self.path), str(self.path))
+
+    def refuse_taken(self, journal: Journal) -> None:
+        """Refuse a target that is there, unless its release is unfinished."""
+        if journal.begun is None and self.path is not None and os.path.lexists(self.path):
+            raise InputError(f"{self.path} already exists; choose another name.")
 
     @abstractmethod
     def checking(self, key: bytes, leak_check: LeakCheck | None) -> Callable[[Shard], Checked]:
@@ -805,7 +820,7 @@ def _id_batches(dataset: Dataset, at_once: int) -> Iterator[AnyArray | None]:
 
 def _refuse_duplicates(dataset: Dataset) -> None:
     """Refuse an id that is given twice, in any part; this takes 16 bytes an id."""
-    digests: list[bytes] = []
+    keys: list[AnyArray] = []
     kind = ""
     for part in dataset.parts:
         ids = part.ids()
@@ -816,25 +831,17 @@ def _refuse_duplicates(dataset: Dataset) -> None:
         if kind not in ("", ids.dtype.kind):
             raise InputError(f"{part.name} has ids of another type than the parts before it.")
         kind = ids.dtype.kind
-        digests.append(_digests(ids))
-    halves = np.frombuffer(b"".join(digests), np.int64).reshape(-1, 2)
-    order = np.lexsort((halves[:, 1], halves[:, 0]))  # stable
-    sorted_halves = halves[order]
-    same = (sorted_halves[1:] == sorted_halves[:-1]).all(axis=1)
-    if same.any():
-        place = int(np.argmax(same))
-        first = int(order[place])
-        second = int(order[place + 1])
+        if kind == "U":
+            names = (name.encode() for name in ids.tolist())
+            digests = (hashlib.blake2b(name, digest_size=16).digest() for name in names)
+            ids = np.fromiter(digests, "S16", len(ids))
+        keys.append(ids)
+    joined = np.concatenate(keys)
+    order = np.argsort(joined, kind="stable")
+    ordered = joined[order]
+    same = np.flatnonzero(ordered[1:] == ordered[:-1])
+    if len(same):
+        first, second = order[same[0] : same[0] + 2]
         raise InputError(
             f"rows {first} and {second} have the same id; ids must be unique in all files."
         )
-
-
-def _digests(ids: AnyArray) -> bytes:
-    """Return 16 bytes for each id, different for different ids."""
-    if ids.dtype.kind == "U":
-        names = (name.encode() for name in ids.tolist())
-        return b"".join(hashlib.blake2b(name, digest_size=16).digest() for name in names)
-    wide = np.zeros((len(ids), 2), np.int64)
-    wide[:, 0] = ids
-    return wide.tobytes()

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,6 @@ from dpindex.storage.journal import (
     BucketJournal,
     FolderJournal,
     Journal,
-    unpublished_path,
     writing_beside,
 )
 from dpindex.storage.manifest import (
@@ -42,27 +40,13 @@ _SAMPLED_SEGMENTS = 64
 _LARGE_FILE = FileMark(1 << 30, "0" * 64)
 
 
-@contextmanager
-def file_journal(path: Path) -> Iterator[FolderJournal]:
-    """Give the journal of a new file, held; InputError if the file is there without a release."""
-    journal = FolderJournal(unpublished_path(path), str(path))
-    with journal.held():
-        if journal.begun is None and os.path.lexists(path):
-            raise _exists(path)
-        yield journal
-
-
-def publish_file(journal: FolderJournal, path: Path, data: bytes) -> None:
+def publish_file(journal: Journal, path: Path, data: bytes) -> None:
     """Create a file, unless it holds these bytes, and end the journal."""
     with writing_beside(path):
         created = journal.folder.create(str(path), data)
     if not created and path.read_bytes() != data:
-        raise _exists(path)
+        raise InputError(f"{path} already exists; choose another name.")
     journal.end()
-
-
-def _exists(path: Path) -> InputError:
-    return InputError(f"{path} already exists; choose another name.")
 
 
 class CodesFile(CodeTarget[int]):
@@ -90,7 +74,7 @@ class CodesFile(CodeTarget[int]):
     ) -> None:
         Privatizer(spec, allow_unprotected=allow_unprotected, max_epsilon=max_epsilon)
         self.spec = spec
-        self._path = Path(path).absolute()
+        self.path: Path = Path(path).absolute()
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -101,14 +85,10 @@ class CodesFile(CodeTarget[int]):
         if any(part.payload() is not None for part in dataset.parts):
             raise InputError("a file of codes has no payload; give it where they are added.")
 
-    def journal(self) -> Any:
-        return file_journal(self._path)
-
     def publish(self, journal: Journal, drawn: Drawn) -> int:
         """Create the file; return its bytes."""
-        assert isinstance(journal, FolderJournal)
         data = drawn.codes(journal, self.spec).to_bytes()
-        publish_file(journal, self._path, data)
+        publish_file(journal, self.path, data)
         return len(data)
 
 
@@ -140,12 +120,8 @@ class GrownIndex(CodeTarget[Codes]):
     def facts(self) -> dict[str, Any]:
         return {"spec": self.spec.to_dict(), "replace": self._replace}
 
-    @contextmanager
-    def journal(self) -> Iterator[FolderJournal]:
-        assert self.path is not None
-        journal = FolderJournal(unpublished_path(self.path), str(self.path))
-        with journal.held():
-            yield journal
+    def refuse_taken(self, journal: Journal) -> None:
+        """Take any index: this process holds it."""
 
     def publish(self, journal: Journal, drawn: Drawn) -> Codes:
         codes = drawn.codes(journal, self.spec)
@@ -318,25 +294,22 @@ class FolderIndex(IndexTarget):
 
     def __init__(self, path: Path, settings: Settings, options: IndexOptions) -> None:
         super().__init__(settings, options)
-        self._path = path.resolve()
-        self.path = self._path
+        self.path: Path = path.resolve()
 
-    @contextmanager
-    def journal(self) -> Iterator[FolderJournal]:
-        private = unpublished_path(self._path)
-        if self._options.private is not None:
-            private = Path(self._options.private).resolve()
-        journal = FolderJournal(private, str(self._path))
-        with journal.held():
-            if (self._path / MANIFEST).exists():
-                if journal.begun is not None and journal.digest() and not journal.paths():
-                    journal.end()  # it died after the rename: what was drawn is the index now
-                raise _finished(str(self._path))
-            refuse_occupied(self._path)
-            yield journal
+    def new_journal(self) -> Journal:
+        if self._options.private is None:
+            return super().new_journal()
+        return FolderJournal(Path(self._options.private).resolve(), str(self.path))
+
+    def refuse_taken(self, journal: Journal) -> None:
+        if (self.path / MANIFEST).exists():
+            if journal.begun is not None and journal.digest() and not journal.paths():
+                journal.end()  # it died after the rename: what was drawn is the index now
+            raise _finished(str(self.path))
+        refuse_occupied(self.path)
 
     def publish_files(self, journal: Journal, drawn: Drawn, manifest: Manifest) -> None:
-        journal.folder.publish(journal.token, self._path)
+        journal.folder.publish(journal.token, self.path)
 
 
 class BucketIndex(IndexTarget):
@@ -361,27 +334,27 @@ class BucketIndex(IndexTarget):
         self._bucket = Bucket(url)
         self._private = Path(options.private).resolve()
 
-    @contextmanager
-    def journal(self) -> Iterator[BucketJournal]:
+    def new_journal(self) -> Journal:
+        return BucketJournal(self._private, self._bucket)
+
+    def refuse_taken(self, journal: Journal) -> None:
+        assert isinstance(journal, BucketJournal)
         location = self._bucket.location
-        journal = BucketJournal(self._private, self._bucket)
-        with journal.held():
-            paths = self._bucket.sizes()
-            if MANIFEST in paths:
-                if journal.begun is not None:
-                    journal.end()  # it died after the manifest was created
-                raise _finished(location)
+        paths = self._bucket.sizes()
+        if MANIFEST in paths:
             if journal.begun is not None:
-                journal.claim()
-            elif all(path.startswith(_UNPUBLISHED) for path in paths) and paths:
-                raise InputError(
-                    f"{location} holds an unfinished build that {self._private} does not know: "
-                    f"finish it with the private folder that it was begun with. A build elsewhere "
-                    f"would release its vectors a second time."
-                )
-            elif paths:
-                raise InputError(f"{location} is not empty; choose another place.")
-            yield journal
+                journal.end()  # it died after the manifest was created
+            raise _finished(location)
+        if journal.begun is not None:
+            journal.claim()
+        elif all(path.startswith(_UNPUBLISHED) for path in paths) and paths:
+            raise InputError(
+                f"{location} holds an unfinished build that {self._private} does not know: finish "
+                f"it with the private folder that it was begun with. A build elsewhere would "
+                f"release its vectors a second time."
+            )
+        elif paths:
+            raise InputError(f"{location} is not empty; choose another place.")
 
     def drawing(self, journal: Journal, *, may_draw: bool, threads: int | None) -> Any:
         assert isinstance(journal, BucketJournal)
