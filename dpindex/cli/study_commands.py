@@ -217,12 +217,10 @@ def _print_candidates(outcome: Plan) -> None:
     typer.echo(
         f"If the owner of the vectors puts the first R answers in order, recall@{outcome.at} is:"
     )
-    typer.echo("  R      " + "".join(f"{number:>9}" for number in numbers))
-    shares = [f"{number / outcome.n:.2%}" for number in numbers]
-    typer.echo("         " + "".join(f"{share:>9}" for share in shares))
+    rows = [("", *(f"{number / outcome.n:.2%}" for number in numbers))]
     for mode, found in (("private", best.private), ("exact", best.exact)):
-        line = "".join(f"{found.recall_within(number):9.2f}" for number in numbers)
-        typer.echo(f"  {mode:7}{line}")
+        rows.append((mode, *(f"{found.recall_within(number):.2f}" for number in numbers)))
+    typer.echo(out.table(["R", *map(str, numbers)], rows))
 
 
 def _print_row(row: Row, measures: Sequence[Measure]) -> None:

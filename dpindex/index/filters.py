@@ -89,10 +89,10 @@ def kept_rows(filter_: Filter, store: CodeStore) -> Rows:
             )
         return np.flatnonzero(values)
     ids = id_array(values if values.dtype.kind in "iuU" else filter_, _no_filter)
-    id_kind = store.ids_of(slice(1)).dtype.kind
+    id_kind = store.ids.take(slice(1)).dtype.kind
     if len(ids) and ids.dtype.kind != id_kind:
         raise other_kind_of_ids(id_kind == "U", "those of a filter")
-    return store.rows(ids, missing=True)
+    return store.ids.rows(ids, missing=True)
 
 
 def _no_filter(reason: str) -> InputError:
@@ -110,7 +110,7 @@ def _is_expression(value: Any) -> bool:
 def _dicts(store: CodeStore) -> Any:
     """Every row as a dict of its id and payload."""
     for block in row_blocks(len(store), _BLOCK_ROWS):
-        ids = store.ids_of(block).tolist()
+        ids = store.ids.take(block).tolist()
         table = store.payload.take(block)
         if table is None:
             yield from ({ID: id_} for id_ in ids)
@@ -123,7 +123,7 @@ def _matching(expression: Any, store: CodeStore) -> Rows:
     need = "a filter expression needs pyarrow"
     pa = import_extra("pyarrow", need, "io")
     acero = import_extra("pyarrow.acero", need, "io")
-    ids = pa.array(store.ids)
+    ids = pa.array(store.ids.array)
     table = store.payload.whole
     table = pa.table({ID: ids}) if table is None else table.add_column(0, ID, ids)
     source = acero.Declaration("table_source", acero.TableSourceNodeOptions(table))

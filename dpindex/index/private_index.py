@@ -204,18 +204,18 @@ class PrivateIndex(Searchable):
 
     def __contains__(self, id: object) -> bool:
         """Whether there is a code under that id; 7 and "7" are different ids."""
-        return id in self._store
+        return id in self._store.ids
 
     def __iter__(self) -> Iterator[Any]:
         """The ids in the order of their rows, as they are now: ints or strings."""
-        return iter(self._store.ids.tolist())
+        return iter(self._store.ids.array.tolist())
 
     def __getitem__(self, id: int | str) -> Codes:
         """The code under one id, as codes of one row; KeyError if there is none."""
         with self._lock.read():
-            if id not in self._store:
+            if id not in self._store.ids:
                 raise KeyError(f"id {id!r} is not in the index")
-            return self._store.take(self._store.rows(id))
+            return self._store.take(self._store.ids.rows(id))
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(
@@ -226,7 +226,7 @@ class PrivateIndex(Searchable):
     @property
     def ids(self) -> AnyArray:
         """All ids in the order of their rows, int64 or strings."""
-        return self._store.ids.copy()
+        return self._store.ids.array.copy()
 
     @property
     def codes(self) -> Codes:
@@ -268,7 +268,7 @@ class PrivateIndex(Searchable):
         pa = import_extra("pyarrow", "to_arrow needs pyarrow", "io")
         with self._lock.read():
             stored = self._store.codes.stored
-            ids = self._store.ids
+            ids = self._store.ids.array
             payload = self._store.payload.table
         if self.spec.codebook is None:
             rows = np.ascontiguousarray(stored.astype(stored.dtype.newbyteorder("<")))
@@ -318,7 +318,7 @@ class PrivateIndex(Searchable):
         InputError
             If there are any, and it is not allowed.
         """
-        replaced = len(self._store.rows(ids, missing=True))
+        replaced = len(self._store.ids.rows(ids, missing=True))
         if replaced and not allow_rerelease:
             raise InputError(
                 f"{replaced} of these {len(ids)} ids are in the index: replacing a vector is a "
@@ -386,7 +386,7 @@ class PrivateIndex(Searchable):
         self._refuse_shuffled()
         with self._lock.write():
             vectors, count = self._vectors(X)
-            checked_ids = self._store.checked_ids(ids, count)
+            checked_ids = self._store.ids.check(ids, count)
             columns = self.check_payload(payload, count)
             if ledger is None and not allow_rerelease:
                 codes = self._released(vectors, skip_leak_check, progress)
@@ -441,7 +441,7 @@ class PrivateIndex(Searchable):
         self._refuse_shuffled()
         with self._lock.write():
             vectors, count = self._vectors(X)
-            checked_ids = self._store.checked_ids(ids, count, replace=True)
+            checked_ids = self._store.ids.check(ids, count, replace=True)
             columns = self.check_payload(payload, count)
             replaced = self.check_rerelease(checked_ids, allow_rerelease)
             if ledger is None:  # the index alone says what was released before
@@ -532,7 +532,7 @@ class PrivateIndex(Searchable):
         self._check_codes(codes)
         self._refuse_shuffled()
         with self._lock.write():
-            checked = self._store.checked_ids(ids, len(codes), replace=replace)
+            checked = self._store.ids.check(ids, len(codes), replace=replace)
             columns = self.check_payload(payload, len(codes))
             self._store.append(codes, checked, columns, replace=replace)
 
@@ -672,7 +672,7 @@ class PrivateIndex(Searchable):
             scores = np.empty(rows.shape)
         else:
             scores, rows = ranking.search(queries, min(count, available))
-        return Found(self._store.ids_of(rows), scores, rows, len(self))
+        return Found(self._store.ids.take(rows), scores, rows, len(self))
 
     def _codes_of(self, found: Found) -> FoundCodes:
         rows = np.asarray(found.rows)
@@ -762,7 +762,7 @@ class PrivateIndex(Searchable):
         scores = sign * similarity
         order = np.lexsort((near, -scores, query))
         every = Hits(
-            self._store.ids_of(near),
+            self._store.ids.take(near),
             scores,
             Estimates(similarity, stderr, unbiased, unbiased_stderr),
             np.zeros(len(near), np.bool_),

@@ -36,6 +36,8 @@ class CodeStore:
     ----------
     format : CodeFormat
         The format of all codes.
+    ids : Ids
+        In row order: what is appended has ids that were checked with it.
     payload : Payload
         Of all rows.
     removals : int
@@ -45,8 +47,8 @@ class CodeStore:
     >>> format_ = SignFormat(2, bytes(16))
     >>> store = CodeStore(format_)
     >>> codes = format_.codes(format_.pack(np.array([[True, False], [True, True]])))
-    >>> store.append(codes, store.checked_ids(["a", "b"], 2))
-    >>> store.remove(["a"]), store.ids.tolist(), store.codes.to_signs().tolist()
+    >>> store.append(codes, store.ids.check(["a", "b"], 2))
+    >>> store.remove(["a"]), store.ids.array.tolist(), store.codes.to_signs().tolist()
     (1, ['b'], [[1, 1]])
     """
 
@@ -54,7 +56,7 @@ class CodeStore:
         self.format = format_
         self.payload = Payload()
         self.removals = 0
-        self._ids = Ids()
+        self.ids = Ids()
         # Codes of saved segments, mapped where they lie; then those that were added, in one array
         # that doubles its room, and widens its integers where needed.
         self._room: Integers = np.empty((0, format_.width), dtype=np.int8)
@@ -91,20 +93,11 @@ class CodeStore:
             else:
                 arrays += run
         store._fixed = RowParts(arrays)
-        store._ids = Ids(stored=StoredIds(blocks))
+        store.ids = Ids(stored=StoredIds(blocks))
         return store
 
     def __len__(self) -> int:
-        return len(self._ids)
-
-    @property
-    def ids(self) -> AnyArray:
-        """The ids in row order, int64 or strings, shape (n,)."""
-        return self._ids.array
-
-    def ids_of(self, rows: slice | Rows) -> AnyArray:
-        """Return the ids of some rows."""
-        return self._ids.take(rows)
+        return len(self.ids)
 
     @property
     def codes(self) -> Codes:
@@ -117,13 +110,6 @@ class CodeStore:
     @property
     def _added(self) -> Integers:
         return self._room[: len(self) - len(self._fixed)]
-
-    def __contains__(self, value: object) -> bool:
-        return value in self._ids
-
-    def checked_ids(self, ids: Any | None, count: int, *, replace: bool = False) -> AnyArray:
-        """Return ``count`` unique ids, new unless ``replace``; of None the next free numbers."""
-        return self._ids.check(ids, count, replace=replace)
 
     def append(
         self, codes: Codes, ids: AnyArray, payload: Table = None, *, replace: bool = False
@@ -138,18 +124,18 @@ class CodeStore:
         # The ids say how many rows there are: what lies beyond, left by Ctrl-C, is overwritten.
         self._put(codes.stored)
         self.payload = self.payload.extended(len(self), payload, len(ids))
-        self._ids.append(ids)
+        self.ids.append(ids)
 
     def grown(
         self, codes: Codes, ids: AnyArray, payload: Table = None, *, replace: bool = False
     ) -> CodeStore:
         """Return a store with more codes, as :meth:`append` adds them; this one stays as it is."""
         if replace:
-            store = self._without(self._ids.rows(ids, missing=True))
+            store = self._without(self.ids.rows(ids, missing=True))
             store.removals = self.removals + 1
         else:
             store = copy(self)
-            store._ids = Ids(self._ids.added, self._ids.stored)
+            store.ids = Ids(self.ids.added, self.ids.stored)
         store.append(codes, ids, payload)
         return store
 
@@ -179,10 +165,6 @@ class CodeStore:
             return self._fixed.plus(added)
         return self._fixed
 
-    def rows(self, ids: Any, *, missing: bool = False) -> Rows:
-        """Return the rows of ids, ascending; InputError for a missing id, unless allowed."""
-        return self._ids.rows(ids, missing=missing)
-
     def blocks(self, start: int = 0, rows: int | None = None) -> Iterator[Codes]:
         """Yield the codes from row ``start`` on, none copied.
 
@@ -211,7 +193,7 @@ class CodeStore:
         InputError
             If one of the ids is not there; nothing is removed then.
         """
-        rows = self._ids.rows(ids)
+        rows = self.ids.rows(ids)
         self._become(self._without(rows))
         return len(rows)
 
@@ -220,7 +202,7 @@ class CodeStore:
         store = CodeStore(self.format)
         kept = np.ones(len(self), dtype=np.bool_)
         kept[rows] = False
-        store._ids = self._ids.without(rows)
+        store.ids = self.ids.without(rows)
         store.payload = Payload(self.payload.take(np.flatnonzero(kept)))
         store._fixed = self._fixed.where(kept)
         store._room = self.format.concatenate([self._added[kept[len(self._fixed) :]]])

@@ -386,7 +386,7 @@ class IndexWriter:
             codes = store.take(rows)
             files = {
                 file_path("codes", number): codes.to_bytes(),
-                file_path("ids", number): ids_to_bytes(store.ids_of(rows)),
+                file_path("ids", number): ids_to_bytes(store.ids.take(rows)),
             }
             payload = store.payload.take(rows)
             if payload is not None:
@@ -583,7 +583,7 @@ def read_index(directory: IndexDirectory) -> tuple[Contents, Checkpoint]:
     settings = directory.settings(manifest)
     store = CodeStore.of_segments(settings.spec.format, chain(first, segments))
     if settings.shuffle_delta is not None:
-        ids = store.ids
+        ids = store.ids.array
         if ids.dtype.kind != "i" or (np.diff(ids, prepend=-1) <= 0).any():
             raise DamagedError(
                 f"{directory.path} says that its codes were shuffled, but has ids of its own."

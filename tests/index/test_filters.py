@@ -25,7 +25,7 @@ def _store(ids: Any) -> CodeStore:
     words = ["en", "de", "en", None, "it's", "fr"]
     flags = [True, False, None, True, False, True]
     columns = {"year": YEARS, "lang": words, "two words": YEARS, "ok": flags}
-    store.append(codes, store.checked_ids(ids, 6), store.payload.checked(columns, 6))
+    store.append(codes, store.ids.check(ids, 6), store.payload.checked(columns, 6))
     return store
 
 
