@@ -88,7 +88,11 @@ class Channel:
 
         All cores work.
         """
-        blocks = row_blocks(count, max(64, _BLOCK_NUMBERS // self.format.code_length))
+        size = max(64, _BLOCK_NUMBERS // self.format.code_length)
+        if count <= size:
+            action(slice(count))
+            return
+        blocks = row_blocks(count, size)
         with ThreadPoolExecutor(cores()) as pool:
             list(pool.map(action, blocks))  # the list raises what an action raised
 

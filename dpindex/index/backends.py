@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
 from copy import copy
 from functools import cache
 from typing import Any
@@ -51,6 +53,28 @@ def faiss() -> Any:
         library.cvar.distance_compute_blas_threshold, 4096
     )
     return library
+
+
+_LITTLE_WORK = 1 << 26
+"""Coordinates that one thread compares in about ten milliseconds."""
+
+
+@contextmanager
+def few_threads(coordinates: int) -> Iterator[None]:
+    """Let Faiss search in the calling thread where little is compared.
+
+    Beside a busy process a second thread comes up to a hundred times later than the first is done.
+    Other threads that search keep their own settings.
+    """
+    before = faiss().omp_get_max_threads()
+    if coordinates > _LITTLE_WORK or before == 1:
+        yield
+        return
+    faiss().omp_set_num_threads(1)
+    try:
+        yield
+    finally:
+        faiss().omp_set_num_threads(before)
 
 
 class SearchBackend(ABC):
@@ -387,9 +411,10 @@ class FaissSigns(SearchBackend):
         for block in row_blocks(len(rows), size):
             codes = self._codes.take(np.maximum(rows[block], 0))
             bits = np.unpackbits(codes, axis=2, bitorder="little")
-            scores[block] = 2 * np.matmul(bits.astype(np.float64), queries[block, :, None])[:, :, 0]
-        scores -= queries.sum(axis=1, keepdims=True)
-        return scores
+            # Not by BLAS, whose threads would be woken for every query.
+            scores[block] = np.einsum("qck,qk->qc", bits.astype(np.float64), queries[block])
+        sums = queries.sum(axis=1, keepdims=True)
+        return np.asarray(2 * scores - sums)
 
 
 def rounding_bound(queries: Doubles) -> Doubles:

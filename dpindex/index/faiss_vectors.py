@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from dpindex.base.arrays import Doubles, Floats, Singles, spaced, unit
+from dpindex.base.arrays import Doubles, Floats, Singles, matrix_product, spaced, unit
 from dpindex.base.errors import InputError
 from dpindex.index.backends import EXACT, SearchBackend, best_of, faiss
 from dpindex.storage.ids import Rows
@@ -292,7 +292,7 @@ class FaissVectors(SearchBackend):
     def _rotated(self, vectors: Singles) -> Singles:
         if self._rotation is None:
             return vectors
-        return vectors @ self._rotation
+        return matrix_product(vectors, self._rotation)
 
     def _prepared(self, vectors: Floats) -> Singles:
         single = np.ascontiguousarray(vectors, dtype=np.float32)

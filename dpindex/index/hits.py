@@ -245,8 +245,6 @@ class Hits:
 
 def joined(parts: Sequence[Hits]) -> Hits:
     """Hits of several batches of queries as one."""
-    if len(parts) == 1:
-        return parts[0]
     payload = None
     if parts[0].payload is not None:
         import pyarrow as pa

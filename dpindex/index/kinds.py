@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 from dpindex.base.arrays import AnyArray, Doubles, limited_threads, spaced, unit
 from dpindex.base.files import release_pages
 from dpindex.denoise import Denoiser
-from dpindex.index.backends import FaissSigns, SearchBackend, SymbolLists
+from dpindex.index.backends import FaissSigns, SearchBackend, SymbolLists, few_threads
 from dpindex.index.faiss_vectors import FaissVectors
 from dpindex.mechanism.codes import CodeFormat, Codes, SignFormat, SymbolFormat
 from dpindex.mechanism.spec import Spec
@@ -112,8 +112,11 @@ class Ranking:
         self, backend: SearchBackend, queries: Queries, count: int
     ) -> tuple[Doubles, Rows]:
         """Search another backend of the same items, such as a subset of this one."""
-        find = backend.search if isinstance(queries, PrivateQueries) else backend.search_exact
-        return find(self.asked(queries), count)
+        asked = self.asked(queries)
+        with few_threads(len(backend) * asked.size):
+            if isinstance(queries, PrivateQueries):
+                return backend.search(asked, count)
+            return backend.search_exact(asked, count)
 
 
 class PackedSigns(Ranking):

@@ -7,8 +7,8 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from functools import partial
-from typing import Any, ClassVar, Final, Literal, NamedTuple
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, NamedTuple
 
 import numpy as np
 
@@ -26,6 +26,9 @@ from dpindex.similarity.symbol_codes import far_queries
 from dpindex.storage.ids import Rows
 from dpindex.storage.manifest import Settings
 from dpindex.storage.payload import Table
+
+if TYPE_CHECKING:
+    from dpindex.mechanism.privatizer import Privatizer
 
 BLOCK_NUMBERS = 1 << 22
 """Numbers that are handled together where similarities are estimated: 32 MB."""
@@ -302,7 +305,7 @@ class Searchable(ABC):
                 nearest = reranking[block].nearest(candidates, k)
                 hits = self._hits(queries[block], found.at(nearest.places))
                 parts.append(with_exact(hits, nearest.similarity, self.metric))
-        return joined(parts)
+        return parts[0] if len(parts) == 1 else joined(parts)
 
     def _hits(self, queries: Queries, found: Found) -> Hits:
         codes, payload = self._codes_of(found)
@@ -435,12 +438,15 @@ class QueryMaker:
         self._warn_of_far(queries)
         if mode == "exact":
             return ExactQueries(self._projector.project(queries), self.spec)
+        self.query_spec.refuse_unprotected(allow_unprotected, "send its query as a private one")
+        return PrivateQueries(self._privatizer.privatize(queries), self.query_spec)
+
+    @cached_property
+    def _privatizer(self) -> Privatizer:
         # here: other queries need no secret stream
         from dpindex.mechanism.privatizer import Privatizer
 
-        self.query_spec.refuse_unprotected(allow_unprotected, "send its query as a private one")
-        codes = Privatizer(self.query_spec, allow_unprotected=True).privatize(queries)
-        return PrivateQueries(codes, self.query_spec)
+        return Privatizer(self.query_spec, allow_unprotected=True)
 
     def _of_codes(self, codes: Codes) -> Queries:
         specs = {spec.fingerprint: spec for spec in (self.query_spec, self.spec)}

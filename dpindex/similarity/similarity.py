@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from dpindex.base.arrays import Doubles, Floats, Singles, issparse, products
+from dpindex.base.arrays import Doubles, Floats, Singles, issparse, matrix_product, products
 from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.noise import SymbolLaw
 from dpindex.mechanism.spec import Spec
@@ -89,7 +89,7 @@ def codeword_similarities(queries: Queries) -> Singles:
     if isinstance(queries, ExactQueries):
         return np.asarray(queries.to_float(), dtype=np.float32)
     words = queries.spec.symbol_law.codebook.vectors
-    return np.asarray(words[queries.codes.stored[:, 0]] @ words.T)
+    return matrix_product(words[queries.codes.stored[:, 0]], words.T)
 
 
 def codewords_seen(codes: Codes, queries: Queries, groups: int) -> Doubles:

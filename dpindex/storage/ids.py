@@ -180,6 +180,10 @@ class StoredIds:
             keys = keys[self._order]
             self._refuse_twice(np.flatnonzero(keys[1:] == keys[:-1]), self._order)
         self._sorted = keys
+        self.count = len(keys)
+        self.next_number = 0
+        if self.kind == "i":
+            self.next_number = max(0, int(keys[-1]) + 1)
 
     def _refuse_twice(self, places: Rows, order: Rows) -> None:
         """Refuse ids that are equal, among neighbours of equal keys."""
@@ -194,10 +198,10 @@ class StoredIds:
             )
 
     def __len__(self) -> int:
-        return len(self._parts)
+        return self.count
 
     def __getitem__(self, rows: slice | Rows) -> AnyArray:
-        if len(self):
+        if self.count:
             return self._parts.take(rows)
         return _NONE
 
@@ -296,7 +300,7 @@ class Ids:
     stored: StoredIds = field(default_factory=StoredIds)
 
     def __len__(self) -> int:
-        return len(self.stored) + len(self.added)
+        return self.stored.count + len(self.added)
 
     @property
     def array(self) -> AnyArray:
@@ -305,7 +309,7 @@ class Ids:
 
     def take(self, rows: slice | Rows) -> AnyArray:
         """Return the ids of some rows."""
-        if not len(self.stored):
+        if not self.stored.count:
             return self.added[rows]
         parts: list[Any] = [self.stored]
         if len(self.added):
@@ -373,8 +377,7 @@ class Ids:
     def _next_numbers(self, count: int) -> AnyArray:
         if self._kind == "U":
             raise InputError("this index has string ids, so new vectors need ids too.")
-        parts = (self.added, self.stored[:])
-        start = max(0, *(int(part.max(initial=-1)) + 1 for part in parts))
+        start = max(self.stored.next_number, int(self.added.max(initial=-1)) + 1)
         if start + count > 1 << 63:
             raise InputError("the next free ids pass 64 bits; give ids to new vectors.")
         return np.arange(start, start + count, dtype=np.int64)

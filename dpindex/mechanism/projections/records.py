@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy
 
-from dpindex.base.arrays import Floats, issparse, row_blocks
+from dpindex.base.arrays import Floats, issparse, matrix_product, row_blocks
 from dpindex.mechanism.parameters import RADIUS, Codebook, on_sphere_grid
 from dpindex.mechanism.projections import RecordEncoder, check_size
 from dpindex.mechanism.projections.sparse import walsh_hadamard
@@ -83,7 +83,10 @@ class Rotation(RecordEncoder):
         for block in row_blocks(len(out), _NUMBERS // self.padded):
             rows = x[block]
             grid = on_grid(rows.toarray() if issparse(rows) else rows).astype(np.float64)
-            exact = self._transformed(grid) if self._matrix is None else grid @ self._matrix
+            if self._matrix is None:
+                exact = self._transformed(grid)
+            else:
+                exact = matrix_product(grid, self._matrix)
             out[block] = exact * (1.0 / (_STEPS * math.sqrt(self.padded)))
         return out
 
@@ -121,7 +124,7 @@ class CodewordMap(RecordEncoder):
 
     def apply(self, x: Floats) -> Floats:
         """Whole numbers held exactly in float32, shape (n, K)."""
-        return on_sphere_grid(x) @ self.codebook.grid
+        return matrix_product(on_sphere_grid(x), self.codebook.grid)
 
     def apply_sparse(self, x: scipy.sparse.csr_matrix) -> Floats:
         blocks = row_blocks(x.shape[0], _SPARSE_ROWS)
