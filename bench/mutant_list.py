@@ -239,19 +239,19 @@ def then(owner: Any, change: Callable[[Any], None]) -> Plant:
 def outcomes(change: Callable[[SimpleNamespace], Any]) -> Plant:
     """Outcomes of a law that the encoder changes before it packs them.
 
-    ``change`` is given the law, the exact integers, the outcomes, the stream, the rows of the call,
-    whether they were checked before, and the number of the task.
+    ``change`` is given the law, the exact integers, the outcomes, the stream, the rows of the call
+    and the number of the task.
     """
 
     def weaken(original: Any) -> Any:
-        def privatized(self: Any, x: Any, first: int, threads: Any, *, checked: bool) -> Any:
+        def privatized(self: Any, x: Any, **how: Any) -> Any:
             law = self.spec.law
             tasks = count()
 
             def perturb(exact: Any, stream: Any) -> Any:
                 found = law.perturb(exact, stream)
                 task = SimpleNamespace(
-                    law=law, exact=exact, outcomes=found, stream=stream, checked=checked,
+                    law=law, exact=exact, outcomes=found, stream=stream,
                     x=self.rows(x), number=next(tasks),
                 )  # fmt: skip
                 return change(task)
@@ -262,12 +262,12 @@ def outcomes(change: Callable[[SimpleNamespace], Any]) -> Plant:
             object.__setattr__(spec, "law", weak_law)
             weak = copy(self)
             weak.spec = spec
-            codes = original(weak, x, first, threads, checked=checked)
+            codes = original(weak, x, **how)
             return self.spec.format.codes(codes.stored)
 
         return privatized
 
-    return instead(Privatizer, "_privatized", weaken)
+    return instead(Privatizer, "privatize", weaken)
 
 
 def numbers(change: Callable[[Any, Any], Any]) -> Callable[[SimpleNamespace], Any]:
@@ -680,28 +680,29 @@ def fault_beyond_twice(fault: Any, grid: Grid, x: Any) -> Any:
 
 
 def sparse_scaled(original: Any) -> Any:
-    def project(self: Any, block: Any, first: int, checked: bool = False) -> Any:
-        if issparse(block):
-            self._check_values(block, first)
-            return original(self, block * 1.5, first, True)
-        return original(self, block, first, checked)
+    def project(self: Any, block: Any, first: int) -> Any:
+        self._check_values(block, first)
+        return self._mapped(block * 1.5 if issparse(block) else block)
 
     return project
 
 
 def normalised(original: Any) -> Any:
-    def project(self: Any, block: Any, first: int, checked: bool = False) -> Any:
-        if issparse(block) or (not checked and self._check_values(block, first)):
-            return original(self, block, first, checked)
+    def project(self: Any, block: Any, first: int) -> Any:
+        if issparse(block):
+            return original(self, block, first)
+        self._check_values(block, first)
         norms = np.sqrt((np.asarray(block, np.float64) ** 2).sum(1))[:, None]
-        return original(self, block / np.maximum(norms, 1e-9), first, True)
+        return self._mapped(block / np.maximum(norms, 1e-9))
 
     return project
 
 
 def first_block_alone(original: Any) -> Any:
-    def project(self: Any, block: Any, first: int, checked: bool = False) -> Any:
-        return original(self, block, first, checked or first > 0)
+    def project(self: Any, block: Any, first: int) -> Any:
+        if first == 0:
+            return original(self, block, first)
+        return self._mapped(block)
 
     return project
 
@@ -945,7 +946,7 @@ MECHANISM = [
     Mutant("chain", "no noise for bytes", PATHS_STAIRCASE,
            outcomes(numbers(lambda t, bare: bare if t.x.dtype == np.uint8 else t.outcomes))),
     Mutant("chain", "unused bits of a code hold a sign", ORACLE,
-           after(Privatizer, "_privatized", signs_in_unused_bits)),
+           after(Privatizer, "privatize", signs_in_unused_bits)),
     Mutant("chain", "all tasks read one word stream anew", PATHS_STAIRCASE,
            everywhere(secret_random, "secret_stream", lambda _: seeded)),
     # The secret stream

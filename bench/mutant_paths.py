@@ -77,7 +77,7 @@ def louder(times: float = 2.0, only: Callable[[int], bool] = lambda rows: True) 
 
         return privatized
 
-    return instead(Privatizer, "_privatized", weaken)
+    return instead(Privatizer, "privatize", weaken)
 
 
 def averaged(times: int = 2) -> Plant:
@@ -92,7 +92,7 @@ def averaged(times: int = 2) -> Plant:
 
         return privatized
 
-    return instead(Privatizer, "_privatized", weaken)
+    return instead(Privatizer, "privatize", weaken)
 
 
 BARE = outcomes(numbers(lambda task, bare: bare))

@@ -539,8 +539,9 @@ class PrivateIndex(Searchable):
     def add_shuffled(self, codes: Codes, delta: float) -> None:
         """Add codes in a secret random order as all that this index will ever hold.
 
-        The caller brought them into that order, and publishes nothing else of their senders. Ids
-        are row numbers. The index states the guarantee of the shuffle from then on.
+        They are brought into that order here, uniformly among all; the caller publishes nothing
+        else of their senders. Ids are row numbers. The index states the guarantee of the shuffle
+        from then on.
 
         Parameters
         ----------
@@ -567,8 +568,12 @@ class PrivateIndex(Searchable):
                 f"the index holds {len(self)} codes, from which a shuffle would stand apart; make "
                 f"another index."
             )
+        # here: who only searches needs no secret stream
+        from dpindex.mechanism.secret_random import secret_permutation, secret_stream
+
         settings = replace(self._settings, shuffle_delta=delta)
-        self.add_codes(codes)
+        self._check_codes(codes)
+        self.add_codes(codes.take(secret_permutation(len(codes), secret_stream())))
         self._settings = settings
 
     def fit_denoiser(self, kind: Kind = "auto") -> Denoiser:

@@ -16,9 +16,9 @@ from dpindex.base.errors import InputError, QualityWarning
 from dpindex.data import Ranges
 from dpindex.mechanism.method_table import find_method
 from dpindex.mechanism.parameters import Codebook
-from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec, quality_warnings
 from dpindex.privacy import VectorAdjacency
+from dpindex.storage.release import release_in_memory
 
 
 class PrivateProjection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
@@ -48,6 +48,8 @@ class PrivateProjection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         Public ranges of the columns, which are brought to 0 … 1 first: take ``bounds=(0, 1)``.
     allow_unprotected : bool
         Allow a ``none-*`` baseline, whose codes are exact projections.
+    skip_leak_check : bool
+        Accept a codebook that is made of the rows: see :mod:`dpindex.storage.leak_check`.
     repetitions, scale, bounds, min_norm, norm, seed, entries, sparsity, codebook, subset
         As in :class:`dpindex.Spec`.
 
@@ -98,6 +100,7 @@ class PrivateProjection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         subset: int | None = None,
         ranges: Ranges | str | os.PathLike[str] | None = None,
         allow_unprotected: bool = False,
+        skip_leak_check: bool = False,
     ) -> None:
         # scikit-learn looks up every parameter under its own name.
         self.method = method
@@ -118,6 +121,7 @@ class PrivateProjection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         self.subset = subset
         self.ranges = ranges
         self.allow_unprotected = allow_unprotected
+        self.skip_leak_check = skip_leak_check
 
     def fit(self, X: Vectors, y: Any = None) -> PrivateProjection:
         """Make the spec for the width of ``X``. Values are checked; nothing is learned from them.
@@ -136,7 +140,7 @@ class PrivateProjection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         """
         rows = validate_data(self, X, accept_sparse=("csr", "csc"))
         parameters = self.get_params(deep=False)
-        del parameters["allow_unprotected"]
+        del parameters["allow_unprotected"], parameters["skip_leak_check"]
         self.ranges_ = _read_ranges(parameters.pop("ranges"))
         if self.ranges_ is not None:
             self.ranges_.scale(rows[:1])  # refuses another number of columns
@@ -153,14 +157,16 @@ class PrivateProjection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         They are unbiased projections, ±1 for sign methods, or codewords, shape (n, dim), for
         methods with a codebook.
 
-        Spends the budget of every row. Raises the errors of ``fit``, and NotFittedError before it.
+        Spends the budget of every row. Raises the errors of ``fit``, NotFittedError before it, and
+        InputError for a codebook that is made of the rows.
         """
         check_is_fitted(self)
         rows = validate_data(self, X, accept_sparse=("csr", "csc"), reset=False)
         if self.ranges_ is not None:
             rows = self.ranges_.scale(rows)
-        privatizer = Privatizer(self.spec_, allow_unprotected=self.allow_unprotected)
-        return privatizer.privatize(rows).to_float()
+        self.spec_.refuse_unprotected(self.allow_unprotected, "privatize with it")
+        skip = self.skip_leak_check
+        return release_in_memory(rows, self.spec_, skip_leak_check=skip).to_float()
 
     @property
     def _n_features_out(self) -> int:

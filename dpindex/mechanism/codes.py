@@ -51,12 +51,6 @@ class CodeFormat(ABC):
     coordinate_bits: ClassVar[tuple[int, ...]] = (8, 16)
     """Bits that a stored coordinate usually takes, for plans of codes of a given size."""
 
-    hamming: ClassVar[bool] = False
-    """True if the Hamming distance of stored codes ranks private queries."""
-
-    symbolic: ClassVar[bool] = False
-    """True if a code is one symbol, which decodes to a vector and not to its projection."""
-
     @property
     def contents(self) -> str:
         """The contents of a code, in words."""
@@ -315,7 +309,6 @@ class SignFormat(CodeFormat):
     metrics: ClassVar[tuple[str, ...]] = ("cosine",)
     denoisers: ClassVar[tuple[str, ...]] = ("linear",)
     coordinate_bits: ClassVar[tuple[int, ...]] = (1,)
-    hamming: ClassVar[bool] = True
 
     @property
     def width(self) -> int:
@@ -389,7 +382,6 @@ class SymbolFormat(CodeFormat):
     metrics: ClassVar[tuple[str, ...]] = ("cosine",)
     denoisers: ClassVar[tuple[str, ...]] = ()
     coordinate_bits: ClassVar[tuple[int, ...]] = (16,)
-    symbolic: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if type(self.size) is not int or not 2 <= self.size <= 1 << 16 or self.code_length != 1:

@@ -85,15 +85,6 @@ class Privatizer(Projector):
         InputError
             For a wrong shape or dtype, no rows, NaN, infinities, and values outside the bounds.
         """
-        return self._privatized(x, first_row, threads, checked=False)
-
-    def _privatized(
-        self, x: Vectors, first_row: int, threads: int | None, *, checked: bool
-    ) -> Codes:
-        """:meth:`privatize` for a release, whose ``check`` may have passed these very rows.
-
-        No values are looked at again if ``checked``: codes of others would have no guarantee.
-        """
         if threads is not None and threads < 1:
             raise InputError(f"threads must be at least 1, not {threads}.")
         rows = self.rows(x)
@@ -105,7 +96,7 @@ class Privatizer(Projector):
         def task(start: int) -> Integers:
             stream = self._stream()  # of its own where tests put one in
             block = rows_of(rows, start, start + step)
-            exact = self._project_block(block, first_row + start, checked)
+            exact = self._project_block(block, first_row + start)
             return format_.pack(law.perturb(exact, stream))
 
         if len(starts) > 1:

@@ -337,11 +337,14 @@ class Projector:
             raise InputError("sparse vectors hold zeros, which lie outside the public bounds.")
         return rows
 
-    def _project_block(self, block: Any, first_row: int, checked: bool = False) -> Floats:
+    def _project_block(self, block: Any, first_row: int) -> Floats:
+        self._check_values(block, first_row)
+        return self._mapped(block)
+
+    def _mapped(self, block: Any) -> Floats:
+        """Round and map rows that were checked."""
         grid = self.spec.grid
         projection = self.spec.projection
-        if not checked:
-            self._check_values(block, first_row)
         if not issparse(block):
             return projection.apply(grid.round(block))
         data = grid.round(block.data)

@@ -541,7 +541,7 @@ def _stage_contents(writer: IndexWriter, contents: Contents, first_row: int) -> 
     if contents.calibration is not None:
         writer.add_single("calibration", contents.calibration.to_bytes())
     uneven = None
-    if spec.format.symbolic and len(contents.store) > 1:
+    if spec.codebook is not None and len(contents.store) > 1:
         sample = contents.store.take(spaced(len(contents.store), SAMPLED_SYMBOLS))
         uneven = crowding(sample, spec.symbol_law)
     writer.manifest = replace(writer.manifest, crowding=uneven)

@@ -174,14 +174,14 @@ class StoredIds:
             if self.kind == "i":
                 blocks = [keys]
         self._parts = RowParts(blocks)
+        self.count = len(keys)
         self._order: Rows | None = None  # of rows by key; None if keys ascend
         if not (keys[1:] > keys[:-1]).all():
             self._order = np.argsort(keys, kind="stable")
             keys = keys[self._order]
             self._refuse_twice(np.flatnonzero(keys[1:] == keys[:-1]), self._order)
         self._sorted = keys
-        self.count = len(keys)
-        self.next_number = 0
+        self.next_number = 0  # above all of them
         if self.kind == "i":
             self.next_number = max(0, int(keys[-1]) + 1)
 

@@ -348,7 +348,11 @@ def _privatized(
 
 
 def release_in_memory(
-    dataset: Dataset | Vectors, spec: Spec, *, skip_leak_check: bool, progress: Progress | None
+    dataset: Dataset | Vectors,
+    spec: Spec,
+    *,
+    skip_leak_check: bool,
+    progress: Progress | None = None,
 ) -> Codes:
     """Release vectors into the memory of this process, without a ledger; return their codes.
 

@@ -241,7 +241,7 @@ class IndexTarget(CodeTarget[BuiltIndex]):
             segments={segment.number: segment.rows for segment in segments},
             files=files,
         )
-        if not self.spec.format.symbolic or manifest.count < 2:
+        if self.spec.codebook is None or manifest.count < 2:
             return manifest
         # Files are often of one topic each: few of them would not stand for the collection.
         chosen = [segments[i] for i in spaced(len(segments), _SAMPLED_SEGMENTS)]

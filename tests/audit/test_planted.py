@@ -66,7 +66,7 @@ def test_a_private_store_asks_privately(monkeypatch: pytest.MonkeyPatch) -> None
     embeddings = pytest.importorskip("langchain_core.embeddings")
     spec = dpi.Spec("record-cap", dim=6, k=64, epsilon=8.0, adjacency=dpi.record())
     privatized = []
-    original = Privatizer._privatized
+    original = Privatizer.privatize
 
     def counted(coder: Privatizer, x: Any, *how: Any, **named: Any) -> Any:
         privatized.append(x)
@@ -77,7 +77,7 @@ def test_a_private_store_asks_privately(monkeypatch: pytest.MonkeyPatch) -> None
         store = langchain.PrivateVectorStore(embedding, spec, query=query)
         store.add_texts(["one", "two", "three"])
         with monkeypatch.context() as patch:
-            patch.setattr(Privatizer, "_privatized", counted)
+            patch.setattr(Privatizer, "privatize", counted)
             privatized.clear()
             store.similarity_search("one", 1)
         assert len(privatized) == (query == "private")

@@ -92,7 +92,8 @@ def test_a_classifier_learns_from_a_table_at_the_defaults() -> None:
 
 def test_a_search_has_every_parameter() -> None:
     """They are written out, so that help, completion and ``set_params`` know them."""
-    named = set(signature(PrivateProjection).parameters) - {"ranges", "allow_unprotected"}
+    others = {"ranges", "allow_unprotected", "skip_leak_check"}
+    named = set(signature(PrivateProjection).parameters) - others
     assert named == {field.name for field in fields(dpi.Spec)} - {"dim"}
     x = np.random.default_rng(3).uniform(-1, 1, (60, 4))
     model = make_pipeline(PrivateProjection(adjacency=ONE), LogisticRegression())
@@ -131,3 +132,17 @@ def test_refusals() -> None:
         PrivateProjection("dp-oporp", adjacency=ONE).fit(np.zeros((2, 3)))
     with pytest.raises(InputError, match="outside the public bounds"):
         PrivateProjection(clip=False, adjacency=ONE).fit_transform(np.full((2, 3), 2.0))
+
+
+def test_low_a_codebook_of_the_rows_is_refused() -> None:
+    """As a build refuses it; unless the holder says that the rows are public after all."""
+    rows = np.random.default_rng(0).normal(size=(200, 8))
+    terms: dict[str, Any] = {
+        "method": "record-codebook", "epsilon": 4.0, "adjacency": dpi.record(),
+        "codebook": dpi.Codebook(rows[:50]),
+    }  # fmt: skip
+    with pytest.raises(InputError, match="50 of the 50 codewords are private vectors too"):
+        PrivateProjection(**terms).fit_transform(rows)
+    allowed = PrivateProjection(**terms, skip_leak_check=True)
+    assert allowed.fit_transform(rows).shape == (200, 8)
+    assert PrivateProjection(**terms).fit_transform(rows[50:]).shape == (150, 8)
