@@ -569,11 +569,11 @@ class PrivateIndex(Searchable):
                 f"another index."
             )
         # here: who only searches needs no secret stream
-        from dpindex.mechanism.secret_random import secret_permutation, secret_stream
+        from dpindex.mechanism.privatizer import in_secret_order
 
         settings = replace(self._settings, shuffle_delta=delta)
         self._check_codes(codes)
-        self.add_codes(codes.take(secret_permutation(len(codes), secret_stream())))
+        self.add_codes(in_secret_order(codes))
         self._settings = settings
 
     def fit_denoiser(self, kind: Kind = "auto") -> Denoiser:

@@ -20,8 +20,6 @@ import numpy as np
 import numpy.typing as npt
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
-from dpindex.mechanism.public_random import BitSource
-
 _BLOCK = 1 << 20
 """Bytes enciphered at a time: threads wait for each other before and after every call."""
 
@@ -55,20 +53,3 @@ _STREAM = SecretStream()
 def secret_stream() -> SecretStream:
     """The secret stream of this process."""
     return _STREAM
-
-
-def secret_permutation(count: int, stream: BitSource) -> npt.NDArray[np.intp]:
-    """A secret permutation of 0 … count−1, each with exactly the same chance.
-
-    It is the order of independent uniform keys. Keys of which two are equal are drawn anew: given
-    that all differ, every order of them is as likely as any other.
-
-    >>> sorted(secret_permutation(4, secret_stream()).tolist())
-    [0, 1, 2, 3]
-    """
-    while True:
-        keys = stream.words(count, np.uint64)
-        order = np.argsort(keys)
-        in_order = keys[order]
-        if (in_order[1:] > in_order[:-1]).all():
-            return order

@@ -830,7 +830,7 @@ def test_low_codes_are_shuffled_before_they_are_added(monkeypatch: pytest.Monkey
     for seed in (1, 2):
         with monkeypatch.context() as patch:
             patch.setattr(
-                "dpindex.mechanism.secret_random.secret_stream", lambda seed=seed: Seeded(seed)
+                "dpindex.mechanism.privatizer.secret_stream", lambda seed=seed: Seeded(seed)
             )
             index = dpi.PrivateIndex(spec)
             index.add_shuffled(codes, 1e-8)

@@ -14,9 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
-from streams import Scripted, Seeded
 
-from dpindex.mechanism.secret_random import SecretStream, secret_permutation, secret_stream
+from dpindex.mechanism.secret_random import SecretStream, secret_stream
 
 WORDS = (np.uint8, np.uint16, np.uint32, np.uint64)
 
@@ -229,20 +228,3 @@ def test_multiprocessing_by_fork_draws_no_word_twice() -> None:
         timeout=600,
     )
     assert run.stdout.strip() == "32", run.stderr
-
-
-def test_a_permutation_is_the_order_of_keys_that_differ() -> None:
-    """Equal keys would favour an order, so all are drawn anew."""
-    equal = np.array([5, 9, 5], dtype=np.uint64)
-    stream = Scripted([equal, np.array([7, 2**64 - 1, 0], dtype=np.uint64)])
-    assert secret_permutation(3, stream).tolist() == [2, 0, 1]
-    assert stream.spent
-
-
-def test_every_order_is_as_likely() -> None:
-    """Of 24 orders of four, 24 000 times: χ² of 23 degrees, above 90 once in 10^9 times."""
-    stream = Seeded(0)
-    orders = [tuple(secret_permutation(4, stream).tolist()) for _ in range(24_000)]
-    counts = np.unique(orders, axis=0, return_counts=True)[1]
-    assert len(counts) == 24
-    assert ((counts - 1000.0) ** 2 / 1000).sum() < 90
