@@ -275,7 +275,7 @@ def quality_warnings(spec: Spec, count: int | None = None) -> list[str]:
         if (low, high) == (0.0, 255.0):
             sentence += " (bytes: scale 255, bounds 0 and 1, beta 1)"
         sentences.append(sentence)
-    if count is not None and spec.delta > 1 / count:
+    if count and spec.delta > 1 / count:
         sentences.append(
             f"delta = {spec.delta:g} is more than one over the number of vectors, {1 / count:.2g}: "
             f"publishing a vector of the {count} as it is would meet such a delta; take 1e-6, or "
