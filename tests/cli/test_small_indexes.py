@@ -1,4 +1,4 @@
-"""Every command that reads an index answers for one without codes, and for one with a single code."""
+"""Every command that reads an index answers for one without codes, and with a single code."""
 
 from __future__ import annotations
 
