@@ -7,7 +7,7 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -85,9 +85,9 @@ class Reranking:
         without an answer, keep the order of the codes.
         """
         queries = self.queries
-        if issparse(queries):
+        if issparse(queries) and not self.owner.takes_sparse:
             queries = queries.toarray()
-        wide = np.asarray(queries, dtype=np.float64)
+        wide = queries.astype(np.float64)
         similarity = self.owner.similarities(wide, candidates, self.metric)
         similarity[~np.isfinite(similarity)] = np.nan
         if self.metric != "cosine":
@@ -211,6 +211,9 @@ class Owner(ABC):
     (2, 1)
     """
 
+    takes_sparse: ClassVar[bool] = False
+    """Whether queries come as a CSR matrix where they are given as one."""
+
     @abstractmethod
     def similarities(self, queries: Doubles, candidates: Candidates, metric: Metric) -> Doubles:
         """Return the exact similarity of each query with each of its candidates.
@@ -259,6 +262,8 @@ class Originals(Owner):
     [[0.8, nan, 0.6]]
     """
 
+    takes_sparse: ClassVar[bool] = True
+
     def __init__(self, vectors: Any, ids: Any = None) -> None:
         self._reader = open_rows(vectors)
         self._ids: StoredIds | None = None
@@ -282,7 +287,8 @@ class Originals(Owner):
         ascending = np.take_along_axis(rows, order, axis=1)
         result = np.full(rows.shape, np.nan)
         for stretch in self._reader.stretches(np.sort(rows, axis=None)):
-            for line, query in enumerate(queries):
+            for line in range(len(rows)):
+                query = _dense(queries[line])  # one at a time: there may be millions of columns
                 for places in self._places_in(stretch, ascending[line]):
                     vectors = stretch.vectors[ascending[line, places] - stretch.first]
                     similarity = exact_similarities(query, vectors, metric)
@@ -292,7 +298,8 @@ class Originals(Owner):
     def _places_in(self, stretch: Stretch, rows: Rows) -> Iterator[slice]:
         """Return where ascending rows lie in a stretch, a block at a time."""
         start, stop = np.searchsorted(rows, [stretch.first, stretch.stop]).tolist()
-        return row_blocks(stop, _BLOCK_NUMBERS // self._reader.columns, start)
+        numbers = 1 if issparse(stretch.vectors) else self._reader.columns
+        return row_blocks(stop, _BLOCK_NUMBERS // numbers, start)
 
     def _rows(self, candidates: Candidates) -> Rows:
         """Return the row of each candidate, −1 for one without a vector."""
@@ -314,6 +321,13 @@ class Originals(Owner):
                 field="ids",
             )
         return candidates.rows
+
+
+def _dense(query: Any) -> Doubles:
+    """Return a row of an array or of a CSR matrix as an array, shape (dim,)."""
+    if issparse(query):
+        return np.asarray(query.toarray()[0])
+    return np.asarray(query)
 
 
 class Fetched(Owner):
