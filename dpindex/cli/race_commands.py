@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -14,7 +13,7 @@ from dpindex.base.arrays import AnyArray
 from dpindex.base.errors import InputError, naming
 from dpindex.cli import options as o
 from dpindex.cli import output as out
-from dpindex.data import VectorSource, open_dataset, open_vectors
+from dpindex.data import open_dataset, open_vectors
 
 if TYPE_CHECKING:  # help loads no noise laws
     from dpindex.race import Hash, RaceSketch, SketchSpec
@@ -155,7 +154,10 @@ def query(
         naming(queries),
     ):
         scaled = o.scaled_source(source, ranges)
-        parts = [opened.summary(chunk, estimator) for chunk in _chunks(scaled, report)]
+        parts = []
+        for first, chunk in scaled.chunks():
+            parts.append(opened.summary(chunk, estimator))
+            report(first + chunk.shape[0], scaled.shape[0])
     answers = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     facts = {"guarantee": opened.guarantee.to_dict()}
     out.write_answers(form, output, answers, lambda: _table(answers), facts)
@@ -187,12 +189,6 @@ def info(sketch: Sketch, as_json: o.AsJson = False) -> None:
 
 def _facts(path: Path, sketch: RaceSketch) -> dict[str, Any]:
     return {"bytes": path.stat().st_size, **sketch.describe()}
-
-
-def _chunks(source: VectorSource, report: Callable[..., None]) -> Iterator[Any]:
-    for first, chunk in source.chunks():
-        yield chunk
-        report(first + chunk.shape[0], source.shape[0])
 
 
 def _table(answers: dict[str, AnyArray]) -> str:

@@ -458,9 +458,9 @@ def ids_to_bytes(ids: AnyArray) -> bytes:
     return pack("ids", {}, {"lengths": np.char.str_len(ids).astype(np.uint32), "text": text})
 
 
-def ids_from_bytes(data: Buffer, *, verified: bool = False) -> AnyArray:
+def ids_from_bytes(data: Buffer) -> AnyArray:
     """Return the inverse of :func:`ids_to_bytes`; DamagedError for anything else."""
-    block = id_block(data, verified=verified)
+    block = id_block(data)
     if isinstance(block, TextIds):
         return block[:]
     return block

@@ -16,7 +16,6 @@ codes are gone was published, and its token is spent.
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import re
 import secrets
@@ -424,12 +423,14 @@ class Journal(ABC):
     def _bytes(self, mark: ReleaseMark) -> bytes:
         """Return the file of a mark; it names this very folder, so that a copy is recognised."""
         folder = self.folder.path.stat().st_ino
-        header = {"token": mark.token, "target": self.target, "folder": folder}
-        arrays: dict[str, AnyArray] = {
-            "key": np.frombuffer(self.key, np.uint8),
-            "tags": np.frombuffer(mark.tags, np.uint8).reshape(-1, TAG_BYTES),
-            "facts": np.frombuffer(json.dumps(dict(mark.facts)).encode(), np.uint8),
+        header = {
+            "token": mark.token,
+            "target": self.target,
+            "folder": folder,
+            "facts": dict(mark.facts),
         }
+        secret = {"key": self.key, "tags": mark.tags}
+        arrays = {name: np.frombuffer(data, np.uint8) for name, data in secret.items()}
         return pack(RELEASE_MARK, header, arrays)
 
     def _read(self, data: bytes) -> None:
@@ -442,9 +443,8 @@ class Journal(ABC):
                 f"twice."
             )
         self.key = arrays["key"].tobytes()
-        facts = json.loads(arrays["facts"].tobytes())
         self.token = header["token"]
-        self.begun = ReleaseMark(self.token, facts, arrays["tags"].tobytes())
+        self.begun = ReleaseMark(self.token, header["facts"], arrays["tags"].tobytes())
 
 
 class FolderJournal(Journal):

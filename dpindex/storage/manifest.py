@@ -28,6 +28,9 @@ from dpindex.version import __version__
 
 MANIFEST = "manifest.json"
 MAX_MANIFEST_BYTES = 1 << 24
+MAX_NEW_SEGMENTS = MAX_MANIFEST_BYTES // 512
+"""Segments of a new index: each takes at most 420 bytes of the manifest, with three files."""
+
 NUMBERED_FILE = re.compile(r"[0-9]{6}\.(codes|ids|arrows|model|vectors|table)(\.tmp)?")
 
 _PATHS = {
@@ -147,6 +150,14 @@ def segment_number(number: int) -> str:
     return f"{number:06d}"
 
 
+def too_many_segments(count: int) -> InputError:
+    """Return the refusal of more segments than a manifest holds."""
+    return InputError(
+        f"{count} segments are too many for one manifest; use larger parts, build several indexes, "
+        f"or save the index to a new directory."
+    )
+
+
 @dataclass(frozen=True)
 class FileMark:
     """Size and hash by which a file is recognised."""
@@ -224,10 +235,7 @@ class Manifest:
         }
         text = _sealed(data)
         if len(text) > MAX_MANIFEST_BYTES:
-            raise InputError(
-                f"{len(self.segments)} segments are too many for one manifest; use larger parts, "
-                f"build several indexes, or save the index to a new directory."
-            )
+            raise too_many_segments(len(self.segments))
         return text
 
     @classmethod

@@ -27,17 +27,17 @@ from dpindex.storage.journal import (
 )
 from dpindex.storage.manifest import (
     MANIFEST,
+    MAX_NEW_SEGMENTS,
     FileMark,
     Manifest,
     Settings,
     file_path,
-    segment_number,
+    too_many_segments,
 )
 from dpindex.storage.release import CodeTarget, Drawn, Shard, kept_codes
 
 _UNPUBLISHED = "unpublished/"
 _SAMPLED_SEGMENTS = 64
-_LARGE_FILE = FileMark(1 << 30, "0" * 64)
 
 
 def publish_file(journal: Journal, path: Path, data: bytes) -> None:
@@ -210,10 +210,8 @@ class IndexTarget(CodeTarget[BuiltIndex]):
         super().check(dataset)
         step = self.segment_rows(dataset)
         count = sum(-(-part.rows // step) for part in dataset.parts)
-        numbers = [segment_number(number) for number in range(count)]
-        paths = [file_path(kind, n) for n in numbers for kind in ("codes", "ids", "payload")]
-        files = dict.fromkeys(paths, _LARGE_FILE)
-        Manifest(self._settings, count, dict.fromkeys(numbers, step), files=files).to_bytes()
+        if count > MAX_NEW_SEGMENTS:
+            raise too_many_segments(count)
 
     def publish(self, journal: Journal, drawn: Drawn) -> BuiltIndex:
         writer = IndexWriter(journal.put, self._segments(journal, drawn))

@@ -29,7 +29,14 @@ from dpindex.data.dataset import as_dataset
 from dpindex.index.build import build_index
 from dpindex.mechanism.codes import codes_from_bytes
 from dpindex.mechanism.method_table import methods
-from dpindex.storage.manifest import Settings
+from dpindex.storage.manifest import (
+    MAX_MANIFEST_BYTES,
+    MAX_NEW_SEGMENTS,
+    FileMark,
+    Manifest,
+    Settings,
+    file_path,
+)
 from dpindex.storage.release import CodeCheck, CodeDraw, Outcome, Receipt, Shard, Terms
 from dpindex.storage.targets import BuiltIndex, IndexOptions
 
@@ -799,12 +806,21 @@ def test_h1_two_builds_of_the_same_vectors_share_no_tag(data: Path, tmp_path: Pa
 
 def test_too_many_segments(tmp_path: Path, monkeypatch: Any) -> None:
     """It is said before anything is drawn or charged."""
-    monkeypatch.setattr("dpindex.storage.manifest.MAX_MANIFEST_BYTES", 3000)
+    monkeypatch.setattr("dpindex.storage.targets.MAX_NEW_SEGMENTS", ROWS - 1)
     np.save(tmp_path / "x.npy", vectors(ROWS))
     dataset = opened(tmp_path / "x.npy", rows=1, id_column=None)
     with pytest.raises(InputError, match="240 segments are too many"):
         build_index(dataset, tmp_path / "index", SPEC)
     assert sorted(file.name for file in tmp_path.iterdir()) == ["x.npy"]
+
+
+def test_a_manifest_holds_the_segments_that_a_build_may_have() -> None:
+    large = FileMark(1 << 33, "0" * 64)
+    numbers = [f"{number:06d}" for number in range(MAX_NEW_SEGMENTS)]
+    paths = [file_path(kind, n) for n in numbers for kind in ("codes", "ids", "payload")]
+    counts = dict.fromkeys(numbers, 65536)
+    text = Manifest(Settings(SPEC), len(counts), counts, files=dict.fromkeys(paths, large))
+    assert len(text.to_bytes()) < 0.9 * MAX_MANIFEST_BYTES
 
 
 def test_other_options(data: Path, tmp_path: Path) -> None:
