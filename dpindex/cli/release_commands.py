@@ -222,25 +222,23 @@ def add(
     with _changing(index) as opened:
         opened.spec.refuse_unprotected(allow_unprotected, "add to it")
         rows_before = len(opened)
-        replaced = 0
+        replaced: int | None = None  # of an addition
         if codes is None:
             with (
                 open_dataset(items, in_process=True) as dataset,
                 out.progress_bar("releasing") as report,
             ):
                 out.announce_size(rows_before + dataset.rows, opened.spec.format, max_size)
-                options: Any = {
-                    "payload": table,
-                    "ledger": ledger,
-                    "allow_rerelease": release.allow_rerelease,
-                    "skip_leak_check": release.skip_leak_check,
-                    "progress": report,
-                }
-                vectors = release.scaled(dataset)
-                if upsert:
-                    replaced = opened.upsert(vectors, ids, **options)
-                else:
-                    opened.add(vectors, ids, **options)
+                change: Any = opened.upsert if upsert else opened.add
+                replaced = change(
+                    release.scaled(dataset),
+                    ids,
+                    payload=table,
+                    ledger=ledger,
+                    allow_rerelease=release.allow_rerelease,
+                    skip_leak_check=release.skip_leak_check,
+                    progress=report,
+                )
         else:
             out.announce_size(rows_before + len(codes), opened.spec.format, max_size)
             # Short codes may be equal by chance.
@@ -253,7 +251,7 @@ def add(
                 replaced = opened.check_rerelease(ids, True)
             opened.add_codes(codes, ids, payload=table, replace=upsert)
         opened.save(index, allow_unprotected=allow_unprotected)
-    added = len(opened) - rows_before + replaced
+    added = len(opened) - rows_before + (replaced or 0)
     replacing = f" ({replaced} replaced)" if upsert else ""
     out.say(f"{index}: {added} added{replacing}, {len(opened)} in all.")
     if codes is None:

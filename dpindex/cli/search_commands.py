@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import warnings
 from collections.abc import Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -223,6 +224,7 @@ def info(
 
     Reads the manifest and no codes.
     """
+    from dpindex.storage.directory import fetched
     from dpindex.storage.statement import (
         coverage_warning,
         statement_markdown,
@@ -231,13 +233,8 @@ def info(
     )
     from dpindex.study.bounds import exposure_line, information_lines, max_linkage_rate
 
-    if is_url(index):
-        from dpindex.storage.directory import fetched
-
-        with fetched(index) as folder:
-            about = summarize(folder)
-    else:
-        about = summarize(index)
+    with fetched(index) if is_url(index) else nullcontext(index) as folder:
+        about = summarize(folder)
     spec = about.settings.spec
     if show_spec:
         typer.echo(spec.to_json())

@@ -100,7 +100,7 @@ def plan(
     labels = o.read_if_named(read_ids, sample.groups)
     with (
         open_vectors(sample.public_sample) as public,
-        _opened(sample.public_queries) as queries,
+        open_vectors(sample.public_queries) if sample.public_queries else nullcontext() as queries,
         out.progress_bar("simulating") as progress,
     ):
         deciding = []
@@ -137,13 +137,6 @@ def plan(
     typer.echo("To build and search it, with your own names of files:")
     for line in commands:
         typer.echo(f"  {line}")
-
-
-def _opened(file: str | None) -> Any:
-    """Open vectors, if a file is given."""
-    if file is None:
-        return nullcontext()
-    return open_vectors(file)
 
 
 def _commands(outcome: Plan, sample: SampleOptions, options: o.DataOptions) -> list[str]:
@@ -284,16 +277,9 @@ class GridOptions:
         ]
         if self.record_methods:
             kept = {name: fields[name] for name in ("delta", "codebook", "subset", "seed")}
-            grids.append(
-                spec_grid(
-                    dim,
-                    o.parsed_list(self.record_methods, "--record-methods", str),
-                    o.parsed_list(self.record_epsilons, "--record-epsilons", float),
-                    lengths,
-                    adjacency=record(),
-                    **kept,
-                )
-            )
+            several = o.parsed_list(self.record_epsilons, "--record-epsilons", float)
+            names = o.parsed_list(self.record_methods, "--record-methods", str)
+            grids.append(spec_grid(dim, names, several, lengths, adjacency=record(), **kept))
         return grids
 
 
