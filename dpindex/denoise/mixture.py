@@ -67,10 +67,9 @@ def spiked(eigenvalues: Doubles, aspect: float) -> tuple[Doubles, Doubles]:
     excess = eigenvalues - 1.0 - aspect
     detected = excess > 2 * np.sqrt(aspect)
     root = np.sqrt(np.maximum(excess**2 - 4 * aspect, 0.0))
-    signal = np.where(detected, np.maximum(excess + root, 1e-300) / 2, 1.0)
+    signal = np.where(detected, (excess + root) / 2, 1.0)
     squared_cosine = (1 - aspect / signal**2) / (1 + aspect / signal)
-    reliability = np.where(detected, np.maximum(squared_cosine, 0.0), 0.0)
-    return np.where(detected, signal, 0.0), reliability
+    return signal * detected, np.maximum(squared_cosine, 0.0) * detected
 
 
 def _likely_rows(share: Singles) -> list[npt.NDArray[np.intp]]:
@@ -412,27 +411,25 @@ class Filter:
 
         The prior's own mean and covariance, components taken together, replace the mixture.
         """
-        factor = self._signal_root
-        seen = factor / noise[:, None]
-        # Woodbury: D⁻¹L(I + LᵀD⁻¹L)⁻¹Lᵀ
-        inner = np.linalg.solve(np.eye(factor.shape[1]) + factor.T @ seen, factor.T)
-        return np.asarray(seen @ inner, dtype=np.float32)
-
-    @property
-    def _signal_root(self) -> Doubles:
-        """L such that the signal has the covariance LLᵀ, components taken together."""
-        return self.synthesis.astype(np.float64) @ _root(self.prior.covariance())
+        # S(S + D)⁻¹ = ED⁻¹ for signal S, noise D and error covariance E.
+        error = self._error_root_under(noise)
+        return np.asarray((error / noise[:, None]) @ error.T, dtype=np.float32)
 
     def error_root(self) -> Singles:
         """L such that the errors of ``apply`` have the covariance LLᵀ, as the prior claims it."""
         return np.asarray(self.synthesis @ _root(self.prior.error()), dtype=np.float32)
 
     def error_root_under(self, noise: Doubles) -> Singles:
-        """Return the root for the filter ``under`` that noise: ``L(I + LᵀD⁻¹L)⁻¹Lᵀ``."""
-        factor = self._signal_root
+        """Return the root for the filter ``under`` that noise."""
+        return self._error_root_under(noise).astype(np.float32)
+
+    def _error_root_under(self, noise: Doubles) -> Doubles:
+        """The root of ``L(I + LᵀD⁻¹L)⁻¹Lᵀ``, by Woodbury, where LLᵀ is the signal's covariance."""
+        # Components of the prior are taken together.
+        factor = self.synthesis.astype(np.float64) @ _root(self.prior.covariance())
         precision = np.eye(factor.shape[1]) + factor.T @ (factor / noise[:, None])
-        error = np.asarray(np.linalg.inv(precision), dtype=np.float64)
-        return np.asarray(factor @ _root(error), dtype=np.float32)
+        inverse = np.asarray(np.linalg.inv(precision), dtype=np.float64)
+        return np.asarray(factor @ _root(inverse))
 
     def predict(self, z: Singles) -> tuple[Singles, Singles, Singles]:
         """Each coordinate predicted from the others, and the variance the filter claims for it.

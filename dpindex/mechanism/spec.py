@@ -128,7 +128,7 @@ class Spec(Parameters):
 
     def refuse_unprotected(self, allowed: bool, purpose: str) -> None:
         """InputError for a method that protects nothing, unless ``allowed`` for a ``purpose``."""
-        if not self.method_row.private and not allowed:
+        if not allowed and not self.method_row.private:
             raise InputError(
                 f"{self.method} protects nothing; allow that to {purpose}.",
                 field="allow_unprotected",

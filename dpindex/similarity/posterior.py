@@ -100,10 +100,9 @@ class TablePosterior(Posterior):
 
     def __init__(self, spec: Spec, calibration: SimilarityCalibration) -> None:
         super().__init__(spec, calibration)
-        self._table = lru_cache(maxsize=4)(self._new_table)
-
-    def _new_table(self, query_spec: Spec | None) -> PosteriorTable:
-        return PosteriorTable(self.calibration, self.law(query_spec))
+        self._table = lru_cache(maxsize=4)(
+            lambda query_spec: PosteriorTable(calibration, self.law(query_spec))
+        )
 
     @abstractmethod
     def law(self, query_spec: Spec | None) -> Law:
@@ -344,23 +343,27 @@ class DenoisedPosterior(Estimator):
 
     def estimates(self, codes: Codes, queries: Queries, groups: int) -> Estimate:
         spec = self._denoiser.spec
-        x = self._denoiser(codes)
+        x = self._denoiser(codes).astype(np.float64)
+        u = unit(x).reshape(groups, -1, x.shape[1])
+        squares = np.sum(x**2, axis=1).reshape(groups, -1)
         if isinstance(queries, PrivateQueries):
             y = self._denoiser(queries.codes, queries.spec).astype(np.float64)
         else:
             y = queries.to_float()
-        u = unit(x).reshape(groups, -1, x.shape[1])
         v = unit(y)[:, None]
-        score = np.matmul(u, v.swapaxes(1, 2))[..., 0].astype(np.float64)
-        kept, root = self._error(spec)
-        value = score * kept
-        squares = np.sum(x.astype(np.float64) ** 2, axis=1).reshape(groups, -1)
-        variance = self._variance(v, u, squares, (kept, root)) + (score * (1 - kept)) ** 2
+        score = _pairwise(u, v).astype(np.float64)
+        # Each denoised side: the spec of its codes, its directions, the others', squared norms.
+        sides = [(spec, u, v, squares)]
         if isinstance(queries, PrivateQueries):
-            kept, root = self._error(queries.spec)
-            value *= kept
-            squares = np.sum(y**2, axis=1)[:, None]
-            variance += self._variance(u, v, squares, (kept, root)) + (score * (1 - kept)) ** 2
+            sides.append((queries.spec, v, u, np.sum(y**2, axis=1)[:, None]))
+        value = score
+        variance = np.zeros_like(score)
+        for side_spec, own, other, own_squares in sides:
+            kept, root = self._error(side_spec)
+            value = value * kept
+            hidden = (1 - kept**2 + 1e-12) * self._energy
+            variance += _moved(own, other, root) / (own_squares + hidden)
+            variance += (score * (1 - kept)) ** 2
         variance += (1 - value**2) ** 2 * spec.projection.inner_product_factor
         return np.clip(value, -1.0, 1.0), _CLAIMED * np.sqrt(variance)
 
@@ -370,32 +373,31 @@ class DenoisedPosterior(Estimator):
         hidden = min(float(np.sum(root**2)) / self._energy, 1.0)
         return math.sqrt(1 - hidden), root
 
-    def _variance(
-        self, other: Singles, own: Singles, squares: Doubles, error: tuple[float, Singles]
-    ) -> Doubles:
-        """Return the variance of the cosine by the error of one side x, shape (nq, count).
 
-        The cosine ρ changes with x by ``(other − ρ·own)/‖x‖``.
+def _moved(own: Singles, other: Singles, root: Singles) -> Doubles:
+    """Return the variance of a cosine by the error of one side, times its squared norm.
 
-        Parameters
-        ----------
-        other, own : float32 arrays, shapes (groups, count, k) that broadcast
-            Directions of the other side, and of x.
-        squares : float64 array
-            Squared norms of denoised x, (groups, count).
-        error : float and float32 array
-            Of :meth:`_new_error`, for the spec of the codes of x.
-        """
-        kept, root = error
-        error_along_other = other @ root
-        error_along_own = own @ root
-        rho = _pairwise(other, own)
-        mixed = _pairwise(error_along_other, error_along_own)
-        along = np.sum(error_along_other**2, axis=2)
-        across = np.sum(error_along_own**2, axis=2)
-        moved = np.maximum(along - 2 * rho * mixed + rho**2 * across, 0.0)
-        energy = squares + (1 - kept**2 + 1e-12) * self._energy
-        return np.asarray(moved, np.float64) / energy
+    The cosine ρ changes with x by ``(other − ρ·own)/‖x‖``.
+
+    Parameters
+    ----------
+    own, other : float32 arrays, shapes (groups, count, k) that broadcast
+        Directions of the side x, and of the other one.
+    root : float32 array, shape (k, R)
+        Root of the covariance of its errors.
+
+    Returns
+    -------
+    Array of shape (nq, count).
+    """
+    along_other = other @ root
+    along_own = own @ root
+    rho = _pairwise(other, own)
+    mixed = _pairwise(along_other, along_own)
+    along = np.sum(along_other**2, axis=2)
+    across = np.sum(along_own**2, axis=2)
+    moved = along - 2 * rho * mixed + rho**2 * across
+    return np.maximum(moved, 0.0, dtype=np.float64)
 
 
 def _pairwise(p: Singles, q: Singles) -> Singles:

@@ -6,7 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, Literal, NamedTuple
 
 import mpmath
@@ -249,7 +249,7 @@ class Law(ABC):
     def code_format(self, code_length: int, fingerprint: bytes, step: float) -> CodeFormat:
         """The format of such codes; ``step`` is the unit of the data that one grid step is."""
 
-    @property
+    @cached_property
     def max_sum(self) -> int:
         """A bound on magnitudes of projected grid integers, which must stay below it."""
         return _MAX_SUM
@@ -289,7 +289,7 @@ class NumberLaw(Law):
         noise = constant + first * mean / step + second * (mean**2 + variance) / step**2
         return LinearChannel(np.ones_like(mean), mean, noise * step**2)
 
-    @property
+    @cached_property
     def max_sum(self) -> int:
         return min(_MAX_SUM, int(_MAX_CODE * self.scale))
 
