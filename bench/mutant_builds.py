@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,7 +12,7 @@ from mutant_list import LARGE, Mutant, Patch, everywhere, instead
 from mutant_paths import BESIDE_IDS, PATHS, PATHS_BOOK, averaged, during, in_force, louder, one_key
 
 from dpindex.storage import journal, release
-from dpindex.storage.journal import BucketJournal, FolderJournal, unpublished_path
+from dpindex.storage.journal import BucketJournal, FolderJournal
 from dpindex.storage.release import CodeDraw
 from dpindex.storage.targets import FolderIndex
 
@@ -99,22 +98,18 @@ def key_in_the_store(original: Any) -> Any:
 
 
 def into_what_is_there(_: Any) -> Any:
-    @contextmanager
-    def opened(self: FolderIndex) -> Iterator[FolderJournal]:
-        journal = FolderJournal(unpublished_path(self.path), str(self.path))
-        with journal.held():
-            if self.path.is_dir():
-                self.path.rename(self.path.with_name(f"{self.path.name}.before"))
-            yield journal
+    def refuse_taken(self: FolderIndex, journal: Any) -> None:
+        if self.path.is_dir():
+            self.path.rename(self.path.with_name(f"{self.path.name}.before"))
 
-    return opened
+    return refuse_taken
 
 
 BUILDS = [
     Mutant("build", "a finished index is built into again",
            ("test_places_of_another_use",
             "test_an_attempt_that_outlives_the_build_publishes_nothing"),
-           instead(FolderIndex, "journal", into_what_is_there)),
+           instead(FolderIndex, "refuse_taken", into_what_is_there)),
     Mutant("build", "the key of a build lies in the store",
            ("test_what_a_build_of_a_bucket_left_after_its_commit_goes",
             "test_h1_a_bucket_confirms_no_guess_of_the_vectors"),
