@@ -144,6 +144,6 @@ class _SketchCheck:
         for segment, chunk in shard.chunks():
             with naming(shard.part.name):
                 records = real_matrix(chunk, self.dim, "records", min_rows=0)
-                check_values(records, segment.start)
+                check_values(records, shard.part.start + segment.start)
             tags.append(labels.tag(self.key, shard, segment, chunk))
         return Checked(shard.first_row, tuple(tags))

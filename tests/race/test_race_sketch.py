@@ -24,6 +24,8 @@ from streams import Seeded
 
 from dpindex.base.errors import InputError
 from dpindex.base.files import pack, unpack
+from dpindex.data import as_source
+from dpindex.data.dataset import as_dataset
 from dpindex.mechanism.noise import NoiseMoments
 from dpindex.race import (
     SRP,
@@ -37,6 +39,7 @@ from dpindex.race import (
     optimal_rows,
 )
 from dpindex.race.hashes import Hasher, hash_from_dict
+from dpindex.race.release import build_sketch
 from dpindex.race.sketch import mean_groups
 
 
@@ -908,3 +911,12 @@ def test_classes_of_occupancy(rule: Any) -> None:
     ceiling = accuracy(Noiseless)
     assert np.median([accuracy(RaceClassifier) for _ in range(7)]) >= 0.95 * ceiling
     assert ceiling > 0.95  # the larger class alone: 0.76
+
+
+def test_a_fault_in_a_later_part_is_named_by_its_row(tmp_path: Path) -> None:
+    """It was counted from the beginning of the part."""
+    x = np.zeros((30, 2))
+    x[25, 1] = np.nan
+    spec = SketchSpec(dim=2, rows=20, width=10, hash=PStable(1.0), epsilon=1.0)
+    with pytest.raises(InputError, match="row 25, column 1 is NaN"):
+        build_sketch(as_dataset(as_source(x), rows_per_part=10), tmp_path / "x.sketch", spec)
