@@ -45,31 +45,26 @@ def cap_size(weights: Sequence[int], threshold: int) -> int:
     >>> cap_size([3, 2, 1], 4)
     3
     """
-    return sum(_digits(_product(weights), len(weights), sum(weights))[max(0, threshold) :])
+    size = len(weights) // 8 + 1
+    at_least = _completions(weights, size, _product(weights, size))
+    return int(at_least[min(max(0, threshold), sum(weights) + 1)])
 
 
-def _product(weights: Sequence[int]) -> int:
-    """``Π(1 + X^a)`` at ``X = 2^(8·bytes)``, wide enough for every coefficient."""
-    width = 8 * _bytes(len(weights))
+def _product(weights: Sequence[int], size: int) -> int:
+    """``Π(1 + X^a)`` at ``X = 2^(8·size)``, wide enough for every coefficient."""
     product = 1
     for weight in weights:
-        product += product << width * weight
+        product += product << 8 * size * weight
     return product
 
 
-def _bytes(count: int) -> int:
-    return count // 8 + 1
+def _completions(weights: Sequence[int], size: int, product: int) -> AnyArray:
+    """How many subsets of the weights add up to 0, 1, … or more, and 0 at last: of their product.
 
-
-def _digits(product: int, count: int, degree: int) -> list[int]:
-    size = _bytes(count)
-    data = product.to_bytes(size * (degree + 1), "little")
-    return [int.from_bytes(data[i : i + size], "little") for i in range(0, len(data), size)]
-
-
-def _completions(weights: Sequence[int], start: int, count: int, product: int) -> AnyArray:
-    """How many subsets of ``weights[start:]`` add up to 0, 1, … or more, and 0 at last."""
-    digits = _digits(product, count, sum(weights[start:]))
+    Its digits, of ``size`` bytes, are how many add up to 0, 1, …
+    """
+    data = product.to_bytes(size * (sum(weights) + 1), "little")
+    digits = [int.from_bytes(data[i : i + size], "little") for i in range(0, len(data), size)]
     return _object([*list(accumulate(reversed(digits)))[::-1], 0])
 
 
@@ -94,17 +89,17 @@ def _shares(weights: tuple[int, ...], threshold: int) -> Shares:
     total = sum(weights)
     shares = np.full((2, k, total + 1), _UNSEEN, dtype=np.int64)
     met = list(accumulate(weights, lambda bits, weight: bits | bits << weight, initial=1))
-    width = 8 * _bytes(k)
+    size = k // 8 + 1
     product = 1
     for i in range(k - 1, -1, -1):
-        at_least = _completions(weights, i + 1, k, product)
+        at_least = _completions(weights[i + 1 :], size, product)
         bits = np.frombuffer(met[i].to_bytes(total // 8 + 1, "little"), np.uint8)
         sums = np.flatnonzero(np.unpackbits(bits, bitorder="little"))
         for side, (few, either) in enumerate(_sides(at_least, threshold - sums, weights[i])):
             possible = either > 0
             numbers = (few[possible] << _SHARE_BITS) // either[possible]
             shares[side, i, sums[possible]] = numbers.astype(np.int64)
-        product += product << width * weights[i]
+        product += product << 8 * size * weights[i]
     return shares
 
 
@@ -180,12 +175,11 @@ def _kept(cap: Any, inside: npt.NDArray[np.bool_], words: Replay) -> npt.NDArray
 def _exact_share(cap: Any, i: int, total: int, inside: bool) -> Fraction:
     """The chance of the minority sign of coordinate i after a sum, by counts of completions."""
     later = cap.weights[i + 1 :]
-    need = cap.threshold - total
-    disagree, agree = (cap_size(later, need - added) for added in (0, cap.weights[i]))
-    whole = 1 << len(later)
-    if inside:
-        return Fraction(disagree, disagree + agree)
-    return Fraction(whole - agree, 2 * whole - disagree - agree)
+    size = len(later) // 8 + 1
+    at_least = _completions(later, size, _product(later, size))
+    sides = _sides(at_least, np.array([cap.threshold - total]), cap.weights[i])
+    few, either = sides[inside]
+    return Fraction(few[0], either[0])
 
 
 def _below(left: Fraction, words: Replay) -> bool:
