@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
-from dpindex.base.errors import InputError, StorageError, import_extra, one_line
+from dpindex.base.errors import DamagedError, InputError, StorageError, import_extra, one_line
 from dpindex.base.files import read_file
 
 _FILE = "file://"
@@ -135,7 +135,10 @@ class Bucket(Store):
             try:
                 self._put(path, data)
             except Exception as error:  # it may be there: by us, by another attempt, or not at all
-                stored = self._found(path, len(data))
+                try:
+                    stored = self.read(path, len(data))
+                except DamagedError:  # it is longer
+                    return False
                 if stored is not None:
                     return stored == data
                 if wait is None:
@@ -154,19 +157,11 @@ class Bucket(Store):
         # In one request: parts of an upload that was cut off would lie in the bucket.
         self._obstore.put(self._store, path, data, mode="create", use_multipart=False)
 
-    def _found(self, path: str, size: int) -> bytes | None:
-        """Return what lies there, read no further than one byte too many; None if nothing does."""
-        with suppress(FileNotFoundError), self._asking("read", FileNotFoundError):
-            if self._head(path)["size"] != size:
-                return b""
-            return bytes(self._obstore.get(self._store, path).bytes())
-        return None
-
     def read(self, path: str, max_bytes: int) -> bytes | None:
         with suppress(FileNotFoundError), self._asking("read", FileNotFoundError):
-            size = self._head(path)["size"]
+            size = self._obstore.head(self._store, path)["size"]
             if size > max_bytes:
-                raise InputError(
+                raise DamagedError(
                     f"{self.location}/{path} has {size} bytes; at most {max_bytes} are read."
                 )
             return bytes(self._obstore.get(self._store, path).bytes())
@@ -178,17 +173,13 @@ class Bucket(Store):
             return dict(sorted((meta["path"], meta["size"]) for page in pages for meta in page))
 
     def open(self, path: str) -> IO[bytes]:
-        with self._asking("read"):
-            size = self._head(path)["size"]
-        raw = _Object(lambda start, end: self._range(path, start, end), size)
-        return io.BufferedReader(raw, 1 << 16)
+        def read_range(start: int, end: int) -> Any:
+            with self._asking("read"):
+                return self._obstore.get_range(self._store, path, start=start, end=end)
 
-    def _head(self, path: str) -> Any:
-        return self._obstore.head(self._store, path)
-
-    def _range(self, path: str, start: int, end: int) -> Any:
         with self._asking("read"):
-            return self._obstore.get_range(self._store, path, start=start, end=end)
+            size = self._obstore.head(self._store, path)["size"]
+        return io.BufferedReader(_Object(read_range, size), 1 << 16)
 
     @contextmanager
     def _asking(self, done: str, *passed: type[Exception]) -> Iterator[None]:
@@ -220,9 +211,6 @@ class _Object(io.RawIOBase):
 
     def seekable(self) -> bool:
         return True
-
-    def tell(self) -> int:
-        return self._at
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
         base = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._size}[whence]
