@@ -165,19 +165,23 @@ def _kept(cap: Any, inside: npt.NDArray[np.bool_], words: Replay) -> npt.NDArray
         number[close] |= words.take(len(close), np.uint32, aim[close] & 0xFFFF_FFFF)
         minority = number < share
         for row in close[number[close] == share[close]]:
-            exact_share = _exact_share(cap, i, int(sums[row]), bool(inside[row]))
+            place = (tuple(cap.weights), cap.threshold, i, int(sums[row]), bool(inside[row]))
+            exact_share = _exact_share(*place)
             minority[row] = _below(exact_share * (1 << _SHARE_BITS) % 1, words)
         agrees[:, i] = minority != inside
         sums += weight * agrees[:, i]
     return agrees
 
 
-def _exact_share(cap: Any, i: int, total: int, inside: bool) -> Fraction:
+@lru_cache(maxsize=1 << 14)
+def _exact_share(
+    weights: tuple[int, ...], threshold: int, i: int, total: int, inside: bool
+) -> Fraction:
     """The chance of the minority sign of coordinate i after a sum, by counts of completions."""
-    later = cap.weights[i + 1 :]
+    later = weights[i + 1 :]
     size = len(later) // 8 + 1
     at_least = _completions(later, size, _product(later, size))
-    sides = _sides(at_least, np.array([cap.threshold - total]), cap.weights[i])
+    sides = _sides(at_least, np.array([threshold - total]), weights[i])
     few, either = sides[inside]
     return Fraction(few[0], either[0])
 
