@@ -686,7 +686,10 @@ class PrivateIndex(Searchable):
         def codes(columns: slice) -> Codes:
             return self.spec.format.codes(table.take(rows[:, columns].ravel()))
 
-        return FoundCodes(codes, self._store.payload.take(rows.ravel()))
+        payload = None
+        if self._store.payload.table is not None:
+            payload = self._store.payload.take(rows.ravel())
+        return FoundCodes(codes, payload)
 
     @property
     def calibration(self) -> SimilarityCalibration | None:

@@ -397,7 +397,7 @@ def _moved(own: Singles, other: Singles, root: Singles) -> Doubles:
     along = np.sum(along_other**2, axis=2)
     across = np.sum(along_own**2, axis=2)
     moved = along - 2 * rho * mixed + rho**2 * across
-    return np.maximum(moved, 0.0, dtype=np.float64)
+    return np.asarray(np.maximum(moved, 0.0), dtype=np.float64)
 
 
 def _pairwise(p: Singles, q: Singles) -> Singles:

@@ -13,8 +13,8 @@ import pytest
 from made_datasets import low_rank
 
 from dpindex import InputError, PrivateIndex, Spec, attribute
-from dpindex.base.arrays import unit
-from dpindex.index.backends import FaissSigns, SearchBackend, SymbolLists
+from dpindex.base.arrays import matrix_product, unit
+from dpindex.index.backends import FaissSigns, SearchBackend, SymbolLists, faiss, few_threads
 from dpindex.index.faiss_vectors import FaissVectors
 from dpindex.index.kinds import KINDS, DenoisedVectors, Kind, kind_of
 from dpindex.mechanism.codes import SymbolFormat
@@ -326,3 +326,31 @@ def test_similarities_do_not_depend_on_what_found_the_rows(index: PrivateIndex) 
             for hits in (ours, theirs)
         ]
         np.testing.assert_allclose(of_rows[0], of_rows[1], rtol=1e-6, atol=1e-6)
+
+
+def test_a_small_search_has_one_thread_of_openmp() -> None:
+    """And gives back what was set, also after an error; a large one keeps its threads."""
+    before = faiss().omp_get_max_threads()
+    faiss().omp_set_num_threads(2)
+    try:
+        with few_threads(20_000 * 64):
+            assert faiss().omp_get_max_threads() == 1
+        assert faiss().omp_get_max_threads() == 2
+        with pytest.raises(KeyboardInterrupt), few_threads(1):
+            raise KeyboardInterrupt
+        assert faiss().omp_get_max_threads() == 2
+        with few_threads(1 << 40):
+            assert faiss().omp_get_max_threads() == 2
+    finally:
+        faiss().omp_set_num_threads(before)
+
+
+def test_products_of_whole_numbers_do_not_depend_on_their_size() -> None:
+    """Codewords are found by them: alone or in a batch, a query has the same."""
+    rng = np.random.default_rng(0)
+    x = rng.integers(-60, 60, (300, 40)).astype(np.float32)
+    y = rng.integers(-60, 60, (40, 100)).astype(np.float32)
+    batch = matrix_product(x, y)
+    alone = np.concatenate([matrix_product(row[None], y) for row in x])
+    np.testing.assert_array_equal(batch, alone)
+    np.testing.assert_array_equal(batch, x.astype(np.int64) @ y.astype(np.int64))
