@@ -4,9 +4,9 @@ The codes of public vectors are built and searched as the evaluator builds and s
 and counted by what each stands for (:mod:`dpindex.study.planner.population`). Near ranks have no
 vectors. Their scores lie between those of a farther vector's codes and those of the query's own
 codes, which are also drawn: a score falls behind the own one by a power of the distance, whose
-exponent is that of the sampled vectors. For codes that are linear in the vector it is 1, for signs
-near 1/2, and above 1 where neighbours differ in directions that a denoiser removes. The noise is
-that of an own code.
+exponent is that of the sampled vectors. It is near 1 for codes that are linear in the vector, near
+1/2 for signs, and above 1 where neighbours differ in directions that a denoiser removes. The noise
+is that of an own code.
 """
 
 from __future__ import annotations
@@ -39,7 +39,6 @@ _NO_NOISE = 1e-3
 _BEST = 64
 # Scores that differ by less are equal, up to rounding.
 _TIE = 2e-6
-_MAX_COSINE = 1.0 - 1e-6
 
 
 class Prediction:
@@ -73,12 +72,7 @@ class Prediction:
         # Those serve near ranks alone.
         own_codes = _OWN_CODES if population.near.size else 1
         self._own = privatizer.privatize(stacked([asked] * own_codes))
-        # A report of one codeword hits or misses. What it finds is extrapolated, which multiplies
-        # chance: so each query is reported several times.
-        reports = 1 if spec.codebook is None else 2 * rounds
-        # Not as an index makes them, which warns of queries that are far from its codebook: here
-        # that is a part of the one to be used, and what is lost by it is predicted.
-        self._private = [PrivateQueries(privatizer.privatize(asked), spec) for _ in range(reports)]
+        self._private = PrivateQueries(privatizer.privatize(asked), spec)
         self._exact = ExactQueries(privatizer.project(asked), spec)
 
     def found(
@@ -95,21 +89,16 @@ class Prediction:
         """
         codes = self._decoded(self.trial.index.codes, denoiser)
         own = self._decoded(self._own, denoiser)
-        # Then the exponent is known.
-        is_linear = denoiser is None and not issubclass(self._spec.format_type, SignFormat)
 
         def found(queries: Queries) -> Found:
             asked = self._asked(queries, denoiser)
-            return self._counted(asked, codes, own, at, ladder, is_linear)
+            return self._counted(asked, codes, own, at, ladder)
 
-        reports = [found(queries).to_array() for queries in self._private]
-        return Found.from_array(np.mean(reports, axis=0), ladder), found(self._exact)
+        return found(self._private), found(self._exact)
 
     def _decoded(self, codes: Codes, denoiser: Denoiser | None) -> AnyArray:
         """Return the vectors that an index of the metric ranks codes by, (n, k)."""
         by_cosine = self._population.metric == "cosine"
-        if self._spec.codebook is not None:
-            return self._spec.codebook.vectors[codes.stored[:, 0]]
         if denoiser is not None:
             return denoiser.to_rank(codes) if by_cosine else denoiser(codes)
         return unit(codes.to_float()) if by_cosine else codes.to_float()
@@ -121,8 +110,6 @@ class Prediction:
                 asked: AnyArray = denoiser(queries.codes, queries.spec)
             else:
                 asked = self._decoded(queries.codes, None)
-        elif self._spec.codebook is not None:
-            asked = self._population.queries
         else:
             asked = queries.to_float()
         if self._population.metric == "cosine":
@@ -136,7 +123,6 @@ class Prediction:
         own: AnyArray,
         at: int,
         ladder: Sequence[int],
-        is_linear: bool,
     ) -> Found:
         """Return the shares of true neighbours among the best codes and near ranks."""
         population = self._population
@@ -147,24 +133,14 @@ class Prediction:
         if population.metric == "l2":
             scores -= np.einsum("nk,nk->n", codes, codes) / 2
             own_scores -= np.einsum("rqk,rqk->qr", own_by_query, own_by_query) / 2
-        signs = issubclass(self._spec.format_type, SignFormat)
-        if (is_linear or signs) and population.metric == "cosine":
-            limit = 1.0 - 1.0 / self._spec.code_length if signs else _MAX_COSINE
-            # Cosines end at 1, so they are averaged and moved as Fisher's (1915) z.
-            z, own_z = (
-                np.arctanh(np.clip(cosines, -limit, limit)) for cosines in (scores, own_scores)
-            )
-            means = z.reshape(len(asked), -1, rows).mean(axis=1)
-            near = np.tanh(self._near_scores(means, own_z, is_linear))
-        else:
-            means = scores.reshape(len(asked), -1, rows).mean(axis=1)
-            near = self._near_scores(means, own_scores, is_linear)
-        if signs:
+        means = scores.reshape(len(asked), -1, rows).mean(axis=1)
+        near = self._near_scores(means, own_scores)
+        if issubclass(self._spec.format_type, SignFormat):
             # Scores of sign codes tie: near ranks get one of theirs, at random around their own.
             near = self._among(scores, near)
         every = np.hstack([scores, near])
         stream = PublicStream(0, "plan ties")
-        every += _TIE * (stream.words(every.size, np.uint16).reshape(every.shape) / 2.0**16)
+        every += (_TIE / 2.0**16 * stream.words(every.shape[1], np.uint16)).astype(every.dtype)
         # The codes of one vector share what it stands for; what stands for nothing is not there.
         columns = np.append(np.tile(np.arange(rows), self._rounds), rows + np.arange(near.shape[1]))
         shares = np.where(columns < rows, self._rounds, 1)
@@ -176,19 +152,23 @@ class Prediction:
         best = np.take_along_axis(best, order, axis=1)
         weight = np.take_along_axis(population.weight, columns[best], axis=1) / shares[best]
         before = np.cumsum(weight, axis=1) - weight
+        true = {
+            neighbours: np.take_along_axis(population.true(neighbours), columns[best], axis=1)
+            / shares[best]
+            for neighbours in (at, NEIGHBOURS)
+        }
 
         def share(answers: int, neighbours: int) -> float:
             # The last answer counts in part.
             counted = np.clip(answers - before, 0.0, weight) / np.maximum(weight, 1e-30)
-            true = np.take_along_axis(population.true(neighbours), columns[best], axis=1)
             possible = min(answers, neighbours)
-            found = (counted * true / shares[best]).sum(axis=1)
+            found = (counted * true[neighbours]).sum(axis=1)
             return float(np.minimum(found, possible).mean() / possible)
 
         within = {candidates: share(candidates, at) for candidates in ladder}
         return Found(share(FOUND, NEIGHBOURS), share(at, at), within)
 
-    def _near_scores(self, scores: AnyArray, own_scores: AnyArray, is_linear: bool) -> Doubles:
+    def _near_scores(self, scores: AnyArray, own_scores: AnyArray) -> Doubles:
         """Return a score of each near rank, (q, s), from mean scores of the vectors, (q, m)."""
         population = self._population
         nearest = population.order[:, :_FITTED]
@@ -196,7 +176,7 @@ class Prediction:
         losses = (own - np.take_along_axis(scores, nearest, axis=1)).mean(axis=0)
         distances = np.take_along_axis(population.distances, nearest, axis=1).mean(axis=0)
         exponent = 1.0
-        if not is_linear and (losses > 0).all() and distances[0] > 0:
+        if (losses > 0).all() and distances[0] > 0:
             exponent = float(np.polyfit(np.log(distances), np.log(losses), 1)[0])
         exponent = float(np.clip(exponent, *_EXPONENTS))
         farther = np.take_along_axis(population.distances, population.sources, axis=1)
@@ -224,8 +204,6 @@ class Prediction:
 
 def noise_share(spec: Spec, vectors: Vectors) -> float:
     """Return how much of codes is noise: see :attr:`Row.noise`."""
-    if spec.codebook is not None:
-        return 1.0 - spec.symbol_law.chance_inside
     privatizer = Privatizer(spec)
     exact = privatizer.project(vectors) * spec.step
     return spec.format.noise_share(privatizer.privatize(vectors).to_float(), exact)
