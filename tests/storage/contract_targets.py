@@ -69,6 +69,7 @@ class UncountedFolder(BuiltFolder):
 class Stored(BuiltFolder):
     """A folder that is reached as a bucket: see the fixture."""
 
+    keeps_threads = True
     keeps_names = False  # what a real bucket takes is durable; a folder in its place is not
 
     def prepare(self) -> None:
