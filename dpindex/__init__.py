@@ -31,7 +31,9 @@ if TYPE_CHECKING:
     from dpindex.integrations import open
     from dpindex.integrations.published import PublishedIndex, publish
     from dpindex.mechanism.codes import BitCodes, FloatCodes, SymbolCodes, codes_from_bytes
+    from dpindex.mechanism.design import Design
     from dpindex.mechanism.method_table import methods
+    from dpindex.mechanism.optimiser import design
     from dpindex.mechanism.parameters import Codebook
     from dpindex.mechanism.privatizer import Privatizer
     from dpindex.mechanism.spec import Spec
@@ -45,6 +47,7 @@ __all__ = [
     "BusyError",
     "Codebook",
     "DamagedError",
+    "Design",
     "FloatCodes",
     "Guarantee",
     "Hits",
@@ -64,6 +67,7 @@ __all__ = [
     "attribute",
     "codes_from_bytes",
     "compose",
+    "design",
     "evaluate",
     "fit_codebook",
     "l2",
@@ -92,6 +96,8 @@ _HOME = {
     "integrations": ["open"],
     "integrations.published": ["PublishedIndex", "publish"],
     "accounting.ledger": ["Ledger"],
+    "mechanism.design": ["Design"],
+    "mechanism.optimiser": ["design"],
     "mechanism.method_table": ["methods"],
     "study.evaluation": ["evaluate"],
     "study.planner": ["fit_codebook", "plan"],

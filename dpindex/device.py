@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 
 from dpindex.base.arrays import Vectors
+from dpindex.mechanism.design import Design
 from dpindex.mechanism.parameters import Codebook
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec
@@ -22,6 +23,7 @@ def privatize(
     *,
     max_epsilon: float,
     codebook: str | os.PathLike[str] | None = None,
+    design: str | os.PathLike[str] | None = None,
 ) -> bytes:
     """Return the private code of a vector, as bytes to send; it spends epsilon for each vector.
 
@@ -37,6 +39,8 @@ def privatize(
         ``spec.guarantee.protects()``.
     codebook : path, optional
         The public codewords, for a spec that names some.
+    design : path, optional
+        The public projection, for a spec that names one.
 
     Returns
     -------
@@ -56,5 +60,7 @@ def privatize(
     if not isinstance(spec, Spec):
         spec = Spec.read(spec)
     if codebook is not None:
-        spec = spec.with_codebook(Codebook(codebook))
+        spec = spec.with_public(Codebook(codebook))
+    if design is not None:
+        spec = spec.with_public(Design.read(design))
     return Privatizer(spec, max_epsilon=max_epsilon).privatize(vector).to_bytes()

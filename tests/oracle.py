@@ -399,6 +399,41 @@ def codeword_map(codewords: Sequence[Sequence[float]]) -> Map:
     return Map([list(column) for column in zip(*rows, strict=True)], None, Fraction(1), Fraction(1))
 
 
+class Designed(Map):
+    """The map of a design, read from its bytes: whole numbers, and a public centre.
+
+    The container is a frame of 52 bytes, a header in JSON, and the arrays one after the other.
+    """
+
+    def __init__(self, spec: dict[str, Any], data: bytes) -> None:
+        if hashlib.sha256(data).hexdigest() != spec["design"]["sha256"]:
+            raise DisagreementError("this is not the design that the spec names")
+        size = struct.unpack_from("<4sHHIQ32s", data)[3]
+        at, arrays = 52 + size, {}
+        for name, kind, shape in json.loads(data[52:at])["arrays"]:
+            code = {"<i4": "i", "<i2": "h", "<f4": "f", "<f8": "d"}[kind]
+            count = math.prod(shape)
+            arrays[name] = struct.unpack_from(f"<{count}{code}", data, at)
+            at += struct.calcsize(f"<{count}{code}")
+        used, k = arrays["attributes"], spec["k"]
+        matrix = [[0] * k for _ in range(spec["dim"])]
+        for i, attribute in enumerate(used):
+            matrix[attribute] = [arrays["entries"][j * len(used) + i] for j in range(k)]
+        power = 2 if spec["design"]["gaussian"] else 1
+        if max(sum(abs(w) ** power for w in row) for row in matrix) > 256**power:
+            raise DisagreementError("a column of the design is too heavy")
+        mean_square = Fraction(sum(w * w for row in matrix for w in row), spec["dim"] * k)
+        super().__init__(matrix, None, mean_square, Fraction(1, 1 << 16))
+        self.centre = dict(zip(used, arrays["centre"], strict=True))
+        self.largest_sum *= 2  # a vector and the centre
+
+    def offset(self, spec: dict[str, Any], step: float) -> list[int]:
+        """The centre, brought within the bounds, in whole steps, projected."""
+        low, high = spec["bounds"]
+        inside = [min(max(self.centre.get(i, 0.0), low), high) for i in range(spec["dim"])]
+        return self.apply([round(Fraction(value / step)) for value in inside])
+
+
 def by_entries(spec: dict[str, Any]) -> Map:
     """The entries that the spec names (Li & Li 2023, Sec. 3.4)."""
     maps = {"rademacher": rademacher, "uniform": uniform, "very-sparse": very_sparse}
@@ -1136,6 +1171,8 @@ class Oracle:
         Of the map, for the methods that hide a whole vector; to be certified.
     codewords : rows of numbers, optional
         Of the codebook that the spec names by its digest.
+    design : bytes, optional
+        The design that the spec names by its digest.
     """
 
     def __init__(
@@ -1144,6 +1181,7 @@ class Oracle:
         deviation: Callable[[float, float], float],
         operator_norm: float | None = None,
         codewords: Sequence[Sequence[float]] = (),
+        design: bytes = b"",
     ) -> None:
         self.spec = json.loads(text)
         self.fingerprint = hashlib.sha256(text.encode()).digest()[:16]
@@ -1156,6 +1194,8 @@ class Oracle:
         adjacency = self.spec["adjacency"]
         self.beta = adjacency.get("beta", adjacency.get("radius", 1.0))
         self.map = codeword_map(codewords) if codewords else make_map(self.spec)
+        if design:
+            self.map = Designed(self.spec, design)
         self.law = make_law(self)
         self.symbols = bool(codewords)
         self.signs = not self.symbols and not hasattr(self.law, "scale")
@@ -1180,6 +1220,9 @@ class Oracle:
         for row in map(tuple, rows):
             if row not in found:
                 found[row] = self.map.apply(self.grid.row(row))
+                if isinstance(self.map, Designed):
+                    offset = self.map.offset(self.spec, self.grid.step)
+                    found[row] = [y - c for y, c in zip(found[row], offset, strict=True)]
         return [found[row] for row in map(tuple, rows)]
 
     def codes(self, rows: Sequence[Sequence[Fraction]], words: Words) -> Rows:
@@ -1320,6 +1363,10 @@ class Oracle:
     def flips_by_level(self, smooth: bool) -> Flips:
         return Flips(chain(share(self.epsilon, self.map.count), smooth), self.map.largest)
 
+    def proportional_flips(self) -> Flips:
+        """Levels of one unit, each at its share of the units that one attribute moves in all."""
+        return Flips(chain(share(self.epsilon, self.map.l1), False), [1] * self.map.k)
+
     def flips_of_changes(self) -> Flips:
         """Li & Li 2023, Alg. 6, Thm 4.1: ε shared by the signs that can change."""
         if not self.delta:
@@ -1409,6 +1456,9 @@ METHODS: dict[str, tuple[Callable[[dict[str, Any]], Map], Callable[[Oracle], Any
     "dp-oporp": (oporp, Oracle.optimal),
     "dp-oporp-laplace": (oporp, Oracle.laplace),
     "dp-oporp-staircase": (oporp, Oracle.staircase),
+    "dp-designed-laplace": (identity, Oracle.laplace),
+    "dp-designed-gaussian": (identity, Oracle.optimal),
+    "dp-signdesigned-geometric": (identity, Oracle.proportional_flips),
     "dp-sjlt-laplace": (sparse_jl, Oracle.laplace),
     "dp-sjlt-gaussian": (sparse_jl, Oracle.optimal),
     "dp-fjlt-gaussian": (fast_jl, Oracle.optimal),

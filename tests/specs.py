@@ -8,8 +8,9 @@ from typing import Any
 import mpmath
 import numpy as np
 
-from dpindex import Codebook, Spec, attribute, l2, record
+from dpindex import Codebook, Design, Spec, attribute, l2, record
 from dpindex.mechanism import method_table as families
+from dpindex.mechanism import optimiser
 from dpindex.mechanism.method_table import Family, Method
 from dpindex.mechanism.noise.additive import AdditiveNoise, geometric_table
 from dpindex.mechanism.noise.gaussian import CHANGES
@@ -22,6 +23,16 @@ FAMILIES = {name: value for name, value in vars(families).items() if isinstance(
 def codebook(dim: int) -> Codebook:
     """Fifty codewords."""
     return Codebook(np.random.default_rng(dim).normal(size=(50, dim)))
+
+
+@cache
+def designed(dim: int, gaussian: bool = False, length: int | None = None) -> Design:
+    """A design for vectors of a few common causes, of at most eight coordinates by default."""
+    rng = np.random.default_rng(dim)
+    public = rng.normal(size=(200, 3)) @ rng.normal(size=(3, dim)) / 4
+    public += 0.05 * rng.normal(size=public.shape)
+    delta = 1e-6 if gaussian else 0.0
+    return optimiser.design(public, epsilon=2.0, code_length=length or min(dim, 8), delta=delta)
 
 
 def needed(row: Method, dim: int = 24) -> dict[str, Any]:
@@ -38,20 +49,24 @@ def needed(row: Method, dim: int = 24) -> dict[str, Any]:
     arguments["adjacency"] = adjacencies[row.adjacencies[0]]
     if row.family.codebook:
         arguments["codebook"] = codebook(dim)
+    if row.family.design != "none":
+        arguments["design"] = designed(dim, row.family.design == "l2")
     return arguments
 
 
 def example(row: Method, dim: int = 24, **changes: Any) -> Spec:
     """A small spec of that method."""
     lengths = row.family.lengths
-    k = None if row.family.keeps_all else lengths[0] if lengths else min(dim, 8)
+    fixed = row.family.keeps_all or row.family.design != "none"
+    k = None if fixed else lengths[0] if lengths else min(dim, 8)
     return Spec(**{**needed(row, dim), "dim": dim, "k": k, **changes})
 
 
 def length(row: Method, wanted: int) -> int | None:
     """A code length as near to the one wanted as the method has; None for its only one."""
     lengths = row.family.lengths
-    if row.family.keeps_all or (lengths and len(lengths) == 1):
+    fixed = row.family.keeps_all or row.family.design != "none"
+    if fixed or (lengths and len(lengths) == 1):
         return None
     return max(wanted, lengths[0]) if lengths else wanted
 

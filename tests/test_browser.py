@@ -117,7 +117,7 @@ def test_python_agrees_on_the_committed_laws_and_encodings() -> None:
     for case in COMMITTED["encodings"]:
         named = Spec.from_json(case["spec"])
         codewords = _decoded(case["codebook"], "<f4").reshape(-1, named.dim)
-        spec = named.with_codebook(Codebook(codewords))
+        spec = named.with_public(Codebook(codewords))
         vectors = _decoded(case["vectors"], "<f8").reshape(-1, named.dim)
         words = _decoded(case["words"], "<u8").reshape(-1, 3)
         assert browser_cases.encoding(spec, vectors, words) == case
@@ -127,7 +127,7 @@ def _encoder(case: dict[str, Any]) -> Privatizer:
     """Return the encoder of a case; InputError for one that is refused."""
     spec = Spec.from_json(case["text"])
     book = Codebook(_decoded(case["codebook"], "<f4").reshape(-1, 4))
-    return Privatizer(spec.with_codebook(book), max_epsilon=case["max_epsilon"])
+    return Privatizer(spec.with_public(book), max_epsilon=case["max_epsilon"])
 
 
 def test_python_refuses_the_committed_specs_too() -> None:

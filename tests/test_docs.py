@@ -25,7 +25,18 @@ PAGES = [
 TEXT = {str(page.relative_to(ROOT)): page.read_text(encoding="utf-8") for page in PAGES}
 COOKBOOK, TUTORIAL = "docs/cookbook.md", "docs/tutorial.md"
 COMMANDS = (
-    *("build", "privatize", "add", "denoise", "query", "info", "methods", "spec", "codebook"),
+    *(
+        "build",
+        "privatize",
+        "add",
+        "denoise",
+        "query",
+        "info",
+        "methods",
+        "spec",
+        "codebook",
+        "design",
+    ),
     *("publish", "plan", "evaluate", "demo", "audit", "ledger", "serve"),
     *("race build", "race query", "race info"),
 )

@@ -118,7 +118,7 @@ INTEGRATION_CONTRACTS = {
     "an index that is searched elsewhere": (
         "Searchable", "Estimates", "Found", "FoundCodes", "Filter", "joined", "no_hits",
         "Candidates", "new_reranking", "with_exact", "kind_of", "Ranking", "PackedSigns", "Symbols",
-        "DenoisedVectors", "EXACT", "Queries", "PrivateQueries", "Metric",
+        "DenoisedVectors", "new_ranking", "EXACT", "Queries", "PrivateQueries", "Metric",
         "posterior_of", "SimilarityCalibration",
     ),
     "what is published, as bytes and tables": (

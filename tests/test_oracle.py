@@ -22,12 +22,12 @@ import pytest
 from dp_accounting import get_sigma_gaussian
 from oracle import DisagreementError, Oracle, Replayed, Words
 from scipy import sparse
-from specs import codebook, example, needed
+from specs import codebook, designed, example, needed
 from streams import Scripted, Seeded
 
 import dpindex as dpi
 import dpindex.mechanism.privatizer
-from dpindex import Codebook, Spec, attribute, l2
+from dpindex import Codebook, Design, Spec, attribute, l2
 from dpindex.mechanism.codes import Codes, SignFormat
 from dpindex.mechanism.noise import gaussian, signs, symbols
 from dpindex.mechanism.noise.additive import AdditiveNoise, CellTable
@@ -35,6 +35,7 @@ from dpindex.mechanism.noise.signs import FlipsByLevel
 from dpindex.mechanism.noise.symbols import CapResponse, CodebookResponse, SquareWave
 from dpindex.mechanism.parameters import Grid
 from dpindex.mechanism.projections import Projection
+from dpindex.mechanism.projections.designed import Designed
 
 ROWS = {row.name: row for row in dpi.methods()}
 DTYPES: dict[int, Any] = {8: np.uint8, 16: np.uint16, 32: np.uint32, 64: np.uint64}
@@ -85,6 +86,10 @@ VARIANTS = [
     case("row-rp-g-opt", dim=5, k=7, bounds=(-1.0, 100.0)),
     case("row-rp-g-direct", adjacency=l2(0.2), epsilon=8.0),
     case("row-oporp-g", dim=23, k=5),
+    case("dp-designed-laplace", epsilon=0.01, bounds=(0.0, 3.0)),
+    case("dp-designed-laplace", adjacency=attribute(0.3), scale=255.0),
+    case("dp-designed-laplace", epsilon=40.0, bounds=(0.1, 0.2), clip=True),
+    case("dp-signdesigned-geometric", epsilon=0.3, adjacency=attribute(0.02)),
     case("dp-signrp-rr", delta=1e-6, entries="gaussian", min_norm=2.0, k=40),
     case("dp-signrp-rr", entries="very-sparse"),
     case("dp-signrp-rr-smooth", entries="gaussian", epsilon=20.0),
@@ -113,16 +118,19 @@ def read_only(each: Case) -> Spec:
 
 
 @cache
-def oracle_of(text: str, norm: float | None, codebook: Codebook | None) -> Oracle:
+def oracle_of(
+    text: str, norm: float | None, codebook: Codebook | None, design: Design | None
+) -> Oracle:
     codewords = () if codebook is None else codebook.stated.tolist()
-    return Oracle(text, get_sigma_gaussian, norm, codewords)
+    matrix = b"" if design is None else design.to_bytes()
+    return Oracle(text, get_sigma_gaussian, norm, codewords, matrix)
 
 
 def oracle_for(spec: Spec) -> Oracle:
     """The oracle of a spec; of the encoder it learns the public operator norm, to certify it."""
     hides_vectors = spec.adjacency.kind == "l2"
     norm = getattr(spec.projection, "operator_norm", None) if hides_vectors else None
-    return oracle_of(spec.to_json(), norm, spec.codebook)
+    return oracle_of(spec.to_json(), norm, spec.codebook, spec.design)
 
 
 def exact(x: Any) -> list[list[Fraction]]:
@@ -526,6 +534,9 @@ def drawn(row: Any, choice: random.Random) -> Spec:
     fields["k"] = choice.choice([1, 2, 4, 7, 8, 12]) * fields["repetitions"]
     if row.family.keeps_all:
         fields["k"] = None
+    if row.family.design != "none":
+        del fields["k"]
+        fields["design"] = designed(fields["dim"], row.family.design == "l2")
     fields["scale"] = choice.choice([1.0, 255.0, 0.01, 3.3])
     fields["clip"] = choice.random() < 0.3
     fields["seed"] = choice.randrange(2**63)
@@ -718,6 +729,24 @@ def in_tasks(spec: Spec, x: Any, patch: pytest.MonkeyPatch) -> None:
     demand_tasks(spec, x, 4, 1, patch)
 
 
+def centre_after_noise(patch: pytest.MonkeyPatch, spec: Spec) -> None:
+    """Flips are chosen by the vector as it is, and the sign is that of the centred one."""
+    offset = spec.offset
+
+    def perturb(self: FlipsByLevel, x: Any, stream: Any) -> Any:
+        bare = x + offset
+        flipped = unchanged(self, bare, stream) != (bare > 0)
+        return (x > 0) != flipped
+
+    unchanged = FlipsByLevel.perturb
+    patch.setattr(FlipsByLevel, "perturb", perturb)
+
+
+def heavier_matrix(patch: pytest.MonkeyPatch, spec: Spec) -> None:
+    apply = Designed.apply
+    patch.setattr(Designed, "apply", lambda self, x: np.rint(1.05 * apply(self, x)))
+
+
 ADDITIVE, GAUSSIAN, SIGNS = case("dp-oporp-staircase"), case("dp-oporp"), case("dp-signoporp-rr")
 WAVE = case("raw-square-wave")
 CAP, BOOK = case("record-cap"), case("record-codebook")
@@ -779,6 +808,12 @@ WEAKNESSES: dict[str, tuple[Case, Plant, Any]] = {
         case("dp-signoporp-geometric", repetitions=2),
         patched(signs, "share", lambda f: lambda stated, _: stated.budget),
         released,
+    ),
+    "centre subtracted after the noise": (
+        case("dp-signdesigned-geometric"), centre_after_noise, released,
+    ),
+    "matrix 5 % heavier than the law was told": (
+        case("dp-designed-laplace"), heavier_matrix, released,
     ),
     "cap drawn without ranks": (CAP, with_law(lambda law: Unranked(law.cap)), released),
     "cap one code too likely": (

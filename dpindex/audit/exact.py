@@ -40,7 +40,9 @@ from dpindex.base.errors import InputError
 from dpindex.base.files import MAGIC, read_file
 from dpindex.index.private_index import PrivateIndex
 from dpindex.mechanism.codes import Codes, NumberFormat
+from dpindex.mechanism.design import Design
 from dpindex.mechanism.method_table import Family, Method, methods
+from dpindex.mechanism.optimiser import design
 from dpindex.mechanism.parameters import Codebook
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.public_random import BitSource, PublicStream
@@ -267,6 +269,8 @@ def _candidates() -> Iterator[Spec]:
         fields["bounds"] = (0.0, 1.0) if calibration.bounded else (-1.0, 1.0)
         if family.codebook:
             fields["codebook"] = _codebook()
+        if family.design != "none":
+            fields |= {"design": _design(family.design == "l2"), "k": None}
         repetitions = (1, 3) if family.repeats else (1,)
         deltas = _DELTAS[calibration.delta]
         for kind, entries, delta in product(row.adjacencies, family.entries or (None,), deltas):
@@ -303,6 +307,15 @@ def _codebook() -> Codebook:
     """A small public codebook."""
     words = PublicStream(0, "audit/codewords").words(_CODEWORDS * _DIM, np.uint16)
     return Codebook(words.reshape(_CODEWORDS, _DIM) - np.float32(2**15))
+
+
+@cache
+def _design(gaussian: bool) -> Design:
+    """A small design for public vectors with a few common causes."""
+    words = PublicStream(0, "audit/design").words(_CODEWORDS * (_DIM + 4), np.uint16)
+    parts = words.reshape(_CODEWORDS, _DIM + 4) / 2.0**16 - 0.5
+    public = parts[:, :_DIM] / 4 + parts[:, _DIM:] @ np.ones((4, _DIM))
+    return design(public, epsilon=1.0, code_length=_BINS, delta=1e-6 if gaussian else 0.0)
 
 
 def _budgets(row: Method, adjacency: str, entries: str | None) -> tuple[float, ...]:

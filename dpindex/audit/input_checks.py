@@ -6,6 +6,7 @@ sensitivity is taken on trust. Of a sketch: the hashes, and how far one record m
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Iterator
 from copy import copy
 from dataclasses import astuple, dataclass, replace
@@ -22,6 +23,8 @@ from dpindex.audit.verdict import Check, Difference
 from dpindex.audit.words import Dealt
 from dpindex.base.arrays import AnyArray, row_blocks
 from dpindex.base.errors import InputError
+from dpindex.base.files import unpack
+from dpindex.mechanism.design import Design
 from dpindex.mechanism.noise import NumberLaw
 from dpindex.mechanism.parameters import Grid
 from dpindex.mechanism.projections import Sensitivity
@@ -75,6 +78,8 @@ def code_checks(spec: Spec) -> tuple[list[Check], Difference]:
     realised = spec.linear_projection
     checks, steps = grid_checks(spec, realised_map)
     checks.append(_projection_check(spec, realised_map))
+    if spec.design is not None:
+        checks.append(_design_check(spec, spec.design, realised_map))
     moves = realised_map.moves
     ball = None
     if realised_map.gram is not None:
@@ -229,6 +234,34 @@ def _projection_check(spec: Spec, realised_map: RealisedMap) -> Check:
         ", ".join(map(str, claimed)),
         "all attributes are read, dense and sparse; other coordinates have the same law on both",
         realised_map.sound and within,
+    )
+
+
+def _design_check(spec: Spec, design: Design, realised_map: RealisedMap) -> Check:
+    """The columns of the design that is used, from its bytes, and its centre.
+
+    A centre moves all vectors alike; it has to be subtracted in whole steps, before the noise.
+    """
+    _, arrays = unpack(design.to_bytes(), "design")
+    sizes = [[abs(int(entry)) for entry in column] for column in arrays["entries"].T.tolist()]
+    power = 2 if design.gaussian else 1
+    heaviest = max(sum(size**power for size in column) for column in sizes)
+    grid = spec.rounding_grid
+    reach = (grid.reach / grid.step + 1) * realised_map.max_column_l1
+    offset = spec.offset
+    inside = offset is not None and bool((offset == np.rint(offset)).all())
+    if offset is not None:
+        inside &= float(np.abs(offset).max()) <= reach
+    same = design.digest == hashlib.sha256(design.to_bytes()).hexdigest()
+    realised = astuple(realised_map.moves)[power] <= heaviest
+    return Check(
+        "design: columns of the matrix, and the centre on the grid",
+        f"Σ|w|{'²' if power == 2 else ''} = {heaviest} of a column, centre "
+        + ("in whole steps within the bounds" if inside else "NOT on the grid"),
+        f"2^{8 * power} = {1 << 8 * power}",
+        "read from the bytes of the design that is used, whatever it states of itself; a public "
+        "shift of all vectors in whole steps moves no neighbours apart",
+        heaviest <= 1 << 8 * power and inside and same and realised,
     )
 
 

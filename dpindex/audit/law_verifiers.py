@@ -370,7 +370,11 @@ class FlipsVerifier(LawVerifier):
         levels = self.law.thresholds
         apart = self.apart
         pairs = [(ONE // 2, levels[0]), (ONE - levels[0], levels[0]), *pairwise(levels)]
-        wide_enough = len(levels) == 1 or bool((self.law.weights >= apart.largest).all())
+        # A coordinate that moves by w units crosses at most ⌈w / width⌉ levels.
+        crossed = apart.moves.count
+        if len(levels) > 1 and (self.law.weights < apart.largest).any():
+            crossed = apart.moves.l1
+        wide_enough = bool((self.law.weights >= 1).all())
         ratio = exact.largest_ratio([*pairs, *((ONE - p, ONE - q) for p, q in pairs)])
         if apart.delta:
             # Flips of one chance, of which so many cost epsilon; how many signs change is a chance.
@@ -380,16 +384,17 @@ class FlipsVerifier(LawVerifier):
         return self._ratio(
             "law: ratio of neighbouring levels",
             ratio if wide_enough and apart.ball is None else exact.UNBOUNDED,
-            apart.epsilon / apart.moves.count,
-            f"{len(levels)} levels, none narrower than what one attribute moves its coordinate; "
-            "opposite signs meet at level 1 and at the coin of an exact zero only",
+            apart.epsilon / crossed,
+            f"{len(levels)} levels, of which one attribute crosses at most {crossed} in all "
+            "coordinates together; opposite signs meet at level 1 and at the coin of an exact zero "
+            "only",
         )
 
     def likeliest(self) -> tuple[float, float]:
         """The public bounds limit the level, so no sign flips with less chance than there."""
-        grid = self.spec.grid
-        width = 1 << self.spec.grid.bits
-        largest = (grid.reach / grid.step + 1) * self.spec.linear_projection.max_column_l1
+        grid = self.spec.rounding_grid
+        width = 1 << grid.bits
+        largest = (grid.reach / grid.step + 1) * grid.max_column_l1
         level = math.ceil(largest / (width * float(self.law.weights.min())))
         flip = self.law.thresholds[min(level, len(self.law.thresholds)) - 1] / ONE
         return 1 - flip, 1 - 2 * flip * (1 - flip)

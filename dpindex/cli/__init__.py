@@ -31,7 +31,7 @@ class _Commands(TyperGroup):
     modules: Mapping[str, str] = {
         **dict.fromkeys(("build", "privatize", "add", "denoise"), "release_commands"),
         **dict.fromkeys(("query", "info", "publish", "methods"), "search_commands"),
-        **dict.fromkeys(("spec", "codebook"), "release_commands"),
+        **dict.fromkeys(("spec", "codebook", "design"), "release_commands"),
         "plan": "study_commands",
         **dict.fromkeys(("evaluate", "demo"), "study_commands"),
         **dict.fromkeys(("audit", "ledger"), "audit_commands"),

@@ -39,7 +39,7 @@ def audit(
         ),
         o.Takes(("spec", "index", "sketch")),
     ] = None,
-    codebook: o.CodebookFile = None,
+    public_part: o.PublicFile = None,
     exact: Annotated[bool, "Prove instead of attack; without SPEC, the default set."] = False,
     self_test: Annotated[
         bool, "Check this installation: known answers of cipher and noise, a release of each kind."
@@ -58,10 +58,10 @@ def audit(
             raise InputError("leave out SPEC and --exact beside --self-test.")
         raise typer.Exit(0 if _self_test_passes(as_json) else 1)
     if exact:
-        _verify(spec, codebook, as_json)
+        _verify(spec, public_part, as_json)
     if spec is None:
         raise InputError("name the spec to attack: a JSON file of `dpindex spec`, or an index.")
-    claim, codes = _subject(spec, codebook)
+    claim, codes = _subject(spec, public_part)
     refuted = _attack(claim, effort, as_json)
     codes_pass = _codes_pass(claim, codes, as_json)
     raise typer.Exit(0 if codes_pass and not refuted else 1)
@@ -101,16 +101,16 @@ def _self_test_passes(as_json: bool) -> bool:
     return not failed
 
 
-def _subject(path: Path, codebook: Path | None) -> tuple[Spec | SketchSpec, Codes | None]:
+def _subject(path: Path, public_part: Path | None) -> tuple[Spec | SketchSpec, Codes | None]:
     """Return the claim at a path, and the codes of an index."""
     from dpindex.audit import read_claim
     from dpindex.mechanism.spec import Spec
 
     claim, codes = read_claim(path)
-    return o.with_codebook(claim, codebook) if isinstance(claim, Spec) else claim, codes
+    return o.with_public_part(claim, public_part) if isinstance(claim, Spec) else claim, codes
 
 
-def _verify(path: Path | None, codebook: Path | None, as_json: bool) -> None:
+def _verify(path: Path | None, public_part: Path | None, as_json: bool) -> None:
     """Verify a claim, or the default set, of which only what fails is shown in full."""
     from dpindex.audit import default_specs, not_covered, verify, verify_each
 
@@ -118,7 +118,7 @@ def _verify(path: Path | None, codebook: Path | None, as_json: bool) -> None:
     codes_pass = True
     subject = None
     if path is not None:
-        subject = _subject(path, codebook)
+        subject = _subject(path, public_part)
     for report in verify_each(default_specs()) if subject is None else [verify(subject[0])]:
         failed += not report.passed
         in_full = path is not None or not report.passed

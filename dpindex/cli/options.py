@@ -83,7 +83,14 @@ RerankIds = Annotated[
     "--rerank-ids",
     "File of ids, one for each row of --rerank (.txt, .npy, PATH:KEY).",
 ]
-CodebookFile = Annotated[Path | None, "The codebook that the spec names: a file of public vectors."]
+PublicFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--codebook",
+        "--design",
+        help="What the spec names: its codebook, a file of public vectors, or its design.",
+    ),
+]
 MaxSize = Annotated[str, "Refuse to write codes that may take more than this, e.g. 500MB, 20GB."]
 Unprotected = Annotated[bool, "Allow a none-* method, which protects nothing."]
 
@@ -182,12 +189,20 @@ class SpecOptions(DataOptions):
     subset: Annotated[int | None, "record-codebook: nearest codewords that share the report."] = (
         None
     )
+    design: Annotated[
+        Path | None, "*-designed-*: file of `dpindex design`, which sets the code length."
+    ] = None
     seed: Annotated[int, "Public seed of the projection."] = 0
 
     def stated(self) -> dict[str, Any]:
+        from dpindex.mechanism.design import Design
         from dpindex.mechanism.parameters import Codebook
 
-        return {**super().stated(), "codebook": read_if_named(Codebook, self.codebook)}
+        return {
+            **super().stated(),
+            "codebook": read_if_named(Codebook, self.codebook),
+            "design": read_if_named(Design.read, self.design),
+        }
 
 
 @dataclass(frozen=True)
@@ -310,13 +325,14 @@ def scaled_source(source: VectorSource, path: Path | None) -> VectorSource:
     return Ranges.read(path).source(source)
 
 
-def with_codebook(spec: Spec, path: Path | None) -> Spec:
-    """The spec with the codewords in that file, if one was named."""
+def with_public_part(spec: Spec, path: Path | None) -> Spec:
+    """The spec with the codewords or the design in that file, if one was named."""
+    from dpindex.mechanism.design import Design
     from dpindex.mechanism.parameters import Codebook
 
     if path is None:
         return spec
-    return spec.with_codebook(Codebook(path))
+    return spec.with_public(Codebook(path) if spec.design is None else Design.read(path))
 
 
 def parsed_list(text: str, option: str, read: type) -> list[Any]:

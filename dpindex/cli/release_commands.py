@@ -154,7 +154,7 @@ def privatize(
         Path, typer.Option("--spec", help="Spec as JSON: see `dpindex spec`."), o.Takes(("spec",))
     ],
     release: o.ReleaseOptions,
-    codebook: o.CodebookFile = None,
+    public_part: o.PublicFile = None,
     max_epsilon: Annotated[
         float | None, "Refuse a spec with more, or of iDP.  [default: any epsilon]"
     ] = None,
@@ -170,7 +170,7 @@ def privatize(
     from dpindex.storage.targets import CodesFile
 
     out.refuse_existing(codes)
-    described = o.with_codebook(Spec.read(spec), codebook)
+    described = o.with_public_part(Spec.read(spec), public_part)
     terms = release.terms()
     ids = release.ids_for_ledger("codes carry")
     target = CodesFile(
@@ -319,6 +319,40 @@ def codebook(
     np.save(archive, book.stated)
     create_file(output, archive.getvalue())
     out.say(f"{output}: {len(book)} codewords of {book.dim} attributes, {book.digest[:12]}….")
+
+
+def design(
+    public: Annotated[str, typer.Argument(help="PUBLIC vectors of the same kind.")],
+    output: Annotated[Path, typer.Argument(help="File to write.")],
+    *,
+    epsilon: Annotated[float, "What one change of an attribute is to cost."],
+    beta: Annotated[float, "That change, after --scale."],
+    code_length: Annotated[int | None, "Coordinates.  [default: by epsilon]"] = None,
+    delta: Annotated[float, "For Gaussian noise."] = 0.0,
+    signs: Annotated[bool, "For codes of bits."] = False,
+    scale: Annotated[float, "Public divisor of every attribute."] = 1.0,
+    seed: Annotated[int, "Seed of the search."] = 0,
+) -> None:
+    """Design a projection for vectors like some public ones, for --design.
+
+    Attributes that vary together are added up, so that noise of the same size hides less of what
+    vectors have in common. A few hundred vectors are enough, some thousand are better.
+    """
+    from dpindex.mechanism.optimiser import design as designed
+
+    out.refuse_existing(output)
+    made = designed(
+        public,
+        epsilon=epsilon,
+        beta=beta,
+        code_length=code_length,
+        delta=delta,
+        signs=signs,
+        scale=scale,
+        seed=seed,
+    )
+    create_file(output, made.to_bytes())
+    out.say(f"{output}: {made.dim} attributes to {made.code_length}, {made.digest[:12]}….")
 
 
 def spec(

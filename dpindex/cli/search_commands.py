@@ -287,6 +287,8 @@ def _code_lines(about: Summary, recall: float | None) -> dict[str, str]:
             f"{spec.symbol_law.chance_inside:.1%} of the codes are of {nearest}, the others are "
             f"random"
         )
+    if spec.design is not None:
+        lines["design"] = f"public, {spec.design.digest[:12]}…; codes are decoded and then compared"
     if recall is not None:
         lines["recall"] = (
             f"{settings.index_type} finds {recall:.3f} of the ten nearest that a flat search "

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from dpindex.base.display import Progress
 from dpindex.data.dataset import Dataset
 from dpindex.index.backends import EXACT
-from dpindex.index.kinds import Ranking, kind_of
+from dpindex.index.kinds import Ranking, kind_of, new_ranking
 from dpindex.mechanism.spec import Spec
 from dpindex.similarity.similarity import Metric
 from dpindex.storage.manifest import Settings
@@ -67,8 +67,7 @@ def build_index(
     """
     if isinstance(settings, Spec):
         settings = Settings(settings)
-    spec = settings.spec
-    ranking = kind_of(spec).ranking(spec.code_length, settings.metric, settings.index_type)
+    ranking = new_ranking(settings, None)
     if not ranking.backend.exact:
         ranking.backend.check_count(dataset.rows)
     target = index_target(location, settings, options)
@@ -112,7 +111,7 @@ def structures(
     [Structure(index_type='f32', row_bytes=32, exact=True)]
     """
     backend_type = kind_of(spec).ranking.backend_type
-    if denoised:
+    if denoised or spec.design is not None:
         backend_type = Ranking.backend_type
     if not backend_type.of_vectors:
         names = [EXACT]

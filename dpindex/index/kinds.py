@@ -16,6 +16,12 @@ from dpindex.index.faiss_vectors import FaissVectors
 from dpindex.mechanism.codes import CodeFormat, Codes, SignFormat, SymbolFormat
 from dpindex.mechanism.spec import Spec
 from dpindex.similarity.calibration import SimilarityCalibration
+from dpindex.similarity.designed import (
+    DesignedPosterior,
+    DesignedSimilarity,
+    decoded,
+    decoded_queries,
+)
 from dpindex.similarity.likelihoods import (
     CodeLikelihoods,
     NumberLikelihoods,
@@ -72,6 +78,7 @@ class Ranking:
     backend_type: ClassVar[type[SearchBackend]] = FaissVectors
 
     def __init__(self, width: int, metric: Metric, index_type: str) -> None:
+        self.width = width
         self.backend = self.backend_type(width, metric, index_type)
         self._removals: int | None = None
         self._rows = 0
@@ -172,6 +179,27 @@ class DenoisedVectors(Ranking):
         return unit(vectors) if self._metric == "cosine" else vectors
 
 
+class DecodedVectors(Ranking):
+    """Estimates of the original vectors behind codes of a design, denoised first if they can be.
+
+    Their norms say little under noise, so cosines to them rank.
+    """
+
+    def __init__(
+        self, spec: Spec, metric: Metric, index_type: str, denoiser: Denoiser | None = None
+    ) -> None:
+        super().__init__(spec.code_length + 1, metric, index_type)
+        self._spec = spec
+        self._denoiser = denoiser
+
+    @limited_threads(1)
+    def items(self, codes: Codes) -> AnyArray:
+        return decoded(codes, self._spec, self._denoiser)
+
+    def asked(self, queries: Queries) -> AnyArray:
+        return decoded_queries(queries, self._denoiser)[:, :-1]
+
+
 class Kind(NamedTuple):
     """What is done with one kind of code.
 
@@ -204,6 +232,29 @@ KINDS = [
 """Every kind of code. The first row that fits counts; the last one takes codes as numbers."""
 
 
+_DESIGNED = {
+    kind: kind._replace(estimator=DesignedSimilarity, posterior=DesignedPosterior) for kind in KINDS
+}
+"""The same kinds under a design, whose codes are compared once decoded."""
+
+
+def new_ranking(settings: Settings, denoiser: Denoiser | None) -> Ranking:
+    """Return what ranks the codes of an index, empty.
+
+    Raises
+    ------
+    InputError
+        For an index type that the codes cannot have.
+    """
+    spec = settings.spec
+    kept = (settings.metric, settings.index_type)
+    if spec.design is not None:
+        return DecodedVectors(spec, *kept, denoiser)
+    if denoiser is not None:
+        return DenoisedVectors(denoiser, *kept)
+    return kind_of(spec).ranking(spec.code_length, *kept)
+
+
 def posterior_of(
     settings: Settings, calibration: SimilarityCalibration | None, denoiser: Denoiser | None
 ) -> Estimator | None:
@@ -216,6 +267,8 @@ def posterior_of(
         return None
     if denoiser is None:
         return kind_of(settings.spec).posterior(settings.spec, calibration)
+    if settings.spec.design is not None:
+        return DesignedPosterior(settings.spec, calibration, denoiser)
     if calibration.energy == 0.0:
         return None
     return DenoisedPosterior(denoiser, calibration.energy)
@@ -229,4 +282,7 @@ def kind_of(spec: Spec) -> Kind:
     ...     adjacency=attribute(1.0))).ranking.__name__
     'PackedSigns'
     """
-    return next(kind for kind in KINDS if issubclass(spec.format_type, kind.format))
+    kind = next(kind for kind in KINDS if issubclass(spec.format_type, kind.format))
+    if spec.design is not None:
+        return _DESIGNED[kind]
+    return kind

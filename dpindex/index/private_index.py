@@ -22,7 +22,7 @@ from dpindex.denoise import Denoiser, Kind, fit_denoiser
 from dpindex.index.backends import EXACT
 from dpindex.index.filters import Filter, Selection, kept_rows
 from dpindex.index.hits import Estimates, Hits
-from dpindex.index.kinds import DenoisedVectors, Ranking, kind_of, posterior_of
+from dpindex.index.kinds import Ranking, kind_of, new_ranking, posterior_of
 from dpindex.index.reranking import direction
 from dpindex.index.search import (
     Found,
@@ -607,12 +607,7 @@ class PrivateIndex(Searchable):
         return denoiser
 
     def _rank_with(self, denoiser: Denoiser | None) -> None:
-        ranking: Ranking
-        if denoiser is None:
-            made = kind_of(self.spec).ranking
-            ranking = made(self.spec.code_length, self.metric, self.index_type)
-        else:
-            ranking = DenoisedVectors(denoiser, self.metric, self.index_type)
+        ranking = new_ranking(self._settings, denoiser)
         self._denoiser = denoiser
         self._ranking = ranking
         self._use(self._calibration)

@@ -20,6 +20,7 @@ from dpindex.index.kinds import kind_of
 from dpindex.index.reranking import Candidates, Rerank, Reranking, new_reranking, with_exact, within
 from dpindex.mechanism.codes import Codes, check_format
 from dpindex.mechanism.spec import Projector, Spec
+from dpindex.similarity.designed import exact_coordinates
 from dpindex.similarity.float_codes import Estimate
 from dpindex.similarity.similarity import Estimator, ExactQueries, PrivateQueries, Queries
 from dpindex.similarity.symbol_codes import far_queries
@@ -437,7 +438,8 @@ class QueryMaker:
         mode = query_mode(mode, leaves=self._leaves)
         self._warn_of_far(queries)
         if mode == "exact":
-            return ExactQueries(self._projector.project(queries), self.spec)
+            vectors = exact_coordinates(self._projector.rows(queries), self.spec)
+            return ExactQueries(self._projector.project(queries), self.spec, vectors)
         self.query_spec.refuse_unprotected(allow_unprotected, "send its query as a private one")
         return PrivateQueries(self._privatizer.privatize(queries), self.query_spec)
 

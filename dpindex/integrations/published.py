@@ -42,7 +42,7 @@ from dpindex.index.kinds import (
     PackedSigns,
     Ranking,
     Symbols,
-    kind_of,
+    new_ranking,
     posterior_of,
 )
 from dpindex.index.private_index import PrivateIndex
@@ -52,6 +52,7 @@ from dpindex.integrations.lance import Lance
 from dpindex.integrations.milvus import Milvus
 from dpindex.integrations.postgres import Postgres
 from dpindex.mechanism.codes import Codes
+from dpindex.mechanism.design import Design
 from dpindex.mechanism.parameters import Codebook
 from dpindex.mechanism.spec import Spec
 from dpindex.similarity.calibration import SimilarityCalibration, calibration_from_bytes
@@ -164,7 +165,10 @@ class Publication:
         spec = Spec.from_json((read("spec") or b"").decode("utf-8", "replace"))
         book = read("codebook")
         if book is not None:
-            spec = spec.with_codebook(Codebook.from_bytes(book))
+            spec = spec.with_public(Codebook.from_bytes(book))
+        matrix = read("design")
+        if matrix is not None:
+            spec = spec.with_public(Design.from_bytes(matrix))
         if spec.fingerprint.hex() != facts.fingerprint:
             raise InputError("its spec does not have the fingerprint of its codes.")
         denoiser = None
@@ -194,20 +198,17 @@ class Publication:
     @cached_property
     def ranking(self) -> Ranking:
         """The ranking that turns codes into vectors to rank by, and queries likewise."""
-        spec, metric = self.settings.spec, self.settings.metric
-        if self.denoiser is not None:
-            return DenoisedVectors(self.denoiser, metric, EXACT)
-        return kind_of(spec).ranking(spec.code_length, metric, EXACT)
+        return new_ranking(replace(self.settings, index_type=EXACT), self.denoiser)
 
     @property
     def by_symbol(self) -> bool:
         """True if rows are found by the symbols that their codes are."""
-        return kind_of(self.settings.spec).ranking is Symbols
+        return isinstance(self.ranking, Symbols)
 
     @property
     def by_hamming(self) -> bool:
         """True if private queries are compared with stored codes by their Hamming distance."""
-        return self.denoiser is None and kind_of(self.settings.spec).ranking is PackedSigns
+        return isinstance(self.ranking, PackedSigns)
 
     @cached_property
     def layout(self) -> Layout:
@@ -217,7 +218,7 @@ class Publication:
         if not self.by_symbol:
             code_bytes = spec.format.width * np.dtype(self.facts.dtype).itemsize
             if self.facts.exact_queries or not self.by_hamming:
-                vector_width = spec.code_length
+                vector_width = self.ranking.width
         metric: Literal["ip", "l2"] = "ip"
         if self.settings.metric == "l2":
             metric = "l2"
@@ -226,7 +227,8 @@ class Publication:
     def ranked(self, vectors: AnyArray) -> Singles:
         """Vectors of codes or queries of which inner products, or distances, are the scores."""
         single = np.ascontiguousarray(vectors, np.float32)
-        if self.by_hamming or self.denoiser or self.settings.metric != "cosine":
+        scaled = isinstance(self.ranking, PackedSigns | DenoisedVectors)
+        if scaled or self.settings.metric != "cosine":
             return single
         return unit(single)
 
@@ -375,6 +377,8 @@ def _documents(index: PrivateIndex) -> dict[str, bytes]:
     documents = {"spec": index.spec.to_json().encode()}
     if index.spec.codebook is not None:
         documents["codebook"] = index.spec.codebook.to_bytes()
+    if index.spec.design is not None:
+        documents["design"] = index.spec.design.to_bytes()
     if index.denoiser is not None:
         documents["denoiser"] = denoiser_to_bytes(index.denoiser)
     if index.calibration is not None:

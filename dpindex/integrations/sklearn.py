@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from dpindex.base.arrays import Vectors
 from dpindex.base.errors import InputError, QualityWarning
 from dpindex.data import Ranges
+from dpindex.mechanism.design import Design
 from dpindex.mechanism.method_table import find_method
 from dpindex.mechanism.parameters import Codebook
 from dpindex.mechanism.spec import Spec, quality_warnings
@@ -50,7 +51,8 @@ class PrivateProjection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         Allow a ``none-*`` baseline, whose codes are exact projections.
     skip_leak_check : bool
         Accept a codebook that is made of the rows: see :mod:`dpindex.storage.leak_check`.
-    repetitions, scale, bounds, min_norm, norm, seed, entries, sparsity, codebook, subset
+    repetitions, scale, bounds, min_norm, norm, seed, entries, sparsity, codebook,
+    subset, design
         As in :class:`dpindex.Spec`.
 
     Attributes
@@ -98,6 +100,7 @@ class PrivateProjection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         sparsity: int | None = None,
         codebook: Codebook | None = None,
         subset: int | None = None,
+        design: Design | None = None,
         ranges: Ranges | str | os.PathLike[str] | None = None,
         allow_unprotected: bool = False,
         skip_leak_check: bool = False,
@@ -119,6 +122,7 @@ class PrivateProjection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         self.sparsity = sparsity
         self.codebook = codebook
         self.subset = subset
+        self.design = design
         self.ranges = ranges
         self.allow_unprotected = allow_unprotected
         self.skip_leak_check = skip_leak_check

@@ -8,12 +8,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
 from functools import partial
-from typing import Any
+from typing import Any, Literal, get_args
 from weakref import WeakValueDictionary
 
 from dpindex.base.arrays import checked_delta, whole_number
 from dpindex.base.errors import InputError, NoGuaranteeError
-from dpindex.mechanism.noise import Calibration, additive, gaussian, signs, symbols
+from dpindex.mechanism.noise import Calibration, Moves, additive, gaussian, signs, symbols
 from dpindex.mechanism.noise.signs import min_norm_on_grid
 from dpindex.mechanism.parameters import Parameters, is_stated
 from dpindex.mechanism.projections import Encoder, Identity
@@ -24,6 +24,7 @@ from dpindex.mechanism.projections.dense import (
     Rademacher,
     Uniform,
 )
+from dpindex.mechanism.projections.designed import Designed
 from dpindex.mechanism.projections.records import CodewordMap, Rotation
 from dpindex.mechanism.projections.sparse import FastJL, SparseJL, VerySparse
 from dpindex.privacy import Attribute
@@ -63,6 +64,11 @@ class Family:
         The code lengths that it takes; by default any.
     codebook : bool
         Takes ``codebook`` and ``subset``.
+    design : "none", "l1" or "l2"
+        Takes a ``design``, whose columns have that norm.
+    moves : "one", "units" or "any"
+        What one attribute does to a projected vector: see
+        :class:`dpindex.mechanism.noise.Calibration`.
     """
 
     make: Callable[[Parameters], Encoder]
@@ -74,6 +80,8 @@ class Family:
     blocks: bool = False
     lengths: range | None = None
     codebook: bool = False
+    design: Literal["none", "l1", "l2"] = "none"
+    moves: Moves = "any"
 
     def resolved(self, parameters: Parameters) -> dict[str, Any]:
         """``k``, ``entries`` and ``sparsity``, checked, with defaults filled in."""
@@ -81,6 +89,7 @@ class Family:
             raise InputError(
                 f"{parameters.method} takes no repetitions: they are for sign codes of OPORP."
             )
+        self._check_design(parameters)
         k = parameters.k or self.default_length(parameters)
         if self.keeps_all and k != parameters.dim:
             raise InputError(
@@ -112,6 +121,28 @@ class Family:
             "sparsity": sparsity,
             "subset": self._subset(parameters),
         }
+
+    def _check_design(self, parameters: Parameters) -> None:
+        given = parameters.design
+        if self.design == "none":
+            if given is not None:
+                raise InputError(f"{parameters.method} takes no design; leave it out.")
+            return
+        if given is None:
+            raise InputError(
+                f"{parameters.method} needs a design, made of public vectors of the same kind.",
+                field="design",
+            )
+        if given.dim != parameters.dim:
+            raise InputError(f"the design has dim = {given.dim}, the spec dim = {parameters.dim}.")
+        if given.gaussian != (self.design == "l2"):
+            remedy = "with" if self.design == "l2" else "without"
+            raise InputError(
+                f"the columns of this design suit other noise; make one {remedy} a delta.",
+                field="design",
+            )
+        if parameters.k not in (None, given.code_length):
+            raise InputError(f"k is that of the design, {given.code_length}; leave it out.")
 
     def _subset(self, parameters: Parameters) -> int | None:
         book = parameters.codebook
@@ -266,19 +297,31 @@ def _codewords(parameters: Parameters) -> Encoder:
     return CodewordMap(parameters.codebook)
 
 
+def _designed(parameters: Parameters) -> Encoder:
+    if parameters.design is None:
+        raise InputError(f"{parameters.method} needs a design.")
+    return Designed(parameters.design)
+
+
+def _designed_length(parameters: Parameters) -> int:
+    return parameters.design.code_length if parameters.design else 1
+
+
 _numbers = _always(128)
 _signs = _always(512)
 
 IDENTITY = Family(
-    lambda made: Identity(made.dim), lambda parameters: parameters.dim, keeps_all=True
+    lambda made: Identity(made.dim), lambda parameters: parameters.dim, keeps_all=True, moves="one"
 )
-OPORP = Family(_oporp, _oporp_length, bins=True)
+OPORP = Family(_oporp, _oporp_length, bins=True, moves="one")
 SIGN_OPORP = replace(OPORP, default_length=_sign_length)
-REPEATED_OPORP = replace(SIGN_OPORP, repeats=True)
-RADEMACHER = Family(partial(_made, Rademacher), _numbers)
-SIGN_RADEMACHER = Family(partial(_made, Rademacher), _signs)
+REPEATED_OPORP = replace(SIGN_OPORP, repeats=True, moves="units")
+DESIGNED = Family(_designed, _designed_length, design="l1")
+GAUSSIAN_DESIGNED = replace(DESIGNED, design="l2")
+RADEMACHER = Family(partial(_made, Rademacher), _numbers, moves="units")
+SIGN_RADEMACHER = Family(partial(_made, Rademacher), _signs, moves="units")
 GAUSSIAN = Family(partial(_made, Gaussian), _numbers)
-SPARSE_JL = Family(partial(_made, SparseJL), _numbers, blocks=True)
+SPARSE_JL = Family(partial(_made, SparseJL), _numbers, blocks=True, moves="units")
 FAST_JL = Family(partial(_made, FastJL), _numbers)
 ROTATION = Family(partial(_made, Rotation), _numbers, lengths=range(64, 1025, 8))
 CODEWORDS = Family(_codewords, _always(1), lengths=range(1, 2), codebook=True)
@@ -322,6 +365,13 @@ class Method:
     summary: str
     source: str
 
+    def __post_init__(self) -> None:
+        law = self.calibration
+        if law.rounded and self.private:
+            allowed = get_args(Moves)[: get_args(Moves).index(law.moves) + 1]
+            if self.family.moves not in allowed:
+                raise TypeError(f"the law of {self.name} has no guarantee for such a projection")
+
     @property
     def definition(self) -> str:
         """The kind of promise that its epsilon is: "DP", "iDP" or "none"."""
@@ -364,6 +414,8 @@ class Method:
             needs.append("bounds no wider than beta")
         if self.family.codebook:
             needs.append("a codebook")
+        if self.family.design != "none":
+            needs.append("a design")
         return " and ".join(needs)
 
     @property
@@ -512,6 +564,12 @@ _ROWS = (
     Method("dp-oporp-staircase", OPORP, additive.STAIRCASE,
         "OPORP with staircase noise: the least pure noise for one bin",
         "Li & Li 2023 Alg. 4; Geng & Viswanath 2014 Thm 1"),
+    Method("dp-designed-laplace", DESIGNED, additive.LAPLACE,
+        "projection designed on public vectors with Laplace noise: what varies together adds up",
+        "Li et al. 2010; McKenna et al. 2018; Edmonds, Nikolov & Ullman 2020 (matrix mechanism)"),
+    Method("dp-designed-gaussian", GAUSSIAN_DESIGNED, gaussian.OPTIMAL_GAUSSIAN,
+        "projection designed on public vectors with optimal Gaussian noise",
+        "Li et al. 2010 (matrix mechanism); Balle & Wang 2018 Thm 8"),
     Method("dp-sjlt-laplace", SPARSE_JL, additive.LAPLACE,
         "sparse Johnson-Lindenstrauss map with Laplace noise",
         "Stausholm 2021; Kane & Nelson 2014 (block construction); Dwork et al. 2006"),
@@ -551,6 +609,9 @@ _ROWS = (
     Method("dp-signoporp-geometric", REPEATED_OPORP, signs.GEOMETRIC_FLIPS,
         "signs of OPORP under geometric flips, never more than the smooth ones",
         "Ghosh, Roughgarden & Sundararajan 2009"),
+    Method("dp-signdesigned-geometric", DESIGNED, signs.PROPORTIONAL_FLIPS,
+        "signs of a projection designed on public vectors under geometric flips",
+        "Li et al. 2010 (matrix mechanism); Ghosh, Roughgarden & Sundararajan 2009"),
     Method("idp-signrp-rr", SIGN_RADEMACHER, signs.INDIVIDUAL_FLIPS,
         "signs of a dense projection; only signs a neighbour could change are flipped",
         "Li & Li 2023 Alg. 11, Thm 6.2"),

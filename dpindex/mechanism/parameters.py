@@ -36,6 +36,7 @@ from dpindex.base.display import facts_html
 from dpindex.base.errors import InputError, NoGuaranteeError
 from dpindex.base.files import pack, parse_file, unpack
 from dpindex.data import as_source, dense_rows, open_vectors
+from dpindex.mechanism.design import Design
 from dpindex.privacy import VectorAdjacency, adjacency_from_dict
 
 MIN_SIZE = 2
@@ -143,7 +144,7 @@ class Codebook:
         if self._stated is None:
             raise InputError(
                 f"the codebook {self.digest[:12]}… of {self.size} codewords is not here: give the "
-                f"file it was made from (in Python also Spec.with_codebook).",
+                f"file it was made from (in Python also Spec.with_public).",
                 field="codebook",
             )
         return self._stated
@@ -230,6 +231,7 @@ class Parameters:
     sparsity: int | None = None
     codebook: Codebook | None = None
     subset: int | None = None
+    design: Design | None = None
 
     def __post_init__(self) -> None:
         values: dict[str, Any] = {
@@ -252,6 +254,8 @@ class Parameters:
             values["subset"] = whole_number(self.subset, "subset", 1, 1 << 16)
         if not isinstance(self.codebook, Codebook | None):
             raise InputError("codebook must be a dpindex.Codebook.")
+        if not isinstance(self.design, Design | None):
+            raise InputError("design must be a dpindex.Design.")
         if not isinstance(self.clip, bool):
             raise InputError(f"clip must be true or false, not {self.clip!r}.")
         if not isinstance(self.adjacency, VectorAdjacency):
@@ -299,21 +303,33 @@ class Parameters:
         largest = max(self.subset, self.codebook.size // 2)
         return replace(made, subset=max(1, min(grown, largest)))
 
-    def with_codebook(self: _Stated, codebook: Codebook) -> _Stated:
-        """Return this spec with the codewords of its codebook; InputError if it is another one."""
-        if codebook != self.codebook:
-            raise InputError("this is another codebook than the one that the spec names.")
-        return replace(self, codebook=codebook)
+    @property
+    def public_parts(self) -> dict[str, Codebook | Design]:
+        """The codebook or the design by the name of its field, if there is one."""
+        parts = {"codebook": self.codebook, "design": self.design}
+        return {name: part for name, part in parts.items() if part is not None}
+
+    def with_public(self: _Stated, part: Codebook | Design) -> _Stated:
+        """Return this spec with the codewords of its codebook, or with the matrix of its design.
+
+        InputError if it names another one.
+        """
+        name = "design" if isinstance(part, Design) else "codebook"
+        if part != getattr(self, name):
+            raise InputError(f"this is another {name} than the one that the spec names.")
+        changes: dict[str, Any] = {name: part}
+        return replace(self, **changes)
 
     def to_dict(self) -> dict[str, Any]:
         """The fields as plain JSON values."""
         data: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self)}
         # Left out where unused, so that the text of a spec says what it uses.
-        for name in ("entries", "sparsity", "codebook", "subset"):
+        for name in ("entries", "sparsity", "codebook", "subset", "design"):
             if data[name] is None:
                 del data[name]
-        if self.codebook is not None:
-            data["codebook"] = self.codebook.to_dict()
+        for name in ("codebook", "design"):
+            if name in data:
+                data[name] = data[name].to_dict()
         adjacency = self.adjacency.to_dict()
         bounds = list(self.bounds)
         return {**data, "adjacency": adjacency, "bounds": bounds, "format": _FORMAT}
@@ -328,6 +344,8 @@ class Parameters:
         values["adjacency"] = adjacency_from_dict(values["adjacency"])
         if values.get("codebook") is not None:
             values["codebook"] = Codebook.named(values["codebook"])
+        if values.get("design") is not None:
+            values["design"] = Design.named(values["design"])
         return cls(**values)
 
     def to_json(self) -> str:

@@ -11,6 +11,7 @@ import scipy
 
 from dpindex.base.arrays import (
     AnyArray,
+    Doubles,
     Floats,
     Vectors,
     check_values,
@@ -20,10 +21,18 @@ from dpindex.base.arrays import (
 )
 from dpindex.base.errors import InputError
 from dpindex.mechanism.codes import CodeFormat
+from dpindex.mechanism.design import Design
 from dpindex.mechanism.method_table import Method, find_method
 from dpindex.mechanism.noise import Law, NumberLaw, SignLaw, SymbolLaw
 from dpindex.mechanism.noise.signs import norm_slack
-from dpindex.mechanism.parameters import Codebook, Grid, NoGrid, Parameters, Rounding
+from dpindex.mechanism.parameters import (
+    Codebook,
+    Grid,
+    NoGrid,
+    Parameters,
+    Rounding,
+    grid_step,
+)
 from dpindex.mechanism.projections import Encoder, Projection, RecordEncoder
 from dpindex.privacy import Attribute, Guarantee
 
@@ -79,6 +88,8 @@ class Spec(Parameters):
         (epsilon − 1)·K/e^epsilon, rounded up, which carries the most information and suits
         candidates that are reranked; below epsilon = 3 it is 2K/e^epsilon. Compare others with
         :func:`dpindex.plan`.
+    design : Design, optional
+        Public projection of the ``*-designed-*`` methods, from :func:`dpindex.design`.
 
     Raises
     ------
@@ -101,7 +112,7 @@ class Spec(Parameters):
 
     def __reduce__(self) -> Any:
         # What it resolves to is made again where it is needed: tables may take megabytes.
-        return _restored, (self.to_json(), self.codebook)
+        return _restored, (self.to_json(), self.codebook or self.design)
 
     @cached_property
     def method_row(self) -> Method:
@@ -191,8 +202,23 @@ class Spec(Parameters):
             scale=self.scale,
             bounds=self.bounds,
             clip=self.clip,
-            max_column_l1=self.linear_projection.max_column_l1,
+            # A projected vector and a projected centre are at most twice as large as one of them.
+            max_column_l1=self.linear_projection.max_column_l1 * (1 if self.offset is None else 2),
         )
+
+    @cached_property
+    def offset(self) -> Doubles | None:
+        """What is subtracted from projections: the public centre, rounded to the grid, projected.
+
+        Whole grid steps, float64, shape (k,); None without a centre. The centre is brought within
+        the bounds, so its projection is no larger than that of a vector.
+        """
+        if self.design is None:
+            return None
+        centre = np.zeros((1, self.dim))
+        centre[0, self.design.attributes] = np.clip(self.design.centre, *self.bounds)
+        steps = np.rint(centre / grid_step(self.adjacency.size, self.law.grid_bits))
+        return np.asarray(self.projection.apply(steps)[0])
 
     @cached_property
     def rounding_grid(self) -> Grid:
@@ -217,11 +243,11 @@ class Spec(Parameters):
         return self.law.code_format(self.code_length, self.fingerprint, self.step)
 
 
-def _restored(text: str, codebook: Codebook | None) -> Spec:
+def _restored(text: str, part: Codebook | Design | None) -> Spec:
     spec = Spec.from_json(text)
-    if codebook is None:
+    if part is None:
         return spec
-    return spec.with_codebook(codebook)
+    return spec.with_public(part)
 
 
 _SMALL_SHARE = 0.05
@@ -345,11 +371,15 @@ class Projector:
         """Round and map rows that were checked."""
         grid = self.spec.grid
         projection = self.spec.projection
-        if not issparse(block):
-            return projection.apply(grid.round(block))
-        data = grid.round(block.data)
-        rounded = scipy.sparse.csr_matrix((data, block.indices, block.indptr), shape=block.shape)
-        return projection.apply_sparse(rounded)
+        if issparse(block):
+            data = grid.round(block.data)
+            parts = (data, block.indices, block.indptr)
+            projected = projection.apply_sparse(scipy.sparse.csr_matrix(parts, shape=block.shape))
+        else:
+            projected = projection.apply(grid.round(block))
+        if self.spec.offset is not None:  # whole numbers: exact in either float type
+            projected -= self.spec.offset.astype(projected.dtype)
+        return projected
 
     def _check_values(self, block: Any, first_row: int) -> None:
         check_values(block, first_row, self.spec.grid.first_fault)

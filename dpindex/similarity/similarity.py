@@ -39,16 +39,21 @@ class ExactQueries:
         Exact projections in grid integers held in floats.
     spec : Spec
         The spec they were projected under.
+    vectors : float64 array, shape (nq, k + 2), optional
+        Under a design, the coordinates in which they are compared:
+        :func:`dpindex.similarity.designed.exact_coordinates`.
     """
 
     projections: Floats
     spec: Spec
+    vectors: Doubles | None = None
 
     def __len__(self) -> int:
         return len(self.projections)
 
     def __getitem__(self, rows: slice | npt.NDArray[np.intp]) -> ExactQueries:
-        return ExactQueries(self.projections[rows], self.spec)
+        vectors = None if self.vectors is None else self.vectors[rows]
+        return ExactQueries(self.projections[rows], self.spec, vectors)
 
     def to_float(self) -> Doubles:
         """In units of the scaled attributes, float64, shape (nq, k)."""

@@ -41,7 +41,6 @@ from dpindex.base.files import (
 )
 from dpindex.data.stores import open_store
 from dpindex.mechanism.codes import Codes, codes_from_bytes
-from dpindex.mechanism.parameters import Codebook
 from dpindex.similarity.calibration import SimilarityCalibration, calibration_from_bytes
 from dpindex.similarity.symbol_codes import SAMPLED_SYMBOLS, crowding
 from dpindex.storage.code_store import MAPPED_BYTES, CodeStore, rows_per_segment
@@ -163,11 +162,12 @@ class IndexDirectory:
         return Payload(next((table for table in tables if table is not None), None)).columns
 
     def settings(self, manifest: Manifest) -> Settings:
-        """Return the settings, with the codewords of the spec's codebook if it has one."""
-        data = self._single(manifest, "codebook")
-        if data is None:
-            return manifest.settings
-        spec = manifest.settings.spec.with_codebook(Codebook.from_bytes(data))
+        """Return the settings, with the spec's codebook or design in full if it has one."""
+        spec = manifest.settings.spec
+        for kind, part in spec.public_parts.items():
+            data = self._single(manifest, kind)
+            if data is not None:
+                spec = spec.with_public(type(part).from_bytes(data))
         return replace(manifest.settings, spec=spec)
 
     def denoiser(self, manifest: Manifest) -> Denoiser | None:
@@ -531,8 +531,9 @@ def write_index(
 def _stage_contents(writer: IndexWriter, contents: Contents, first_row: int) -> None:
     """Stage all that an index holds, from a row on."""
     spec = contents.settings.spec
-    if spec.codebook is not None and "codebook" not in writer.manifest.single:
-        writer.add_single("codebook", spec.codebook.to_bytes())
+    for kind, part in spec.public_parts.items():
+        if kind not in writer.manifest.single:
+            writer.add_single(kind, part.to_bytes())
     writer.add_rows(contents.store, first_row)
     if contents.denoiser is not None:
         from dpindex.denoise import denoiser_to_bytes

@@ -1,9 +1,10 @@
 """The format of an index: its settings, its files, and the manifest that says which files count.
 
 An index holds ``manifest.json``, ``segments/NNNNNN.codes``, ``ids/NNNNNN.ids``, for segments with a
-payload ``payload/NNNNNN.arrows``, for a codebook ``codebook/NNNNNN.vectors`` and, where they were
-learned, ``denoiser/NNNNNN.model`` and ``calibration/NNNNNN.table``. The manifest states size and
-SHA-256 of every other file. No raw vector, norm, noise or secret is ever written.
+payload ``payload/NNNNNN.arrows``, for a codebook ``codebook/NNNNNN.vectors``, for a design
+``design/NNNNNN.matrix`` and, where they were learned, ``denoiser/NNNNNN.model`` and
+``calibration/NNNNNN.table``. The manifest states size and SHA-256 of every other file. No raw
+vector, norm, noise or secret is ever written.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ MAX_MANIFEST_BYTES = 1 << 24
 MAX_NEW_SEGMENTS = MAX_MANIFEST_BYTES // 512
 """Segments of a new index: each takes at most 420 bytes of the manifest, with three files."""
 
-NUMBERED_FILE = re.compile(r"[0-9]{6}\.(codes|ids|arrows|model|vectors|table)(\.tmp)?")
+NUMBERED_FILE = re.compile(r"[0-9]{6}\.(codes|ids|arrows|model|vectors|matrix|table)(\.tmp)?")
 
 _PATHS = {
     "codes": "segments/{}.codes",
@@ -39,12 +40,16 @@ _PATHS = {
     "payload": "payload/{}.arrows",
     "denoiser": "denoiser/{}.model",
     "codebook": "codebook/{}.vectors",
+    "design": "design/{}.matrix",
     "calibration": "calibration/{}.table",
 }
 FOLDERS = [os.path.dirname(path) for path in _PATHS.values()]
 
-SINGLE = ("denoiser", "codebook", "calibration")
+SINGLE = ("denoiser", "codebook", "design", "calibration")
 """Kinds of which an index has at most one file."""
+
+LEARNED = {"denoiser", "calibration"}
+"""Those of them that are learned from codes; the others are of the spec."""
 
 _FORMAT = 2
 _NUMBER = re.compile(r"[0-9]{6}")
@@ -188,7 +193,7 @@ class Manifest:
         The segments by number, in row order, and their rows.
     single : mapping from str to str
         Numbers of the denoiser and of the calibration that were learned from the segments, and of
-        the spec's codebook, each under its kind if there is one.
+        the spec's codebook or design, each under its kind if there is one.
     files : mapping from path to FileMark
         Of every file that belongs to the index, and perhaps of some that did.
     crowding : float, optional
@@ -248,11 +253,11 @@ class Manifest:
             For anything else. An InputError is a ValueError.
         """
         files = {path: FileMark(**mark) for path, mark in data["files"].items()}
-        learned = {"calibration": None, **data}
+        stated = {"calibration": None, "design": None, **data}
         manifest = cls(
             settings=Settings.from_dict(data),
             files=files,
-            single={kind: learned[kind] for kind in SINGLE if learned[kind] is not None},
+            single={kind: stated[kind] for kind in SINGLE if stated[kind] is not None},
             **{name: data[name] for name in _FIELDS},
         )
         if not (
@@ -275,7 +280,7 @@ class Manifest:
             and len(set(numbers)) == len(numbers)
             and type(self.next_number) is int
             and all(int(number) < self.next_number for number in numbers)
-            and ("codebook" in self.single) == (self.settings.spec.codebook is not None)
+            and self.settings.spec.public_parts.keys() == self.single.keys() - LEARNED
             # A shuffle publishes codes and nothing else of their senders.
             and (self.settings.shuffle_delta is None or payloads.isdisjoint(self.files))
             and (uneven is None or (isinstance(uneven, float) and 0 <= uneven < math.inf))

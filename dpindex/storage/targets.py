@@ -215,8 +215,8 @@ class IndexTarget(CodeTarget[BuiltIndex]):
 
     def publish(self, journal: Journal, drawn: Drawn) -> BuiltIndex:
         writer = IndexWriter(journal.put, self._segments(journal, drawn))
-        if self.spec.codebook is not None:
-            writer.add_single("codebook", self.spec.codebook.to_bytes())
+        for kind, part in self.spec.public_parts.items():
+            writer.add_single(kind, part.to_bytes())
         denoiser, not_denoised = self._add_denoiser(writer, journal, drawn)
         journal.put(MANIFEST, writer.manifest.to_bytes())
         self.publish_files(journal, drawn, writer.manifest)

@@ -454,6 +454,9 @@ def test_every_method_builds_and_answers(run: Run, files: Path, row: Method) -> 
     if row.family.codebook:
         np.save(files / "book.npy", stated["codebook"].stated)
         options += ["--codebook", "book.npy"]
+    if row.family.design != "none":
+        stated["design"].save(files / "made.design")
+        options += ["--design", "made.design"]
     if row.family.entries:
         stated["entries"] = row.family.entries[-1]
         options += ["--entries", row.family.entries[-1]]

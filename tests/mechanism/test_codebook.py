@@ -147,10 +147,10 @@ def test_specs_name_their_codebook() -> None:
     assert read.subset == spec.subset == 3  # 3·40/e^4 = 2.2, rounded up
     with pytest.raises(InputError, match="is not here"):
         read.projection.apply(VECTORS)
-    assert read.with_codebook(book).projection.apply(VECTORS).shape == (40, 40)
+    assert read.with_public(book).projection.apply(VECTORS).shape == (40, 40)
     other = Codebook(VECTORS + 1)
     with pytest.raises(InputError, match="another codebook"):
-        read.with_codebook(other)
+        read.with_public(other)
     changed = Spec("record-codebook", 12, epsilon=4.0, adjacency=record(), codebook=other)
     wider = Spec("record-codebook", 12, epsilon=4.0, adjacency=record(), codebook=book, subset=5)
     assert len({spec.fingerprint, changed.fingerprint, wider.fingerprint}) == 3

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy import sparse
-from specs import FAMILIES, codebook
+from specs import FAMILIES, codebook, designed
 
 import dpindex as dpi
 from dpindex.base.errors import InputError
@@ -27,14 +27,19 @@ def stated(**changes: Any) -> Parameters:
 
 
 def stated_for(family: Family, **changes: Any) -> Parameters:
-    """The same with a codebook for the family that needs one."""
-    book = {"codebook": codebook(changes.get("dim", DIM))} if family.codebook else {}
-    return stated(**{**book, **changes})
+    """The same with a codebook or a design for the family that needs one."""
+    part: dict[str, Any] = {}
+    dim = changes.get("dim", DIM)
+    if family.codebook:
+        part["codebook"] = codebook(dim)
+    if family.design != "none":
+        part["design"] = designed(dim, family.design == "l2", changes.get("k"))
+    return stated(**{**part, **changes})
 
 
 def made(family: Family, **changes: Any) -> Projection:
     """A projection, with what is left out resolved as a spec does."""
-    parameters = stated(**changes)
+    parameters = stated_for(family, **changes)
     values = {f: getattr(parameters, f) for f in Parameters.__dataclass_fields__}
     return family.make(Parameters(**{**values, **family.resolved(parameters)}))
 
@@ -49,6 +54,9 @@ SHAPES = [
     for dim, k in ((1, 1), (24, 8), (23, 9), (40, 40), (300, 64))
     if family in LINEAR and not (family.keeps_all and k != dim)
 ]
+RANDOM = [shape for shape in SHAPES if shape.values[0].design == "none"]
+"""Those that preserve inner products; a design is not random, and decoded before it is compared."""
+
 SHAPES += [
     pytest.param(family, {"dim": 23, "k": 36, "repetitions": 4}, id=f"{name}-repeated")
     for name, family in FAMILIES.items()
@@ -106,7 +114,7 @@ def test_sensitivities_by_brute_force(family: Family, changes: Any) -> None:
     assert projection.max_column_l1 >= moved.sum(axis=0).max()
 
 
-@pytest.mark.parametrize(("family", "changes"), SHAPES)
+@pytest.mark.parametrize(("family", "changes"), RANDOM)
 def test_a_map_is_a_function_of_its_seed(family: Family, changes: Any) -> None:
     one, same, other = (made(family, **changes, seed=seed) for seed in (3, 3, 4))
     matrices = [projection.apply(np.eye(changes["dim"])) for projection in (one, same, other)]
@@ -117,7 +125,7 @@ def test_a_map_is_a_function_of_its_seed(family: Family, changes: Any) -> None:
     assert one.rms == other.rms
 
 
-@pytest.mark.parametrize(("family", "changes"), SHAPES)
+@pytest.mark.parametrize(("family", "changes"), RANDOM)
 def test_scale_and_rms_keep_the_size_of_vectors(family: Family, changes: Any) -> None:
     """Coordinates of a unit vector have mean square rms², and k·(scale·rms)² is its norm, 1."""
     projection = made(family, **changes)
@@ -147,8 +155,8 @@ def test_operator_norms_bound_every_direction(family: Family, changes: Any) -> N
 @pytest.mark.parametrize("family", EVERY)
 @pytest.mark.parametrize("dim", [1, 2, 5, 24, 784, 100_000])
 def test_the_default_length_is_allowed(family: Family, dim: int) -> None:
-    if family.codebook and dim > 1000:
-        pytest.skip("a codebook as large")
+    if (family.codebook or family.design != "none") and dim > 1000:
+        pytest.skip("a codebook or design as large")
     values = family.resolved(stated_for(family, dim=dim))
     assert set(values) == {"k", "entries", "sparsity", "subset"}
     assert values["k"] >= 1
@@ -256,6 +264,15 @@ def test_what_a_family_does_not_use_is_refused(family: Family) -> None:
     if not family.codebook:
         refused(family, "a-method takes no codebook and no subset", codebook=codebook(DIM))
         refused(family, "a-method takes no codebook and no subset", subset=3)
+    if family.design == "none":
+        refused(family, "a-method takes no design", design=designed(DIM))
+    else:
+        other = designed(DIM, family.design == "l1")
+        refused(family, "suit other noise", design=other)
+        refused(family, "the design has dim = 24, the spec dim = 25", dim=25, design=designed(DIM))
+        refused(family, "k is that of the design, 8", k=9, design=designed(DIM, not other.gaussian))
+        with pytest.raises(InputError, match="a-method needs a design"):
+            family.resolved(stated())
     if family.lengths is not None:
         words = (
             "codes of one length" if len(family.lengths) == 1 else "k of a-method must be a mult"

@@ -64,6 +64,7 @@ def test_what_a_row_needs_is_all_it_needs(row: Method) -> None:
     dpi.Spec(**arguments)
     kind = "record" if "record" in row.adjacencies else "l2"
     words = {"delta": "delta", "adjacency": kind, "bounds": "bounds", "codebook": "codebook"}
+    words["design"] = "design"
     for name, word in {**words, "epsilon": ""}.items():
         required = row.private if name == "epsilon" else word in row.needs
         if required:
@@ -204,7 +205,7 @@ def test_shares_never_add_up_to_more_than_the_budget(epsilon: float, repetitions
     spec = example(
         find_method("dp-signoporp-rr"), epsilon=epsilon, repetitions=repetitions, k=repetitions
     )
-    part = Fraction(share(spec, spec.projection))
+    part = Fraction(share(spec, spec.linear_projection.sensitivity.count))
     assert part * repetitions <= Fraction(epsilon)
     assert part * repetitions >= Fraction(epsilon) * (1 - Fraction(1, 2**50))
 

@@ -371,6 +371,10 @@ class SymbolLaw(Law):
         return SymbolFormat(1, fingerprint, self.size, self.codebook.vectors)
 
 
+Moves = Literal["one", "units", "any"]
+"""What one attribute may do to a projected vector, the least first: see :class:`Calibration`."""
+
+
 @dataclass(frozen=True)
 class Calibration:
     """The recipe of a law for a given epsilon: how it is made, what it needs and promises.
@@ -399,6 +403,10 @@ class Calibration:
         What the law is calibrated to: a linear projection, with its sensitivity, of attributes that
         are rounded to a grid within public bounds; False for a record encoder, which takes vectors
         as they are.
+    moves : "one", "units" or "any"
+        What one attribute may do to a projected vector: move one coordinate by a beta; several, by
+        a beta each; or several by whole numbers of betas, of which the law counts all. Another map
+        has no guarantee: a staircase may lose a whole epsilon at an arbitrarily small shift.
     deviation : callable, optional
         Gaussian laws whose delta is about the noise alone: the deviation, in L2 sensitivities, that
         epsilon and delta ask for. Tight composition needs it.
@@ -415,4 +423,5 @@ class Calibration:
     bounded: bool = False
     norm_bound: bool = False
     rounded: bool = True
+    moves: Moves = "one"
     deviation: Callable[[float, float], float] | None = None

@@ -426,7 +426,7 @@ def _calibrated(parameters: Parameters, projection: Projection) -> AdditiveNoise
     return laplace_noise(parameters.budget, projection.sensitivity.l1)
 
 
-LAPLACE = Calibration(_calibrated, NumberFormat)
+LAPLACE = Calibration(_calibrated, NumberFormat, moves="any")
 
 
 def min_variance_share(epsilon: float) -> float:

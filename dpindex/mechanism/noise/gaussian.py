@@ -343,11 +343,15 @@ def _raw(parameters: Parameters, projection: Projection) -> AdditiveNoise:
     return law(parameters, projection)
 
 
-OPTIMAL_GAUSSIAN = Calibration(_optimal, NumberFormat, delta="required", deviation=optimal_sigma)
+OPTIMAL_GAUSSIAN = Calibration(
+    _optimal, NumberFormat, delta="required", moves="any", deviation=optimal_sigma
+)
 KENTHAPADI_GAUSSIAN = replace(
     OPTIMAL_GAUSSIAN, law=_kenthapadi, max_delta=0.5, deviation=kenthapadi_sigma
 )
-ANALYTIC_GAUSSIAN = Calibration(_analytic, NumberFormat, delta="required", delta_over="projection")
+ANALYTIC_GAUSSIAN = Calibration(
+    _analytic, NumberFormat, delta="required", delta_over="projection", moves="any"
+)
 BALL_GAUSSIAN = replace(OPTIMAL_GAUSSIAN, law=_ball_optimal, adjacencies=("l2",))
 BALL_DIRECT = replace(ANALYTIC_GAUSSIAN, law=_ball_direct, adjacencies=("l2",))
 BALL_COMPOSITION = replace(BALL_DIRECT, law=_ball_composition, exact=False)

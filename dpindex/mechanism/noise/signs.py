@@ -241,12 +241,12 @@ def quantile_count(k: int, probability: float, delta: float) -> int:
     return max(1, bisect_left(range(k), True, key=is_rare))  # k itself is never exceeded
 
 
-def share(parameters: Parameters, projection: Projection) -> float:
-    """Budget of one coordinate: sequential composition over those that one attribute moves.
+def share(parameters: Parameters, count: int) -> float:
+    """Budget of one of ``count`` equal parts of a change: sequential composition.
 
-    All k of a dense projection, one of each repetition of OPORP (Li & Li 2023, Thm 2.3).
+    Those are the coordinates that one attribute moves: all k of a dense projection, one of each
+    repetition of OPORP (Li & Li 2023, Thm 2.3).
     """
-    count = projection.sensitivity.count
     part = parameters.budget / count
     # The shares may not add up to more than the budget, not even in the last bit.
     if Fraction(part) * count > parameters.budget:
@@ -260,13 +260,23 @@ def _by_level(
     """Flips at each coordinate's share, its levels as wide as an attribute moves it."""
     largest = tuple(projection.largest.tolist())
     weights = largest[:1] if len(set(largest)) == 1 else largest
-    return flips(share(parameters, projection), weights)
+    return flips(share(parameters, projection.sensitivity.count), weights)
+
+
+def _proportional(parameters: Parameters, projection: Projection) -> FlipsByLevel:
+    """Geometric flips whose levels are one unit wide, so that w units cost w of Δ₁ shares.
+
+    An attribute that moves coordinate j by w_j units moves it by w_j levels, and each costs ε/Δ₁:
+    ``Σ_j |w_j|·ε/Δ₁ ≤ ε``, as it would be for Laplace noise. Levels as wide as an attribute moves a
+    coordinate cost a whole share each, however little it moves the others.
+    """
+    return geometric_flips(share(parameters, projection.sensitivity.l1))
 
 
 def _response(parameters: Parameters, projection: Projection) -> FlipsByLevel:
     """ε over the N₊ signs that can change: an exact binomial quantile, or all if delta is 0."""
     if parameters.delta == 0:
-        return randomized_response(share(parameters, projection))
+        return randomized_response(share(parameters, projection.sensitivity.count))
     # On the grid one beta is 2^bits steps, a little more than beta itself.
     ratio = grid_step(parameters.adjacency.size, GRID_BITS) * _STEPS / min_norm_on_grid(parameters)
     chance = rounded_change_probability(parameters.dim, ratio, 2.0**-FINE_ENTRY_BITS)
@@ -275,9 +285,10 @@ def _response(parameters: Parameters, projection: Projection) -> FlipsByLevel:
     )
 
 
-RANDOMIZED_RESPONSE = Calibration(_response, SignFormat)
-SMOOTH_FLIPS = Calibration(partial(_by_level, smooth_flips), SignFormat)
-GEOMETRIC_FLIPS = Calibration(partial(_by_level, geometric_flips), SignFormat)
+RANDOMIZED_RESPONSE = Calibration(_response, SignFormat, moves="any")
+SMOOTH_FLIPS = Calibration(partial(_by_level, smooth_flips), SignFormat, moves="any")
+GEOMETRIC_FLIPS = Calibration(partial(_by_level, geometric_flips), SignFormat, moves="any")
+PROPORTIONAL_FLIPS = Calibration(_proportional, SignFormat, moves="any")
 EXACT_RESPONSE = replace(
     RANDOMIZED_RESPONSE, delta="optional", delta_over="projection", norm_bound=True
 )
@@ -390,5 +401,5 @@ def _individual(parameters: Parameters, projection: Projection) -> SignLaw:
     return IndividualFlips(budget, *size)
 
 
-INDIVIDUAL_FLIPS = Calibration(_individual, SignFormat, "iDP")
-INDIVIDUAL_GAUSSIAN = Calibration(_individual, SignFormat, "iDP", delta="required")
+INDIVIDUAL_FLIPS = Calibration(_individual, SignFormat, "iDP", moves="units")
+INDIVIDUAL_GAUSSIAN = replace(INDIVIDUAL_FLIPS, delta="required")

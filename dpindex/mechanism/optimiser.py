@@ -1,0 +1,298 @@
+"""The search for the matrix of a designed projection, on public vectors.
+
+``y = W(x − c) + noise``. One attribute that changes by beta moves y by at most
+``beta·max_i ‖W_:i‖₁`` in L1, whatever W is, so a W whose columns have an L1 norm of at most 1 needs
+the noise that OPORP needs. OPORP adds up attributes that have nothing to do with each other, under
+random signs: the signal of m attributes grows like √m. Attributes that vary *together* add up like
+m, for the same noise. This is the matrix mechanism (Li, Hay, Rastogi, Miklau & McGregor 2010;
+McKenna, Miklau, Hay & Machanavajjhala 2018; Edmonds, Nikolov & Ullman 2020) for codes of vectors.
+
+With μ and C the mean and covariance of the public vectors and s² the variance of the noise, the
+best linear estimate is ``x̂ = μ + Gᵀ(y − W(μ − c))``, ``G = (W C Wᵀ + s² I)⁻¹ W C``, and it recovers
+the variance ``tr(G W C)``, which :func:`design` maximises over W, with c = μ. Everything here is
+public, and no guarantee rests on how W was found.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from contextlib import nullcontext
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from dpindex.base.arrays import (
+    Doubles,
+    Floats,
+    Singles,
+    checked_delta,
+    checked_epsilon,
+    finite_number,
+    issparse,
+    limited_threads,
+    spaced,
+    whole_number,
+)
+from dpindex.base.errors import InputError
+from dpindex.base.files import pack
+from dpindex.data import VectorSource, as_source, open_vectors
+from dpindex.mechanism.design import DTYPES, ENTRY_BITS, MAX_LENGTH, Design
+from dpindex.mechanism.noise.gaussian import optimal_sigma
+
+_MAX_SAMPLE = 1 << 16
+_MAX_ATTRIBUTES = 4096
+"""Attributes that a design uses: those that vary most in public. It leaves the others out."""
+
+
+def design(
+    public: Any,
+    *,
+    epsilon: float,
+    beta: float = 1.0,
+    code_length: int | None = None,
+    delta: float = 0.0,
+    signs: bool = False,
+    scale: float = 1.0,
+    seed: int = 0,
+) -> Design:
+    """Return a projection designed for vectors like some public ones.
+
+    Parameters
+    ----------
+    public : array, sparse matrix, path or VectorSource, shape (n, dim)
+        Vectors of the same kind, chosen without looking at private ones; some hundred at least. Of
+        more than 65536, so many evenly spaced ones are used; of more than 4096 attributes those
+        that vary most.
+    epsilon : float
+        What one change of an attribute by ``beta`` (after division by ``scale``) will cost.
+    code_length : int, optional
+        Coordinates k; by default 80·epsilon, between 16 and 256. With less noise more pay.
+    delta : float
+        For Gaussian noise, in (0, 1): columns get an L2 norm of 1. 0 is for Laplace noise and bits.
+    signs : bool
+        For codes of signs.
+    scale : float
+        Public divisor of every attribute, as of the spec.
+    seed : int
+        Of the start of the search.
+
+    Raises
+    ------
+    InputError
+        For vectors of which no attribute varies, and numbers outside these ranges.
+
+    >>> public = np.random.default_rng(0).random((500, 2)) @ np.ones((2, 6))
+    >>> design(public, epsilon=1.0, code_length=2).code_length
+    2
+    """
+    epsilon = checked_epsilon(epsilon)
+    noise = finite_number(beta, "beta", above=0.0) ** 2 * _noise_variance(epsilon, delta, signs)
+    scale = finite_number(scale, "scale", above=0.0)
+    opened = isinstance(public, str | os.PathLike)
+    with open_vectors(public) if opened else nullcontext(as_source(public)) as source:
+        known = _moments(source, scale)
+    if code_length is None:
+        code_length = min(len(known.attributes), max(16, min(round(80 * epsilon), 256)))
+    k = whole_number(code_length, "code_length", 1, MAX_LENGTH)
+    w = _optimised(known.covariance, k, noise, delta > 0, np.random.default_rng(seed))
+    return _finished(w, known, source.shape[1], epsilon, beta, delta > 0)
+
+
+def _noise_variance(epsilon: float, delta: float, signs: bool) -> float:
+    """Variance of the noise of a coordinate, in squared betas."""
+    if delta > 0:
+        return optimal_sigma(epsilon, checked_delta(delta, "a Gaussian design")) ** 2
+    # The median of Laplace noise, of which signs tell, varies half as much as the mean.
+    return (1 if signs else 2) / epsilon**2
+
+
+class _Moments(NamedTuple):
+    """Mean and shrunk covariance of public vectors, over the attributes that vary most.
+
+    ``left_out`` is the mean squared norm of all others.
+    """
+
+    attributes: npt.NDArray[np.intp]
+    mean: Doubles
+    covariance: Singles
+    left_out: float
+
+
+def _moments(source: VectorSource, scale: float) -> _Moments:
+    rows = spaced(source.shape[0], _MAX_SAMPLE)
+    count = len(rows)
+
+    def chunks() -> Any:
+        for first, chunk in source.chunks():
+            inside = rows[(rows >= first) & (rows < first + chunk.shape[0])] - first
+            if len(inside):
+                yield chunk[inside] / scale
+
+    total = np.zeros(source.shape[1])
+    squares = np.zeros(source.shape[1])
+    for x in chunks():
+        total += np.asarray(x.sum(axis=0)).ravel()
+        squares += np.asarray((x.multiply(x) if issparse(x) else x * x).sum(axis=0)).ravel()
+    mean = total / count
+    variance = squares / count - mean**2
+    if not np.isfinite(variance).all():
+        raise InputError("public vectors must be finite.")
+    varying = np.flatnonzero(variance > 1e-9 * max(float(variance.max()), 1e-300))
+    if count < 2 or not len(varying):
+        raise InputError("no attribute of these public vectors varies: nothing can be designed.")
+    most = varying[np.argsort(-variance[varying], kind="stable")[:_MAX_ATTRIBUTES]]
+    attributes = np.sort(most)
+    covariance = np.zeros((len(attributes), len(attributes)))
+    fourth = 0.0
+    for x in chunks():
+        part = x[:, attributes]
+        centred = (part.toarray() if issparse(part) else part) - mean[attributes]
+        covariance += centred.T @ centred
+        fourth += float(((centred**2).sum(axis=1) ** 2).sum())
+    covariance /= count
+    # Ledoit & Wolf 2004, towards the diagonal: what few vectors do not show is taken to be 0.
+    own = np.diag(np.diag(covariance))
+    sampling = (fourth / count - float((covariance**2).sum())) / count
+    apart = float(((covariance - own) ** 2).sum())
+    share = min(1.0, max(0.0, sampling) / max(apart, 1e-300))
+    shrunk = (covariance + share * (own - covariance)).astype(np.float32)
+    left_out = float(squares.sum() - squares[attributes].sum()) / count
+    return _Moments(attributes, mean, shrunk, left_out)
+
+
+_STEPS = 80
+_CLUSTER_ROUNDS = 15
+
+
+@limited_threads()
+def _optimised(
+    c: Singles, k: int, noise: float, gaussian: bool, rng: np.random.Generator
+) -> Doubles:
+    """W of the largest ``tr(G W C)``, shape (k, m): projected gradient with momentum (FISTA)."""
+    unit = float(np.diag(c).mean())
+    c = c / np.float32(unit)  # in float32: only the value of the result depends on it
+    noise = noise / unit
+
+    def solved(w: Singles, wc: Singles) -> Singles:
+        """G of the linear estimate."""
+        inner = (wc @ w.T).astype(np.float64) + noise * np.eye(k)
+        return np.linalg.solve(inner, wc.astype(np.float64)).astype(np.float32)
+
+    start = _clusters(c, k, rng) + 0.01 * rng.normal(size=(k, len(c)))
+    last = _within_ball(start.astype(np.float32), gaussian)
+    last_c = last @ c
+    best = float(np.sum(solved(last, last_c) * last_c, dtype=np.float64))
+    ahead, ahead_c = last, last_c
+    step = 0.5
+    momentum = 1.0
+    for _ in range(_STEPS):
+        g = solved(ahead, ahead_c)
+        slope = g @ c - (g @ g.T) @ ahead_c
+        slope /= max(float(np.abs(slope).max()), 1e-30)
+        while True:
+            new = _within_ball(ahead + np.float32(step) * slope, gaussian)
+            new_c = new @ c
+            reached = float(np.sum(solved(new, new_c) * new_c, dtype=np.float64))
+            if reached >= best or step < 1e-4:
+                break
+            step /= 2
+        further = (1 + math.sqrt(1 + 4 * momentum**2)) / 2
+        weight = np.float32((momentum - 1) / further)
+        momentum = further
+        if reached < best:  # the momentum overshot
+            weight = np.float32(0.0)
+            momentum = 1.0
+        ahead = new + weight * (new - last)
+        ahead_c = new_c + weight * (new_c - last_c)
+        last, last_c, best, step = new, new_c, max(best, reached), step * 1.2
+    return last.astype(np.float64)
+
+
+def _clusters(c: Singles, k: int, rng: np.random.Generator) -> Doubles:
+    """Attributes that vary together share a coordinate: k-means on rows of the correlations."""
+    deviation = np.sqrt(np.diag(c))
+    correlation = c / deviation[:, None] / deviation
+    m = len(c)
+    centres = correlation[rng.choice(m, k, replace=k > m)]
+    for _ in range(_CLUSTER_ROUNDS):
+        norms = np.maximum(np.linalg.norm(centres, axis=1), 1e-30)
+        at = np.argmax(correlation @ centres.T / norms, axis=1)
+        member = np.zeros((k, m), dtype=np.float32)
+        member[at, np.arange(m)] = 1
+        empty = np.flatnonzero(member.sum(axis=1) == 0)
+        member[empty, rng.integers(m, size=len(empty))] = 1
+        centres = member @ correlation
+    w = np.zeros((k, m))
+    w[at, np.arange(m)] = 1
+    return w
+
+
+def _within_ball(w: Floats, gaussian: bool) -> Singles:
+    """Columns projected onto the ball of norm 1: L1 (Duchi et al. 2008), or L2."""
+    if gaussian:
+        return np.asarray(w / np.maximum(np.linalg.norm(w, axis=0), 1), np.float32)
+    out = w.astype(np.float32)
+    size = np.abs(out)
+    heavy = np.flatnonzero(size.sum(axis=0) > 1)
+    falling = -np.sort(-size[:, heavy], axis=0)
+    excess = np.cumsum(falling, axis=0, dtype=np.float64) - 1
+    rank = np.arange(1, len(w) + 1)[:, None]
+    kept = (falling - excess / rank > 0).sum(axis=0)
+    cut = excess[kept - 1, np.arange(len(heavy))] / kept
+    out[:, heavy] = np.sign(out[:, heavy]) * np.maximum(size[:, heavy] - cut, 0)
+    return out
+
+
+def _in_integers(w: Doubles, gaussian: bool) -> npt.NDArray[np.int16]:
+    """W in multiples of 2^-8, none of whose columns is heavier than 1."""
+    weight = np.linalg.norm(w, axis=0) if gaussian else np.abs(w).sum(axis=0)
+    exact = w * ((1 << ENTRY_BITS) / np.maximum(weight, 1e-30)) * np.minimum(weight, 1)
+    whole: npt.NDArray[np.int16] = np.trunc(exact).astype(np.int16)
+    if gaussian:
+        return whole
+    # What truncation leaves of a full column goes to the largest remainders.
+    left = np.floor(np.abs(exact).sum(axis=0) + 1e-9).astype(np.int64)
+    left -= np.abs(whole).sum(axis=0, dtype=np.int64)
+    order = np.argsort(-np.abs(exact - whole), axis=0)
+    chosen = np.arange(len(w))[:, None] < left
+    ones = np.sign(np.take_along_axis(w, order, axis=0)).astype(np.int16) * chosen
+    np.put_along_axis(whole, order, np.take_along_axis(whole, order, axis=0) + ones, axis=0)
+    return whole
+
+
+def _finished(
+    w: Doubles, known: _Moments, dim: int, epsilon: float, beta: float, gaussian: bool
+) -> Design:
+    """The design of an optimised W: rounded, with its decoder."""
+    entries = _in_integers(w, gaussian)
+    mean = known.mean[known.attributes]
+    covariance = known.covariance.astype(np.float64)
+    cross = entries.astype(np.float64) / (1 << ENTRY_BITS) @ covariance
+    basis = np.linalg.qr(np.vstack([mean, cross]).T)[0].T
+    if len(basis) <= len(cross):  # more coordinates than attributes
+        basis = np.vstack([basis, np.zeros((len(cross) + 1 - len(basis), len(mean)))])
+    prior = basis @ covariance @ basis.T
+    seen = basis.T @ basis
+    rest = covariance - seen @ covariance - covariance @ seen + seen @ covariance @ seen
+    unseen = max(float(np.trace(rest)), 0.0) + known.left_out
+    facts = {
+        "dim": dim,
+        "gaussian": gaussian,
+        "epsilon": float(epsilon),
+        "beta": float(beta),
+        "energy": float(np.trace(covariance) + mean @ mean) + known.left_out,
+        "unseen": unseen,
+        "unseen_along": float((rest**2).sum()) / max(unseen, 1e-300),
+    }
+    arrays = {
+        "attributes": known.attributes,
+        "entries": entries,
+        "centre": mean,
+        "basis": basis,
+        "cross": cross @ basis.T,
+        "prior": prior,
+    }
+    typed = {name: np.ascontiguousarray(arrays[name], dtype) for name, dtype in DTYPES.items()}
+    return Design.from_bytes(pack("design", facts, typed))

@@ -1,0 +1,238 @@
+"""Designs: whole numbers whose columns are no heavier than one, whatever the sample is."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import pickle
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+import pytest
+from scipy import sparse
+from specs import FAMILIES, designed, needed
+
+import dpindex as dpi
+from dpindex.audit.exact import verify
+from dpindex.base.errors import DamagedError, InputError, NoGuaranteeError
+from dpindex.base.files import pack, unpack
+from dpindex.mechanism.design import column_weight
+from dpindex.mechanism.method_table import TABLE, Method
+from dpindex.mechanism.noise import Moves
+
+RNG = np.random.default_rng(5)
+PUBLIC = RNG.normal(size=(300, 3)) @ RNG.normal(size=(3, 12)) + 0.1 * RNG.normal(size=(300, 12))
+ATTRIBUTE = {"adjacency": dpi.attribute(1.0), "epsilon": 1.0, "bounds": (-9.0, 9.0)}
+
+
+def altered(design: dpi.Design, **changes: Any) -> bytes:
+    """The bytes of a design with other arrays or facts."""
+    facts, arrays = unpack(design.to_bytes(), "design")
+    arrays |= {name: value for name, value in changes.items() if name in arrays}
+    facts |= {name: value for name, value in changes.items() if name not in arrays}
+    return pack("design", facts, arrays)
+
+
+# What one attribute moves, counted another way: by releasing every change of it
+
+
+@pytest.mark.parametrize("method", ["dp-designed-laplace", "dp-signdesigned-geometric"])
+@pytest.mark.parametrize("sparse_rows", [False, True])
+def test_released_integers_move_by_no_more_than_the_law_was_told(
+    method: str, sparse_rows: bool
+) -> None:
+    """All changes of one attribute by one beta, from several vectors, in whole numbers."""
+    made = dpi.design(PUBLIC, epsilon=1.0, code_length=4)
+    spec = dpi.Spec(method, 12, design=made, **ATTRIBUTE)
+    rows = np.clip(PUBLIC[:6], -8, 8)
+    moved = []
+    for attribute, change in itertools.product(range(12), (-1.0, -0.3, 0.7, 1.0)):
+        other = rows.copy()
+        other[:, attribute] += change
+        pair = [sparse.csr_matrix(x) if sparse_rows else x for x in (rows, other)]
+        one, two = (dpi.Privatizer(spec).project(x).astype(np.int64) for x in pair)
+        moved.append(np.abs(one - two).sum(axis=1).max())
+    units = max(moved) / 2**12
+    heaviest = max(sum(abs(int(w)) for w in column) for column in made.entries.T)
+    assert heaviest <= 256
+    assert 0.9 * heaviest < units <= heaviest
+    # The law: so many units cost epsilon.
+    assert spec.projection.sensitivity.l1 == heaviest  # type: ignore[attr-defined]
+
+
+def test_the_centre_is_subtracted_in_whole_steps() -> None:
+    made = dpi.design(PUBLIC, epsilon=1.0, code_length=4)
+    spec = dpi.Spec("dp-designed-laplace", 12, design=made, **ATTRIBUTE)
+    step = spec.grid.step
+    centre = [round(float(np.clip(c, -9, 9)) / step) for c in made.centre]
+    grid = [[round(float(x) / step) for x in row] for row in PUBLIC[:5]]
+    wanted = [
+        [sum(int(w) * (x - c) for w, x, c in zip(ws, row, centre, strict=True))
+         for ws in made.entries]
+        for row in grid
+    ]  # fmt: skip
+    assert np.abs(dpi.Privatizer(spec).project(PUBLIC[:5]) - wanted).max() <= 256
+    near = dpi.Privatizer(spec).project(np.asarray(made.centre, np.float64)[None])
+    assert np.abs(near).max() <= 256 * 12
+
+
+# Any sample gives a sound design
+
+
+@pytest.mark.parametrize(
+    ("public", "length"),
+    [
+        (PUBLIC, 1),
+        (PUBLIC, 12),
+        (PUBLIC, 30),
+        (PUBLIC[:2], 3),
+        (np.hstack([PUBLIC, np.ones((300, 5))]), 4),
+        (np.hstack([PUBLIC, PUBLIC, 2 * PUBLIC]), 4),
+        (np.hstack([PUBLIC, 1e-6 * PUBLIC, 1e6 * PUBLIC]), 4),
+        ((RNG.random((400, 40)) < 0.004).astype(float), 6),
+        (RNG.integers(0, 2, (50, 1)).astype(float), 2),
+        (sparse.random(200, 60, 0.05, "csr", random_state=1), 5),
+    ],
+    ids=["one", "all", "more", "two vectors", "constant", "duplicate", "units", "rare", "single",
+         "sparse"],
+)  # fmt: skip
+@pytest.mark.parametrize("delta", [0.0, 1e-6])
+def test_columns_are_never_heavier_than_one(public: Any, length: int, delta: float) -> None:
+    made = dpi.design(public, epsilon=1.0, code_length=length, delta=delta)
+    assert made.entries.shape == (length, len(made.attributes))
+    weight = column_weight(made.entries, delta > 0)
+    assert 0.9 * 256 ** (1 + (delta > 0)) < weight <= 256 ** (1 + (delta > 0))
+    assert made.dim == public.shape[1]
+    again = dpi.Design.from_bytes(made.to_bytes())
+    assert again == made
+    assert hash(again) == hash(made)
+    assert dpi.design(public, epsilon=1.0, code_length=length, delta=delta) == made
+
+
+def test_what_varies_together_adds_up() -> None:
+    """Ten copies of one attribute are worth ten times the signal; OPORP would have √10 of it."""
+    signal = RNG.normal(size=(500, 1))
+    made = dpi.design(np.repeat(signal, 10, axis=1), epsilon=1.0, code_length=2)
+    assert np.abs(made.entries.astype(int).sum(axis=1)).max() >= 0.9 * 2560
+
+
+def test_samples_that_show_nothing_are_refused(tmp_path: Path) -> None:
+    for public in (np.ones((50, 4)), np.zeros((1, 4)), np.full((9, 2), np.nan)):
+        with pytest.raises(InputError):
+            dpi.design(public, epsilon=1.0)
+    wrong = [("epsilon", 0.0), ("beta", 0.0), ("delta", 2.0), ("code_length", 0), ("scale", -1.0)]
+    for name, value in wrong:
+        options: dict[str, Any] = {"epsilon": 1.0, name: value}
+        with pytest.raises(InputError):
+            dpi.design(PUBLIC, **options)
+
+
+# Files of strangers
+
+
+def test_one_entry_too_many_is_refused_whatever_the_file_claims() -> None:
+    made = dpi.design(PUBLIC, epsilon=1.0, code_length=4)
+    entries = made.entries.copy()
+    column = int(np.argmax(np.abs(entries.astype(int)).sum(axis=0)))
+    assert np.abs(entries[:, column].astype(int)).sum() == 256
+    row = int(np.argmin(np.abs(entries[:, column])))
+    entries[row, column] += 1 if entries[row, column] >= 0 else -1
+    with pytest.raises(NoGuaranteeError, match="weighs 257 where 256 is allowed"):
+        dpi.Design.from_bytes(altered(made, entries=entries))
+    entries[row, column] = -(2**15)  # its magnitude does not fit into sixteen bits
+    with pytest.raises(NoGuaranteeError):
+        dpi.Design.from_bytes(altered(made, entries=entries))
+    gaussian = dpi.design(PUBLIC, epsilon=1.0, code_length=4, delta=1e-6)
+    with pytest.raises(NoGuaranteeError):  # columns of L2 norm 1 are too heavy for Laplace noise
+        dpi.Design.from_bytes(altered(gaussian, gaussian=False))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"dim": 11},
+        {"dim": 0},
+        {"gaussian": 1},
+        {"energy": 0.0},
+        {"epsilon": "1"},
+        {"more": 1},
+        {"attributes": np.arange(12, dtype=np.int32)[::-1].copy()},
+        {"attributes": np.arange(-1, 11, dtype=np.int32)},
+        {"centre": np.full(12, np.nan, np.float32)},
+        {"centre": np.zeros(11, np.float32)},
+        {"entries": np.zeros((4, 12), np.int32)},
+        {"basis": np.zeros((4, 12), np.float32)},
+        {"prior": np.zeros((4, 4))},
+    ],
+    ids=str,
+)
+def test_other_bytes_are_refused(changes: dict[str, Any]) -> None:
+    made = dpi.design(PUBLIC, epsilon=1.0, code_length=4)
+    with pytest.raises((DamagedError, NoGuaranteeError)):
+        dpi.Design.from_bytes(altered(made, **changes))
+
+
+def test_a_spec_names_its_design_by_digest(tmp_path: Path) -> None:
+    made = dpi.design(PUBLIC, epsilon=1.0, code_length=4)
+    made.save(tmp_path / "made.design")
+    assert dpi.Design.read(tmp_path / "made.design") == made
+    spec = dpi.Spec("dp-designed-laplace", 12, design=made, **ATTRIBUTE)
+    stated = json.loads(spec.to_json())["design"]
+    assert stated == {"sha256": made.digest, "dim": 12, "code_length": 4, "gaussian": False}
+    named = dpi.Spec.from_json(spec.to_json())
+    assert named == spec
+    with pytest.raises(InputError, match="is not here"):
+        dpi.Privatizer(named)
+    assert pickle.loads(pickle.dumps(named)) == spec
+    assert dpi.Privatizer(named.with_public(made)).spec == spec
+    other = dpi.design(PUBLIC, epsilon=1.0, code_length=4, seed=1)
+    with pytest.raises(InputError, match="another design"):
+        named.with_public(other)
+    assert replace(spec, design=other).fingerprint != spec.fingerprint
+    for wrong in ({}, {**stated, "sha256": "x"}, {**stated, "dim": -1}, {**stated, "k": 1}):
+        with pytest.raises(InputError):
+            dpi.Spec.from_json(json.dumps({**json.loads(spec.to_json()), "design": wrong}))
+
+
+# Every law with every family
+
+
+LAWS = {row.calibration: row for row in TABLE.values() if row.private and row.calibration.rounded}
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=str)
+@pytest.mark.parametrize("row", LAWS.values(), ids=lambda row: row.name)
+def test_the_table_refuses_a_law_that_a_family_does_not_allow(row: Method, family: str) -> None:
+    """Any pair that the table takes is proved by the verifier, which trusts no table."""
+    kind = FAMILIES[family]
+    allowed = get_args(Moves).index(kind.moves) <= get_args(Moves).index(row.calibration.moves)
+    if not allowed:
+        with pytest.raises(TypeError, match="no guarantee for such a projection"):
+            replace(row, family=kind)
+        return
+    pair = replace(row, family=kind)
+    if kind.codebook or kind.lengths or row.adjacencies != ("attribute",) or row.needs_delta:
+        return  # record encoders; and Gaussian laws, by their own tests
+    assert _proved(pair, {**needed(pair, 12), "dim": 12}), "the table takes what has no proof"
+
+
+def _proved(pair: Method, stated: dict[str, Any]) -> bool:
+    TABLE[pair.name], original = pair, TABLE[pair.name]
+    try:
+        if not pair.family.keeps_all and pair.family.design == "none":
+            stated = {**stated, "k": 4}
+        return verify(dpi.Spec(**stated)).passed
+    finally:
+        TABLE[pair.name] = original
+
+
+def test_a_staircase_is_refused_for_designs_and_would_not_be_private() -> None:
+    """What the refusal is for: the verifier finds the loss that the table does not allow."""
+    row = TABLE["dp-oporp-staircase"]
+    with pytest.raises(TypeError):
+        replace(row, family=FAMILIES["DESIGNED"])
+    unsound = replace(row, family=replace(FAMILIES["DESIGNED"], moves="one"))
+    stated = {**needed(row, 12), "dim": 12, "design": designed(12)}
+    assert not _proved(unsound, stated)
