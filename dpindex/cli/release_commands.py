@@ -333,7 +333,7 @@ def design(
     scale: Annotated[float, "Public divisor of every attribute."] = 1.0,
     seed: Annotated[int, "Seed of the search."] = 0,
 ) -> None:
-    """Design a projection for vectors like some public ones, for --design.
+    """Make a projection of public vectors, for --design.
 
     Attributes that vary together are added up, so that noise of the same size hides less of what
     vectors have in common. A few hundred vectors are enough, some thousand are better.

@@ -131,6 +131,7 @@ def _used(row: Method, common: dict[str, Any]) -> dict[str, Any]:
         "sparsity": row.family.blocks or (entries and common.get("entries") == "very-sparse"),
         "codebook": row.family.codebook,
         "subset": row.family.codebook,
+        "design": row.family.design != "none",
     }
     fields = {name: value for name, value in common.items() if used.get(name, True)}
     kinds = row.adjacencies if row.private else ()

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from scipy import sparse
-from specs import codebook
+from specs import codebook, designed
 from streams import Seeded
 
 import dpindex as dpi
@@ -61,6 +61,8 @@ def _spec(method: str = FLOAT, **changes: Any) -> Spec:
         fields["adjacency"] = dpi.l2(1.0)
     if row.family.codebook:
         fields["codebook"] = codebook(DIM)
+    if row.family.design != "none":
+        fields["design"] = designed(DIM, row.family.design == "l2", DIM)
     if "min_norm" in row.needs:
         fields |= {"min_norm": 0.4, "adjacency": dpi.attribute(0.05)}
     if method == "idp-signrp-g":
