@@ -68,7 +68,7 @@ def design(
     epsilon : float
         What one change of an attribute by ``beta`` (after division by ``scale``) will cost.
     code_length : int, optional
-        Coordinates k; by default 80·epsilon, between 16 and 256. With less noise more pay.
+        Coordinates k; by default 50·epsilon, between 16 and 256. With less noise more pay.
     delta : float
         For Gaussian noise, in (0, 1): columns get an L2 norm of 1. 0 is for Laplace noise and bits.
     signs : bool
@@ -94,7 +94,7 @@ def design(
     with open_vectors(public) if opened else nullcontext(as_source(public)) as source:
         known = _moments(source, scale)
     if code_length is None:
-        code_length = min(len(known.attributes), max(16, min(round(80 * epsilon), 256)))
+        code_length = min(len(known.attributes), max(16, min(round(50 * epsilon), 256)))
     k = whole_number(code_length, "code_length", 1, MAX_LENGTH)
     w = _optimised(known.covariance, k, noise, delta > 0, np.random.default_rng(seed))
     return _finished(w, known, source.shape[1], epsilon, beta, delta > 0)

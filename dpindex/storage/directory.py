@@ -177,7 +177,7 @@ class IndexDirectory:
             return None
         from dpindex.denoise import denoiser_from_bytes
 
-        return denoiser_from_bytes(data, manifest.settings.spec)
+        return denoiser_from_bytes(data, self.settings(manifest).spec)
 
     def calibration(self, manifest: Manifest) -> SimilarityCalibration | None:
         """Return the calibration; None if there is none."""

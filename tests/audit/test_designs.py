@@ -1,0 +1,100 @@
+"""Weaknesses of 5 % in designed projections, which the exact verifier reads off what is applied."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from specs import example
+
+import dpindex as dpi
+from dpindex.audit.exact import verify
+from dpindex.base.files import pack, unpack
+from dpindex.mechanism import design as designs
+from dpindex.mechanism.method_table import find_method
+from dpindex.mechanism.projections.designed import Designed
+
+METHODS = ["dp-designed-laplace", "dp-designed-gaussian", "dp-signdesigned-geometric"]
+
+
+@pytest.fixture(params=METHODS)
+def spec(request: pytest.FixtureRequest) -> dpi.Spec:
+    return example(find_method(request.param), epsilon=1.0)
+
+
+def altered(design: dpi.Design, entries: Any) -> bytes:
+    facts, arrays = unpack(design.to_bytes(), "design")
+    return pack("design", facts, arrays | {"entries": entries.astype(np.int16)})
+
+
+def test_what_ships_is_proved(spec: dpi.Spec) -> None:
+    report = verify(spec)
+    assert report.passed, str(report)
+    assert "design: columns of the matrix, and the centre on the grid" in str(report)
+
+
+def test_a_matrix_that_is_rounded_to_5_percent_more(
+    spec: dpi.Spec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    apply = Designed.apply
+    monkeypatch.setattr(Designed, "apply", lambda self, x: np.rint(1.05 * apply(self, x)))
+    monkeypatch.setattr(Designed, "apply_sparse", lambda self, x: self.apply(x.toarray()))
+    failed = verify(spec).failed
+    assert "projection: what one attribute moves" in failed
+    assert any(name.startswith("law: ") for name in failed)
+
+
+def test_a_column_that_is_left_out_of_the_bound(
+    spec: dpi.Spec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All columns but one are 5 % lighter, and the law is told of those."""
+    design = spec.design
+    assert design is not None
+    entries = np.trunc(0.95 * design.entries)
+    heaviest = np.abs(design.entries.astype(int)).sum(axis=0).argmax()
+    entries[:, heaviest] = design.entries[:, heaviest]
+    lighter = dpi.Design.from_bytes(altered(design, entries))
+    short = example(spec.method_row, epsilon=1.0, design=lighter)
+    made = short.linear_projection
+    assert isinstance(made, Designed)
+    rest = np.abs(np.delete(entries, heaviest, axis=1).astype(int))
+    told = type(made.sensitivity)(
+        made.sensitivity.count, int(rest.sum(axis=0).max()), int((rest**2).sum(axis=0).max())
+    )
+    monkeypatch.setattr(made, "sensitivity", told)
+    failed = verify(short).failed
+    assert "projection: what one attribute moves" in failed
+    assert any(name.startswith("law: ") for name in failed)
+
+
+def test_a_heavy_design_is_refused_whatever_was_checked_before(
+    spec: dpi.Spec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its law is told of the 5 %, and still: a design states that its columns cost one beta."""
+    design = spec.design
+    assert design is not None
+    heavy = altered(design, np.trunc(1.05 * design.entries))
+    with pytest.raises(dpi.NoGuaranteeError):
+        dpi.Design.from_bytes(heavy)
+    monkeypatch.setattr(designs, "column_weight", lambda entries, gaussian: 0)
+    slipped = dpi.Design.from_bytes(heavy)
+    failed = verify(example(spec.method_row, epsilon=1.0, design=slipped)).failed
+    assert failed == ("design: columns of the matrix, and the centre on the grid",)
+
+
+def test_another_matrix_than_the_one_that_is_named(spec: dpi.Spec) -> None:
+    """The applied map is that of another design, a permutation of columns, as heavy as this one."""
+    design = spec.design
+    assert design is not None
+    other = Designed(dpi.Design.from_bytes(altered(design, design.entries[:, ::-1])))
+    vars(spec)["projection"] = other
+    assert "design: columns of the matrix, and the centre on the grid" in verify(spec).failed
+    del vars(spec)["projection"]
+
+
+@pytest.mark.parametrize("change", [0.05, np.nan, 1e9], ids=["between steps", "none", "far out"])
+def test_a_centre_that_is_not_on_the_grid(spec: dpi.Spec, change: float) -> None:
+    assert spec.offset is not None
+    vars(spec)["offset"] = spec.offset + change
+    assert "design: columns of the matrix, and the centre on the grid" in verify(spec).failed

@@ -1,0 +1,100 @@
+"""Codes of designs are compared as the original vectors are, with errors that hold."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+import dpindex as dpi
+from dpindex.similarity.designed import decoded, decoder_of, exact_coordinates
+from dpindex.similarity.similarity import exact_similarities
+
+RNG = np.random.default_rng(2)
+DIM = 40
+CAUSES = RNG.normal(size=(5, DIM)) / 4
+MEAN = RNG.normal(size=DIM) / 8
+
+
+def drawn(count: int) -> Any:
+    return MEAN + RNG.normal(size=(count, 5)) @ CAUSES + 0.02 * RNG.normal(size=(count, DIM))
+
+
+PUBLIC, BASE, QUERIES = drawn(600), drawn(3000), drawn(20)
+
+
+def index_of(method: str, epsilon: float, metric: Any = "cosine") -> dpi.PrivateIndex:
+    signs = "sign" in method
+    design = dpi.design(PUBLIC, epsilon=epsilon, code_length=24, signs=signs)
+    terms: dict[str, Any] = {
+        "adjacency": dpi.attribute(1.0),
+        "bounds": (-9.0, 9.0),
+        "design": design,
+    }
+    index = dpi.PrivateIndex(dpi.Spec(method, DIM, epsilon=epsilon, **terms), metric=metric)
+    index.add(BASE)
+    return index
+
+
+@pytest.mark.parametrize("method", ["dp-designed-laplace", "dp-signdesigned-geometric"])
+def test_estimates_are_as_near_as_the_decoder_says(method: str) -> None:
+    """Mean squared error within B, against its trace; vectors of the public kind."""
+    index = index_of(method, 3.0)
+    truth = exact_coordinates(BASE, index.spec)
+    assert truth is not None
+    error = decoded(index.codes, index.spec) - truth[:, :-1]
+    claimed = float(np.trace(decoder_of(index.spec).error))
+    assert float((error**2).sum(axis=1).mean()) == pytest.approx(claimed, rel=0.25)
+    assert float((truth[:, :-1] ** 2).sum(axis=1).mean()) > 3 * claimed
+    np.testing.assert_allclose(
+        exact_coordinates(sparse.csr_matrix(BASE), index.spec), truth, atol=1e-9
+    )
+    np.testing.assert_allclose((truth**2).sum(axis=1), (BASE**2).sum(axis=1), rtol=1e-5)
+
+
+@pytest.mark.parametrize("metric", ["cosine", "ip", "l2"])
+@pytest.mark.parametrize("query", ["exact", "private"])
+def test_stated_errors_hold(metric: Any, query: Any) -> None:
+    index = index_of("dp-designed-laplace", 3.0, metric)
+    hits = index.search(QUERIES, k=50, query=query)
+    true = np.stack([exact_similarities(q, BASE, metric) for q in QUERIES])
+    true = np.take_along_axis(true, hits.ids.astype(int), axis=1)
+    within = np.abs(hits.similarity - true) <= 1.96 * hits.stderr
+    assert within.mean() > 0.9
+    assert (hits.stderr > 0).all()
+
+
+def test_it_finds_twice_what_oporp_finds() -> None:
+    """The reason for all of it."""
+    near = np.argsort(-np.stack([exact_similarities(q, BASE, "cosine") for q in QUERIES]))[:, :50]
+
+    def found(index: dpi.PrivateIndex) -> float:
+        ids = index.nearest(QUERIES, 50, query="exact")
+        return float(np.mean([len({*i} & {*n}) / 50 for i, n in zip(ids, near, strict=True)]))
+
+    terms: dict[str, Any] = {"adjacency": dpi.attribute(1.0), "bounds": (-9.0, 9.0)}
+    plain = dpi.Spec("dp-oporp-staircase", DIM, epsilon=1.0, **terms)
+    oporp = dpi.PrivateIndex(plain)
+    oporp.add(BASE)
+    assert found(index_of("dp-designed-laplace", 1.0)) > 2 * found(oporp)
+
+
+def test_an_index_keeps_its_design(tmp_path: Path) -> None:
+    index = index_of("dp-designed-laplace", 3.0)
+    index.fit_denoiser()
+    index.calibrate()
+    index.save(tmp_path / "index")
+    again = dpi.PrivateIndex.open(tmp_path / "index")
+    assert again.spec == index.spec
+    assert (again.nearest(QUERIES, 5) == index.nearest(QUERIES, 5)).all()
+    one, two = (each.search(QUERIES, 5, query="exact") for each in (index, again))
+    np.testing.assert_array_equal(one.similarity, two.similarity)
+    again.add(BASE[:3], ids=[10**6, 10**6 + 1, 10**6 + 2])
+    again.save(tmp_path / "index")
+    (path,) = (tmp_path / "index" / "design").iterdir()
+    path.write_bytes(path.read_bytes()[:-1] + b"x")
+    with pytest.raises(dpi.DamagedError):
+        dpi.PrivateIndex.open(tmp_path / "index")
