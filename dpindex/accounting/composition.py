@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import replace
 from fractions import Fraction
 from functools import reduce
 from typing import Any
@@ -78,7 +79,6 @@ def compose(
     specs = list(releases)
     if not specs:
         raise InputError("there is nothing to compose: name at least one release.")
-    change = specs[0].guarantee.adjacency if at is None else at
     promises = [spec.guarantee for spec in specs]
     plain = add_up(*(promises if at is None else [promise.at(at) for promise in promises]))
     if delta is None or plain.definition == "none" or plain.adjacency.kind == "records":
@@ -86,10 +86,14 @@ def compose(
     delta = finite_number(delta, "delta")
     if not _MIN_DELTA <= delta < 1:
         raise InputError(f"delta must lie in [{_MIN_DELTA:g}, 1), not {delta:g}.")
-    epsilon = _tight_epsilon(Counter(specs), delta, change)
-    if plain.delta <= delta and plain.epsilon <= epsilon * (1 + _WORTH):
-        return plain
-    return Guarantee(epsilon, delta, "DP", plain.adjacency, exact=False)
+    promises = []
+    for promise in plain.promises:
+        epsilon = _tight_epsilon(Counter(specs), delta, promise.adjacency)
+        if promise.delta > delta or promise.epsilon > epsilon * (1 + _WORTH):
+            promise = Guarantee(epsilon, delta, "DP", promise.adjacency, exact=False)
+        promises.append(promise)
+    first, *also = promises
+    return replace(first, also=tuple(also))
 
 
 def _tight_epsilon(releases: Counter[Spec], delta: float, change: Adjacency) -> float:

@@ -464,22 +464,26 @@ def _promises(
     if bare:
         return (bare[0].guarantee,), ""
     kinds: dict[str, list[Any]] = {}
+    changes_of: dict[str, dict[Any, None]] = {}
     for spec in specs:
-        promise = spec.guarantee
-        kinds.setdefault(f"{promise.definition} under {promise.adjacency.kind}", []).append(spec)
+        for promise in spec.guarantee.promises:
+            kind = f"{promise.definition} under {promise.adjacency.kind}"
+            kinds.setdefault(kind, []).append(spec)
+            changes_of.setdefault(kind, {})[promise.adjacency] = None
     apart = ""
-    if len(kinds) != 1:
+    if any(len(alike) < len(specs) for alike in kinds.values()):
         apart = f"{' and '.join(kinds)} do not add up"
     promises: list[Guarantee] = []
-    for alike in kinds.values():
-        changes = list(dict.fromkeys(spec.guarantee.adjacency for spec in alike))
+    for kind, alike in kinds.items():
+        changes = list(changes_of[kind])
         try:
             for change in changes:
                 add_up(*(spec.guarantee.at(change) for spec in alike))
         except InputError as error:
             apart = apart or str(error).partition(";")[0]
-            same = [[s for s in alike if s.guarantee.adjacency == change] for change in changes]
-            promises += [compose(those, delta) for those in same]
+            for change in changes:
+                same = [s for s in alike if change in [p.adjacency for p in s.guarantee.promises]]
+                promises.append(compose(same, delta, change))
         else:
             promises += [compose(alike, delta, change) for change in changes]
     return tuple(promises), apart

@@ -108,7 +108,7 @@ def _report(
     elif apart.moves.count == 1:
         theorem = "one coordinate differs: its loss is the loss of the release"
     checks.append(Check("composition", difference, f"ε = {spec.epsilon!r}", theorem, True))
-    checks += [verifier.check(), verifier.replay_check()]
+    checks += [*verifier.checks(), verifier.replay_check()]
     checks += [check_stream(stream), _definition(spec, verifier)]
     return ExactReport(subject(spec), spec, tuple(checks), time.perf_counter() - started)
 
@@ -227,6 +227,8 @@ def _definition(spec: Spec | SketchSpec, verifier: LawVerifier) -> Check:
     promise = spec.guarantee
     stated = (promise.definition, promise.epsilon, promise.delta)
     same = stated == (verifier.proves, spec.epsilon, spec.delta)
+    same &= verifier.proves_too == [(one.adjacency, one.epsilon, one.delta) for one in promise.also]
+    kinds = [f"{one.definition} under {one.adjacency}" for one in promise.promises]
     if isinstance(spec, Spec) and isinstance(promise.adjacency, Attribute | L2):
         # Vectors are divided by the scale before anything is proved about them.
         proved = spec.adjacency.size * spec.scale
@@ -234,7 +236,7 @@ def _definition(spec: Spec | SketchSpec, verifier: LawVerifier) -> Check:
     return Check(
         "definition",
         f"the law proves {verifier.proves}",
-        f"the guarantee says {promise.definition} under {promise.adjacency}",
+        f"the guarantee says {' and '.join(kinds)}",
         "iDP compares the actual vector with its neighbours only and is never called DP",
         same,
     )

@@ -25,7 +25,7 @@ from dpindex.base.arrays import AnyArray, row_blocks
 from dpindex.base.errors import InputError
 from dpindex.base.files import unpack
 from dpindex.mechanism.design import Design
-from dpindex.mechanism.noise import NumberLaw
+from dpindex.mechanism.noise import NumberLaw, SymbolLaw
 from dpindex.mechanism.parameters import Grid
 from dpindex.mechanism.projections import Sensitivity
 from dpindex.mechanism.public_random import PublicStream
@@ -38,6 +38,7 @@ _MAX_ENTRIES = 1 << 32
 _MAX_GRAM = 96
 _SCALE_BITS = 40
 _PROBES = 12
+_PAIRS = 1 << 22
 _DIRECTION_BITS = 16
 _MAX_OFFSET = 1 << 28
 
@@ -58,6 +59,10 @@ class RealisedMap:
         Whether all entries are integers, and the dense and the sparse route agree on them.
     gram : int array, optional
         ``WᵀW`` or ``WWᵀ``, the smaller, where whole vectors may move.
+    spread : int
+        The most by which one attribute, changed by one, moves two coordinates apart.
+    entries : int array, shape (dim, k), optional
+        The map itself, where whole vectors may move two coordinates apart.
     """
 
     moves: Sensitivity
@@ -65,6 +70,8 @@ class RealisedMap:
     max_column_l1: int
     sound: bool
     gram: npt.NDArray[np.int64] | None
+    spread: int
+    entries: npt.NDArray[np.int64] | None
 
 
 def code_checks(spec: Spec) -> tuple[list[Check], Difference]:
@@ -74,8 +81,10 @@ def code_checks(spec: Spec) -> tuple[list[Check], Difference]:
     if isinstance(spec.adjacency, Record):
         moves = Sensitivity.of_signs(1)
         return [_any_input(spec)], Difference(epsilon, delta, moves, 0, np.ones(1, np.int64))
-    realised_map = read_map(spec)
+    if isinstance(spec.law, SymbolLaw):
+        return _score_checks(spec, epsilon)
     realised = spec.linear_projection
+    realised_map = read_map(spec)
     checks, steps = grid_checks(spec, realised_map)
     checks.append(_projection_check(spec, realised_map))
     if spec.design is not None:
@@ -88,6 +97,52 @@ def code_checks(spec: Spec) -> tuple[list[Check], Difference]:
         moves = replace(moves, count=spec.code_length)
         ball = above_root(square) * steps
     return checks, Difference(epsilon, delta, moves, spec.grid.bits, realised_map.largest, ball)
+
+
+def _score_checks(spec: Spec, epsilon: Fraction) -> tuple[list[Check], Difference]:
+    """Checks of a map to scores, of which the *difference of two* is what a law rests on."""
+    realised_map = read_map(spec)
+    checks, steps = grid_checks(spec, realised_map)
+    checks += [_projection_check(spec, realised_map), _offsets_check(spec, realised_map)]
+    spread = Fraction(realised_map.spread)
+    if realised_map.entries is not None:
+        spread = above_root(Fraction(_largest_distance(realised_map.entries)))
+    apart = Difference(
+        epsilon,
+        Fraction(0),
+        realised_map.moves,
+        spec.grid.bits,
+        realised_map.largest,
+        spread=spread * steps,
+    )
+    return checks, apart
+
+
+def _offsets_check(spec: Spec, realised_map: RealisedMap) -> Check:
+    """Scores with their offsets, and differences of two of them."""
+    law: Any = spec.law
+    bits = np.finfo(spec.rounding_grid.dtype).nmant + 1
+    rounding = _rounding(spec.rounding_grid)
+    whole = rounding is not None and bool((law.offsets == np.rint(law.offsets)).all())
+    largest = 0 if rounding is None else rounding.largest_integer * realised_map.max_column_l1
+    largest += int(np.abs(law.offsets).max())
+    return Check(
+        "scores: sums and differences are exact integers",
+        f"at most {2 * largest}" if whole else "offsets that are no integers",
+        f"2^{bits}",
+        "two scores are compared by their difference",
+        whole and 2 * largest <= 1 << bits,
+    )
+
+
+def _largest_distance(entries: npt.NDArray[np.int64]) -> int:
+    """The largest squared distance of two columns, in exact integers."""
+    squares = (entries**2).sum(axis=0)
+    largest = 0
+    for rows in row_blocks(len(squares), _PAIRS // len(squares)):
+        products = entries[:, rows].T @ entries
+        largest = max(largest, int((squares[rows, None] + squares - 2 * products).max()))
+    return largest
 
 
 def _any_input(spec: Spec) -> Check:
@@ -103,9 +158,10 @@ def _any_input(spec: Spec) -> Check:
 def read_map(spec: Spec) -> RealisedMap:
     """Apply both routes (dense and sparse) of the projection to every unit vector."""
     dim = spec.dim
-    k = spec.code_length
+    k = spec.projection.k
     whole_vectors = spec.adjacency.kind == "l2"
-    if dim * k > _MAX_ENTRIES or (whole_vectors and min(dim, k) > _MAX_GRAM):
+    scores = isinstance(spec.law, SymbolLaw)
+    if dim * k > _MAX_ENTRIES or (whole_vectors and min(dim, k) > _MAX_GRAM and not scores):
         raise InputError(
             f"the verifier reads at most {_MAX_ENTRIES} entries of a projection, and proves an "
             f"operator norm for at most {_MAX_GRAM} attributes or coordinates, not for {dim} × "
@@ -114,6 +170,7 @@ def read_map(spec: Spec) -> RealisedMap:
     largest = np.zeros(k, dtype=np.int64)
     sums = np.zeros(k, dtype=np.int64)
     sound = True
+    spread = 0
     norms = []
     blocks = []
     for _, unit in unit_vectors(spec):
@@ -121,17 +178,19 @@ def read_map(spec: Spec) -> RealisedMap:
         entries = np.abs(image).astype(np.int64)
         sound &= bool(np.array_equal(image, spec.projection.apply_sparse(unit)))
         sound &= bool(np.array_equal(np.abs(image), entries))
+        spread = max(spread, int(np.ptp(image, axis=1).max()))
         norms.append([part.sum(axis=1).max() for part in (entries > 0, entries, entries**2)])
         largest = np.maximum(largest, entries.max(axis=0))
         sums += entries.sum(axis=0)
         if whole_vectors:
             blocks.append(image.astype(np.int64))
-    gram = None
+    gram = whole = None
     if whole_vectors:
         whole = np.concatenate(blocks)
+    if whole is not None and not scores:
         gram = whole.T @ whole if k <= dim else whole @ whole.T
     moves = Sensitivity(*np.max(norms, axis=0).tolist())
-    return RealisedMap(moves, largest, int(sums.max()), sound, gram)
+    return RealisedMap(moves, largest, int(sums.max()), sound, gram, spread, whole)
 
 
 def grid_checks(spec: Spec, realised_map: RealisedMap) -> tuple[list[Check], Fraction]:
@@ -162,7 +221,7 @@ def grid_checks(spec: Spec, realised_map: RealisedMap) -> tuple[list[Check], Fra
     distance = max(distance, Fraction(spec.adjacency.in_data_units(grid.scale).size))
     steps = rounding.factor * distance + 2 * rounding.error
     passed = steps <= reach and grid.bits >= 1 and grid.bits == spec.law.grid_bits
-    if realised_map.gram is not None:
+    if realised_map.entries is not None:
         name = "grid: steps of the radius"
         lemma = "each coordinate is rounded: triangle inequality"
         reach += above_root(Fraction(spec.dim)) * (1 + 2 * rounding.error)
@@ -396,6 +455,6 @@ def unit_vectors(spec: Spec, count: int | None = None) -> Iterator[tuple[slice, 
     """
     if count is None:
         count = spec.dim
-    for rows in row_blocks(count, _CHUNK_ENTRIES // max(spec.dim, spec.code_length)):
+    for rows in row_blocks(count, _CHUNK_ENTRIES // max(spec.dim, spec.projection.k)):
         unit = sparse.eye(rows.stop - rows.start, spec.dim, rows.start, np.float32, "csr")
         yield rows, unit

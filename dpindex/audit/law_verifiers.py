@@ -26,6 +26,7 @@ from scipy.special import log_ndtr, ndtr
 
 from dpindex.audit import exact_arithmetic as exact
 from dpindex.audit.record_verifiers import CapVerifier, CodebookVerifier
+from dpindex.audit.softmax_verifier import SoftmaxVerifier
 from dpindex.audit.verdict import Check, Difference, LawVerifier, digits
 from dpindex.audit.words import (
     ONE,
@@ -40,6 +41,7 @@ from dpindex.base.arrays import AnyArray
 from dpindex.mechanism.noise.additive import CellTable, TwoDigitLaplace
 from dpindex.mechanism.noise.gaussian import TwoDigitGaussian, TwoSidedGeometric
 from dpindex.mechanism.noise.signs import FlipsByLevel, IndividualFlips, IndividualGaussian
+from dpindex.mechanism.noise.softmax import SoftmaxResponse
 from dpindex.mechanism.noise.symbols import CapResponse, CodebookResponse, SquareWave
 from dpindex.mechanism.spec import Spec
 
@@ -518,6 +520,7 @@ VERIFIERS: dict[type[Any], type[LawVerifier]] = {
     IndividualGaussian: IndividualGaussianVerifier,
     CapResponse: CapVerifier,
     CodebookResponse: CodebookVerifier,
+    SoftmaxResponse: SoftmaxVerifier,
 }
 """By the class of a law, or of the source that an additive law draws from."""
 

@@ -24,7 +24,7 @@ from dpindex.audit.verdict import Counts
 from dpindex.base.arrays import AnyArray, Floats
 from dpindex.base.errors import InputError
 from dpindex.mechanism.codes import Codes
-from dpindex.mechanism.noise import SignLaw
+from dpindex.mechanism.noise import SignLaw, SymbolLaw
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.public_random import PublicStream
 from dpindex.mechanism.spec import Spec
@@ -79,9 +79,17 @@ class Pair:
 def worst_pairs(spec: Spec) -> Sequence[Pair]:
     """The pairs to attack: across zero, and for flips that depend on size across two levels too."""
     if isinstance(spec.adjacency, Record):
-        return [_record_pair(spec)]
+        # A record and its opposite: their caps, or sets of codewords, have nothing in common.
+        words = PublicStream(0, "audit/record").words(spec.dim, np.uint16)
+        row = words - 2.0**15 + 0.5
+        return [_whole_pair(spec, "a record and its opposite", (row, -row))]
     if not isinstance(spec.adjacency, Attribute):
         raise InputError(f"there is no attack under {spec.adjacency} yet.")
+    if isinstance(spec.law, SymbolLaw):
+        # Mean codewords that differ in their first attribute, which moves half of all scores.
+        mean = np.clip(spec.law.codebook.stated.mean(axis=0) / spec.scale, *spec.bounds)
+        before, after = (np.append(end, mean[1:]) * spec.scale for end in _ends(spec))
+        return [_whole_pair(spec, "one attribute of a mean codeword", (before, after))]
     if spec.min_norm is not None:
         raise InputError(
             "there is no attack on vectors of a least norm yet; leave min_norm out.",
@@ -98,19 +106,16 @@ def worst_pairs(spec: Spec) -> Sequence[Pair]:
     return [_pair(spec, name, moves, columns, helped, target) for name, target in near.items()]
 
 
-def _record_pair(spec: Spec) -> Pair:
-    """A record and its opposite: their caps, or sets of codewords, have nothing in common.
+def _whole_pair(spec: Spec, name: str, rows: tuple[Floats, Floats]) -> Pair:
+    """Two rows of which whole codes are compared.
 
     A release is one trial: it is read as a score, then as single numbers, none of which are pooled,
     as they need not be independent.
     """
-    words = PublicStream(0, "audit/record").words(spec.dim, np.uint16)
-    row = words - 2.0**15 + 0.5
-    near = [Privatizer(spec).project(one)[0] for one in (row, -row)]
+    near = [Privatizer(spec).project(one)[0] for one in rows]
     read, count = law_verifier(spec, code_checks(spec)[1]).record_scores(near)
     group = np.minimum(np.arange(count), 1)
-    name = "a record and its opposite"
-    return Pair(name, (row, -row), read, group, {f"{name}, the score of a code": [0]})
+    return Pair(name, rows, read, group, {f"{name}, the score of a code": [0]})
 
 
 def _columns(spec: Spec) -> AnyArray:

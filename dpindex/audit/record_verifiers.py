@@ -202,18 +202,23 @@ def _below(left: Fraction, words: Replay) -> bool:
     return False
 
 
+def uniform_draws(limit: int, count: int, words: Replay) -> npt.NDArray[np.intp]:
+    """``⌊word·limit/2^64⌋`` of words."""
+    # The first word that leads to each of the outcomes, evenly spaced if there are too many.
+    outcomes = _object(np.resize(spaced(limit, count), count).tolist())
+    aim = np.maximum(words.beside(-(-(outcomes << 64) // limit)), 0)
+    drawn = _object(words.take(count, np.uint64, aim).tolist()) * limit >> 64
+    return drawn.astype(np.intp)
+
+
 def symbols(law: Any, x: AnyArray, words: Replay) -> npt.NDArray[np.int64]:
     """The symbols that words make of similarities, shape (n,)."""
     count = len(x)
     coins = words.take(count, np.uint64, words.beside(np.full(count, law.inside, np.uint64)))
     inside = coins < np.uint64(law.inside)
-    drawn = []
-    for limit in (law.subset, law.size - law.subset):
-        # The first word that leads to each of the outcomes, evenly spaced if there are too many.
-        outcomes = _object(np.resize(spaced(limit, count), count).tolist())
-        aim = np.maximum(words.beside(-(-(outcomes << 64) // limit)), 0)
-        drawn.append(_object(words.take(count, np.uint64, aim).tolist()) * limit >> 64)
-    near, other = (part.astype(np.intp) for part in drawn)
+    near, other = (
+        uniform_draws(limit, count, words) for limit in (law.subset, law.size - law.subset)
+    )
     order = _descending(x)
     free = np.sort(order[:, law.subset :], axis=1)
     rows = np.arange(count)
@@ -306,28 +311,33 @@ class CapVerifier(_WholeCode):
         return replace(check, passed=check.passed and same)
 
 
-class CodebookVerifier(_WholeCode):
-    """A codeword near a record, or another one."""
-
-    def outcomes(self, x: Ints, words: Replay) -> AnyArray:
-        return symbols(self.law, x, words)
+class SymbolVerifier(LawVerifier):
+    """Laws of symbols."""
 
     def record_scores(self, near: Sequence[Floats]) -> tuple[Callable[[Codes], Counts], int]:
-        """1 for the symbols near the second record, −1 near the first, and some of them each."""
-        subset = self.law.subset
-        columns = min(subset, _MAX_SYMBOLS)
-        table = np.zeros((len(near[0]), 1 + 2 * columns), dtype=np.int64)
+        """1 for the symbols likelier for the second vector, −1 for the first; and some of them."""
+        first, second = self.law.chances(np.stack(near))
+        gain = np.log(second / first)
+        columns = int(min((gain > 1e-9).sum(), (gain < -1e-9).sum(), _MAX_SYMBOLS))
+        table = np.zeros((len(gain), 1 + 2 * columns), dtype=np.int64)
         for side, sign in enumerate((-1, 1)):
-            symbols = np.argsort(-near[side], kind="stable")[:subset]
-            table[symbols, 0] += sign
-            first = 1 + side * columns
-            table[symbols[:columns], np.arange(first, first + columns)] = sign
+            table[sign * gain > 1e-9, 0] = sign
+            start = 1 + side * columns
+            likeliest = np.argsort(-sign * gain, kind="stable")[:columns]
+            table[likeliest, np.arange(start, start + columns)] = sign
 
         def read(codes: Codes) -> Counts:
             counts: Counts = table[codes.stored[:, 0]]
             return counts
 
         return read, table.shape[1]
+
+
+class CodebookVerifier(_WholeCode, SymbolVerifier):
+    """A codeword near a record, or another one."""
+
+    def outcomes(self, x: Ints, words: Replay) -> AnyArray:
+        return symbols(self.law, x, words)
 
     def likeliest(self) -> tuple[float, float]:
         law = self.law

@@ -46,6 +46,7 @@ _KNOWN: dict[str, tuple[str, dict[str, Any]]] = {
     "dp-signoporp-geometric": ("dac01f9055327b79", {"k": 8}),
     "record-cap": ("585bcd55e79bd573", {"k": 64}),
     "record-codebook": ("e9c9c5b1ed2e1c6f", {}),
+    "codebook-softmax": ("f33640540ee1fe5b", {"record_epsilon": 8.0}),
 }
 """One method of every kind of law: the digest of its outcomes on public words, and its spec."""
 

@@ -19,6 +19,7 @@ from dpindex.base.errors import InputError
 from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.projections import Sensitivity
 from dpindex.mechanism.spec import Spec
+from dpindex.privacy import VectorAdjacency
 from dpindex.race import SketchSpec
 
 Counts = npt.NDArray[np.int64]
@@ -77,6 +78,8 @@ class Difference:
         A unit is 2^bits grid steps.
     largest : int array
         The most that each coordinate differs by, in units.
+    spread : Fraction
+        The most that two coordinates are moved apart, in grid steps, where scores are compared.
     ball : Fraction, optional
         The L2 distance of projected neighbours, in grid steps, where all attributes may move.
     """
@@ -87,6 +90,7 @@ class Difference:
     bits: int
     largest: npt.NDArray[np.int64]
     ball: Fraction | None = None
+    spread: Fraction = Fraction(0)
 
     @property
     def single(self) -> bool:
@@ -201,6 +205,15 @@ class LawVerifier:
     def check(self) -> Check:
         """The exact check of the law."""
         return Check("law", "a law of an unknown kind", "", "there is no check of it", False)
+
+    @property
+    def proves_too(self) -> list[tuple[VectorAdjacency, float, float]]:
+        """Adjacency, epsilon and delta of further promises that it has checks of."""
+        return []
+
+    def checks(self) -> Iterator[Check]:
+        """The exact check of each promise of the law."""
+        yield self.check()
 
     def probes(self) -> Iterator[AnyArray]:
         """Integers, shape (n, k), on which the sampler is compared with the second reading."""

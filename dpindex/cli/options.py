@@ -184,13 +184,16 @@ class SpecOptions(DataOptions):
         int | None, "dp-sjlt-*: coordinates that an attribute moves; very-sparse: 1/density."
     ] = None
     codebook: Annotated[
-        Path | None, "record-codebook: file of PUBLIC vectors of the same kind."
+        Path | None, "record-codebook, codebook-softmax: file of PUBLIC vectors of the same kind."
     ] = None
     subset: Annotated[int | None, "record-codebook: nearest codewords that share the report."] = (
         None
     )
     design: Annotated[
         Path | None, "*-designed-*: file of `dpindex design`, which sets the code length."
+    ] = None
+    record_epsilon: Annotated[
+        float | None, "codebook-softmax: budget of a second promise, about any two vectors."
     ] = None
     seed: Annotated[int, "Public seed of the projection."] = 0
 

@@ -256,7 +256,7 @@ def add(
     out.say(f"{index}: {added} added{replacing}, {len(opened)} in all.")
     if codes is None:
         promise = opened.spec.guarantee
-        typer.echo(f"Each of these {added} ids spent {promise}: {promise.adjacency.describe()}.")
+        typer.echo(f"Each of these {added} ids spent {promise}: {promise.units}.")
     else:
         typer.echo("Nothing was spent here: the codes were paid for by who made them.")
     out.warn_of_payload(payload.payload or payload.payload_columns)

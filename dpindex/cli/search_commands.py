@@ -279,13 +279,9 @@ def _code_lines(about: Summary, recall: float | None) -> dict[str, str]:
         f"epsilon = {settings.query_spec.budget:g}",
     }
     if spec.codebook is not None:
-        nearest = "the nearest codeword"
-        if spec.subset != 1:
-            nearest = f"{spec.subset} nearest codewords"
         lines["codebook"] = (
             f"{len(spec.codebook)} public codewords, {spec.codebook.digest[:12]}…; "
-            f"{spec.symbol_law.chance_inside:.1%} of the codes are of {nearest}, the others are "
-            f"random"
+            f"{spec.symbol_law.summary}"
         )
     if spec.design is not None:
         lines["design"] = f"public, {spec.design.digest[:12]}…; codes are decoded and then compared"

@@ -439,7 +439,7 @@ class QueryMaker:
         self._warn_of_far(queries)
         if mode == "exact":
             vectors = exact_coordinates(self._projector.rows(queries), self.spec)
-            return ExactQueries(self._projector.project(queries), self.spec, vectors)
+            return ExactQueries(self._projector.asked(queries), self.spec, vectors)
         self.query_spec.refuse_unprotected(allow_unprotected, "send its query as a private one")
         return PrivateQueries(self._privatizer.privatize(queries), self.query_spec)
 

@@ -13,7 +13,7 @@ from weakref import WeakValueDictionary
 
 from dpindex.base.arrays import checked_delta, whole_number
 from dpindex.base.errors import InputError, NoGuaranteeError
-from dpindex.mechanism.noise import Calibration, Moves, additive, gaussian, signs, symbols
+from dpindex.mechanism.noise import Calibration, Moves, additive, gaussian, signs, softmax, symbols
 from dpindex.mechanism.noise.signs import min_norm_on_grid
 from dpindex.mechanism.parameters import Parameters, is_stated
 from dpindex.mechanism.projections import Encoder, Identity
@@ -63,7 +63,9 @@ class Family:
     lengths : range, optional
         The code lengths that it takes; by default any.
     codebook : bool
-        Takes ``codebook`` and ``subset``.
+        Needs ``codebook``.
+    subset : bool
+        Takes ``subset``.
     design : "none", "l1" or "l2"
         Takes a ``design``, whose columns have that norm.
     moves : "one", "units" or "any"
@@ -80,6 +82,7 @@ class Family:
     blocks: bool = False
     lengths: range | None = None
     codebook: bool = False
+    subset: bool = False
     design: Literal["none", "l1", "l2"] = "none"
     moves: Moves = "any"
 
@@ -147,11 +150,11 @@ class Family:
     def _subset(self, parameters: Parameters) -> int | None:
         book = parameters.codebook
         given = parameters.subset
+        if not self.subset and given is not None:
+            raise InputError(f"{parameters.method} takes no subset; leave it out.")
         if not self.codebook:
-            if book is not None or given is not None:
-                raise InputError(
-                    f"{parameters.method} takes no codebook and no subset; leave them out."
-                )
+            if book is not None:
+                raise InputError(f"{parameters.method} takes no codebook; leave it out.")
             return None
         if book is None:
             raise InputError(
@@ -160,6 +163,8 @@ class Family:
             )
         if book.dim != parameters.dim:
             raise InputError(f"the codebook has dim = {book.dim}, the spec dim = {parameters.dim}.")
+        if not self.subset:
+            return None
         return whole_number(
             given or _informative_subset(book.size, parameters.budget), "subset", 1, book.size - 1
         )
@@ -292,9 +297,12 @@ def _always(length: int) -> _Length:
 
 
 def _codewords(parameters: Parameters) -> Encoder:
-    if parameters.codebook is None:
-        raise InputError(f"{parameters.method} needs a codebook.")
-    return CodewordMap(parameters.codebook)
+    return CodewordMap(parameters.public_words)
+
+
+def _scores(parameters: Parameters) -> Encoder:
+    signs = isinstance(parameters.adjacency, Attribute)
+    return softmax.codeword_scores(parameters.public_words, signs)
 
 
 def _designed(parameters: Parameters) -> Encoder:
@@ -324,7 +332,8 @@ GAUSSIAN = Family(partial(_made, Gaussian), _numbers)
 SPARSE_JL = Family(partial(_made, SparseJL), _numbers, blocks=True, moves="units")
 FAST_JL = Family(partial(_made, FastJL), _numbers)
 ROTATION = Family(partial(_made, Rotation), _numbers, lengths=range(64, 1025, 8))
-CODEWORDS = Family(_codewords, _always(1), lengths=range(1, 2), codebook=True)
+CODEWORDS = Family(_codewords, _always(1), lengths=range(1, 2), codebook=True, subset=True)
+SCORES = replace(CODEWORDS, make=_scores, subset=False)
 DENSE_NUMBERS = _dense("gaussian", _numbers)
 DENSE_SIGNS = _dense("rademacher", _signs)
 _fine = partial(_made, partial(Gaussian, bits=FINE_ENTRY_BITS))
@@ -483,6 +492,10 @@ class Method:
             checked_delta(parameters.delta, self.name, self.calibration.max_delta)
         elif parameters.delta != 0:
             raise InputError(f"{self.name} is pure: delta must be 0, not {parameters.delta:g}.")
+        if parameters.record_epsilon is not None and not self.calibration.joint:
+            raise InputError(
+                f"{self.name} makes one promise: leave record_epsilon out.", field="record_epsilon"
+            )
         stated = {field.name for field in fields(parameters) if is_stated(parameters, field)}
         if not self.calibration.rounded and stated & {"scale", "bounds", "clip", "norm"}:
             raise InputError(
@@ -630,6 +643,9 @@ _ROWS = (
     Method("record-codebook", CODEWORDS, symbols.CODEBOOK_RESPONSE,
         "one of the public codewords nearest to a vector, or any other; hides the whole record",
         "Kairouz, Oh & Viswanath 2016 (extremal mechanisms); Wang et al. 2016 (subset selection)"),
+    Method("codebook-softmax", SCORES, softmax.SOFTMAX,
+        "a public codeword, drawn by the scores of all of them for the whole vector",
+        "McSherry & Talwar 2007; Durfee & Rogers 2019; Dong, Durfee & Rogers 2020 (bounded range)"),
     Method("none-oporp", OPORP, additive.NO_NOISE,
         "OPORP without noise: a baseline, not private",
         "Li & Li 2023 Alg. 4"),

@@ -232,6 +232,7 @@ class Parameters:
     codebook: Codebook | None = None
     subset: int | None = None
     design: Design | None = None
+    record_epsilon: float | None = None
 
     def __post_init__(self) -> None:
         values: dict[str, Any] = {
@@ -247,6 +248,8 @@ class Parameters:
             values["k"] = whole_number(self.k, "k", 1, max_length)
         if self.epsilon is not None:
             values["epsilon"] = checked_epsilon(self.epsilon)
+        if self.record_epsilon is not None:
+            values["record_epsilon"] = checked_epsilon(self.record_epsilon)
         for name in ("min_norm", "norm"):
             if (value := getattr(self, name)) is not None:
                 values[name] = finite_number(value, name, above=0.0)
@@ -286,6 +289,13 @@ class Parameters:
             return math.inf
         return self.epsilon
 
+    @property
+    def public_words(self) -> Codebook:
+        """:attr:`codebook` of a method that has one; InputError for others."""
+        if self.codebook is None:
+            raise InputError(f"{self.method} needs a codebook.", field="codebook")
+        return self.codebook
+
     @cached_property
     def fingerprint(self) -> bytes:
         """Sixteen bytes that codes carry, so that codes of another spec are noticed."""
@@ -324,7 +334,7 @@ class Parameters:
         """The fields as plain JSON values."""
         data: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self)}
         # Left out where unused, so that the text of a spec says what it uses.
-        for name in ("entries", "sparsity", "codebook", "subset", "design"):
+        for name in ("entries", "sparsity", "codebook", "subset", "design", "record_epsilon"):
             if data[name] is None:
                 del data[name]
         for name in ("codebook", "design"):

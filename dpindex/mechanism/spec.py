@@ -25,6 +25,7 @@ from dpindex.mechanism.design import Design
 from dpindex.mechanism.method_table import Method, find_method
 from dpindex.mechanism.noise import Law, NumberLaw, SignLaw, SymbolLaw
 from dpindex.mechanism.noise.signs import norm_slack
+from dpindex.mechanism.noise.symbols import CodebookResponse
 from dpindex.mechanism.parameters import (
     Codebook,
     Grid,
@@ -34,7 +35,8 @@ from dpindex.mechanism.parameters import (
     grid_step,
 )
 from dpindex.mechanism.projections import Encoder, Projection, RecordEncoder
-from dpindex.privacy import Attribute, Guarantee
+from dpindex.mechanism.projections.records import CodewordMap
+from dpindex.privacy import Attribute, Guarantee, record
 
 
 @dataclass(frozen=True, repr=False)
@@ -82,7 +84,8 @@ class Spec(Parameters):
     seed : int
         Public seed of the projection, [0, 2^63).
     codebook : Codebook, optional
-        Public codewords of ``record-codebook``.
+        Public codewords of ``record-codebook`` and ``codebook-softmax``; of the latter in the units
+        of the data.
     subset : int, optional
         Codewords that a record may be reported as by chance of its own, [1, K); by default
         (epsilon − 1)·K/e^epsilon, rounded up, which carries the most information and suits
@@ -90,6 +93,9 @@ class Spec(Parameters):
         :func:`dpindex.plan`.
     design : Design, optional
         Public projection of the ``*-designed-*`` methods, from :func:`dpindex.design`.
+    record_epsilon : float, optional
+        Of ``codebook-softmax``: the budget of a second promise of the same code, about any two
+        vectors, which a uniform share of symbols keeps.
 
     Raises
     ------
@@ -128,6 +134,9 @@ class Spec(Parameters):
     def guarantee(self) -> Guarantee:
         """The promise of one code about the vector behind it, in the units of the data."""
         calibration = self.method_row.calibration
+        also: tuple[Guarantee, ...] = ()
+        if self.record_epsilon is not None:
+            also = (Guarantee(self.record_epsilon, 0.0, "DP", record()),)
         return Guarantee(
             epsilon=self.budget,
             delta=self.delta,
@@ -135,6 +144,7 @@ class Spec(Parameters):
             adjacency=self.adjacency.in_data_units(self.scale),
             exact=calibration.exact and self.method_row.private,
             delta_over=calibration.delta_over if self.delta > 0 else "noise",
+            also=also,
         )
 
     def refuse_unprotected(self, allowed: bool, purpose: str) -> None:
@@ -189,6 +199,13 @@ class Spec(Parameters):
         """:attr:`law` of a method of symbol codes; TypeError for others."""
         if not isinstance(self.law, SymbolLaw):
             raise TypeError(f"{self.method} has no law of symbols")
+        return self.law
+
+    @property
+    def codebook_law(self) -> CodebookResponse:
+        """:attr:`law` of ``record-codebook``; TypeError for other methods."""
+        if not isinstance(self.law, CodebookResponse):
+            raise TypeError(f"{self.method} has no sets of nearest codewords")
         return self.law
 
     @cached_property
@@ -349,6 +366,19 @@ class Projector:
         return np.concatenate(
             [self._project_block(rows_of(rows, i, i + step), first_row + i) for i in starts]
         )
+
+    def asked(self, x: Vectors) -> Floats:
+        """What exact queries are compared by: *not private*.
+
+        Their projection, or their inner products with the codewords of a codebook, in units of
+        ``CodewordMap.scale``.
+        """
+        if self.spec.codebook is None:
+            return self.project(x)
+        self.check(x)
+        rows = self.rows(x)
+        words = CodewordMap(self.spec.codebook)
+        return words.apply_sparse(rows) if issparse(rows) else words.apply(rows)
 
     def check(self, x: Vectors, *, first_row: int = 0) -> None:
         """Raise the InputError that projecting would raise, if any."""

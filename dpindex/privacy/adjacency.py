@@ -233,6 +233,12 @@ class Record(VectorAdjacency):
     def in_data_units(self, scale: float) -> Record:
         return self
 
+    def steps(self, change: Adjacency) -> int | None:
+        """Return 1 for any change of a vector: any two are neighbours."""
+        if isinstance(change, Attribute | L2):
+            return 1
+        return super().steps(change)
+
     def __str__(self) -> str:
         if self.unit == "person":
             return "record (any two persons, one vector each)"

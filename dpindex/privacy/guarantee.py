@@ -47,10 +47,17 @@ class Guarantee:
     delta_over : "noise" or "projection"
         Whether ``delta`` is a probability over the secret noise alone, or also over the choice
         of the (public) projection. The latter is no promise given the published projection.
+    also : tuple of Guarantee
+        Further promises of the same release, under other adjacencies. All hold at once.
 
-    >>> from dpindex.privacy.adjacency import attribute
-    >>> str(Guarantee(2.0, 0.0, "DP", attribute(1.0)))
+    >>> from dpindex.privacy.adjacency import attribute, record
+    >>> one = Guarantee(2.0, 0.0, "DP", attribute(1.0))
+    >>> str(one)
     'epsilon = 2 (pure DP) under attribute(beta=1)'
+    >>> both = Guarantee(2.0, 0.0, "DP", attribute(1.0),
+    ...     also=(Guarantee(8.0, 0.0, "DP", record()),))
+    >>> str(both.at(attribute(10.0)))
+    'epsilon = 8 (pure DP) under attribute(beta=10)'
     """
 
     epsilon: float
@@ -59,8 +66,21 @@ class Guarantee:
     adjacency: Adjacency
     exact: bool = True
     delta_over: Literal["noise", "projection"] = "noise"
+    also: tuple[Guarantee, ...] = ()
+
+    @property
+    def promises(self) -> tuple[Guarantee, ...]:
+        """Each promise by itself, the first under :attr:`adjacency`."""
+        return replace(self, also=()), *self.also
+
+    @property
+    def units(self) -> str:
+        """What each promise is about, in words."""
+        return "; and ".join(promise.adjacency.describe() for promise in self.promises)
 
     def __str__(self) -> str:
+        if self.also:
+            return ", and ".join(map(str, self.promises))
         if self.definition == "none":
             return "no guarantee: the codes are not private"
         if self.delta == 0:
@@ -87,6 +107,8 @@ class Guarantee:
     def at(self, change: Adjacency) -> Guarantee:
         """Return the promise about another change, which takes m steps between neighbours.
 
+        Of several promises the least epsilon counts.
+
         Group privacy: epsilon is m·epsilon and delta at most m·exp((m−1)·epsilon)·delta (Dwork &
         Roth 2014, Thm 2.2; Vadhan 2017, Lemma 2.2), both rounded up.
 
@@ -101,6 +123,9 @@ class Guarantee:
         >>> str(Guarantee(1.0, 0.0, "DP", attribute(0.5)).at(attribute(1.2)))
         'epsilon = 3 (pure DP) under attribute(beta=1.2)'
         """
+        known = [one for one in self.promises if one.adjacency.steps(change) is not None]
+        if self.also and known:
+            return min((one.at(change) for one in known), key=lambda one: one.epsilon)
         steps = self.adjacency.steps(change)
         if steps is None:
             raise InputError(
@@ -147,6 +172,9 @@ class Guarantee:
         >>> print(Guarantee(8.0, 0.0, "DP", record()).shuffled(1_000_000, 1e-8))
         epsilon = 0.557347, delta = 1e-08 (DP) under shuffled-records(count=1000000)
         """
+        for promise in self.also:
+            if isinstance(promise.adjacency, Record):
+                return promise.shuffled(count, delta)
         if self.definition != "DP" or self.delta != 0 or not isinstance(self.adjacency, Record):
             raise InputError(
                 f"shuffling amplifies pure DP about any two vectors, and this is {self}; use a "
@@ -173,6 +201,8 @@ class Guarantee:
         """
         if self.definition == "none":
             return "A 50:50 guess becomes certain: nothing is protected."
+        if self.also:
+            return " ".join(promise.odds() for promise in self.promises)
         terms = ""
         if self.delta:
             terms = f", delta = {self.delta:g} included"
@@ -189,6 +219,8 @@ class Guarantee:
         """One paragraph a lawyer could quote: what is promised, and to what extent."""
         if self.definition == "none":
             return "Nothing is protected: this method adds no noise and exists for comparison only."
+        if self.also:
+            return " ".join(promise.protects() for promise in self.promises)
         change = self.adjacency.describe()
         slack = ""
         average = ""
@@ -210,6 +242,13 @@ class Guarantee:
         """Return what stays visible or costs more than one epsilon at ``dim`` attributes."""
         if self.definition == "none":
             return ["anything at all"]
+        if self.also:
+            *_, widest = self.also
+            return [
+                *widest.does_not_protect(dim),
+                f"more than one such change ({self.adjacency.describe()}) at once: m of them cost "
+                f"m × {self.epsilon:g}, and never more than {widest.epsilon:g}",
+            ]
         growth = "" if self.delta == 0 else "; delta grows to m·exp((m−1)·epsilon)·delta"
         lines = self.adjacency.does_not_protect(self.epsilon, growth, dim)
         if self.definition == "iDP":
@@ -239,7 +278,11 @@ class Guarantee:
         epsilon = None
         if self.definition != "none":
             epsilon = self.epsilon
-        return asdict(self) | {"epsilon": epsilon, "adjacency": self.adjacency.to_dict()}
+        facts = asdict(self) | {"epsilon": epsilon, "adjacency": self.adjacency.to_dict()}
+        del facts["also"]
+        if self.also:
+            facts["also"] = [promise.to_dict() for promise in self.also]
+        return facts
 
 
 def add_up(*guarantees: Guarantee) -> Guarantee:
@@ -247,7 +290,8 @@ def add_up(*guarantees: Guarantee) -> Guarantee:
 
     Basic sequential composition, for adaptive releases too (Dwork & Roth 2014, Thm 3.16; Li & Li
     2023, Thm 2.3; for iDP Soria-Comas et al. 2017). Sums are exact and rounded up to the next
-    float. :func:`dpindex.compose` does the same for specs, and knows a tighter way.
+    float. :func:`dpindex.compose` does the same for specs, and knows a tighter way. Of releases
+    with several promises those under each adjacency that all have add up by themselves.
 
     Parameters
     ----------
@@ -281,8 +325,14 @@ def add_up(*guarantees: Guarantee) -> Guarantee:
             )
     if first.definition == "none":
         return first
+    also = []
+    for adjacency in [promise.adjacency for promise in first.also]:
+        alike = [one for g in guarantees for one in g.also if one.adjacency == adjacency]
+        if len(alike) == len(guarantees):
+            also.append(add_up(*alike))
     return replace(
         first,
+        also=tuple(also),
         epsilon=rounded_up(sum(Fraction(g.epsilon) for g in guarantees)),
         delta=min(1.0, rounded_up(sum(Fraction(g.delta) for g in guarantees))),
         exact=all(g.exact for g in guarantees),

@@ -13,10 +13,9 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse
 
-from dpindex.base.arrays import Doubles, Floats, Singles, Vectors, row_blocks, unit
+from dpindex.base.arrays import Doubles, Floats, Singles, Vectors, row_blocks
 from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.noise import Likelihood, NoiseMoments
-from dpindex.mechanism.noise.symbols import nearest
 from dpindex.mechanism.spec import Projector, Spec
 
 _MAX_SIGN = 1.0 - 1e-6
@@ -75,17 +74,14 @@ class SignLikelihoods(CodeLikelihoods):
 
 
 class SymbolLikelihoods(CodeLikelihoods):
-    """Symbols are as likely as their codeword is one of the w nearest, or one of the others."""
+    """The chances of symbols, by their law."""
 
     def __init__(self, projector: Projector, known: Vectors) -> None:
         law = projector.spec.symbol_law
-        dense = known.toarray() if scipy.sparse.issparse(known) else known
-        inside = law.chance_inside
-        self._table = np.empty((len(dense) + 1, law.size), dtype=np.float32)
-        self._table[:-1] = (1.0 - inside) / (law.size - law.subset)
-        for block in row_blocks(len(dense), _VECTORS):
-            sets = nearest(unit(dense[block]) @ law.codebook.vectors.T, law.subset)
-            np.put_along_axis(self._table[block], sets, inside / law.subset, axis=1)
+        count = known.shape[0]
+        self._table = np.empty((count + 1, law.size), dtype=np.float32)
+        for block in row_blocks(count, _VECTORS):
+            self._table[block] = law.chances(projector.project(known[block]))
         self._table[-1] = self._table[:-1].mean(axis=0)
         np.log(self._table, out=self._table)
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from dpindex.base.arrays import Doubles, Floats, Singles, issparse, matrix_product, products
 from dpindex.mechanism.codes import Codes
-from dpindex.mechanism.noise import SymbolLaw
+from dpindex.mechanism.projections.records import CodewordMap
 from dpindex.mechanism.spec import Spec
 from dpindex.similarity.float_codes import (
     EXACT,
@@ -24,7 +24,7 @@ from dpindex.similarity.float_codes import (
     cosine_from_score,
     noise_moments,
 )
-from dpindex.similarity.symbol_codes import PairCurve, pair_curve
+from dpindex.similarity.symbol_codes import pair_curve
 
 Metric = Literal["cosine", "ip", "l2"]
 
@@ -36,7 +36,8 @@ class ExactQueries:
     Attributes
     ----------
     projections : array, shape (nq, k)
-        Exact projections in grid integers held in floats.
+        Exact projections in grid integers held in floats, or whole numbers that cosines with all
+        codewords are made of: :meth:`dpindex.mechanism.spec.Projector.asked`.
     spec : Spec
         The spec they were projected under.
     vectors : float64 array, shape (nq, k + 2), optional
@@ -92,7 +93,7 @@ Queries: TypeAlias = ExactQueries | PrivateQueries
 def codeword_similarities(queries: Queries) -> Singles:
     """Return cosines of all codewords to each query, or to its own symbol, shape (nq, K)."""
     if isinstance(queries, ExactQueries):
-        return np.asarray(queries.to_float(), dtype=np.float32)
+        return np.asarray(queries.projections.astype(np.float64) * CodewordMap.scale, np.float32)
     words = queries.spec.symbol_law.codebook.vectors
     return matrix_product(words[queries.codes.stored[:, 0]], words.T)
 
@@ -217,14 +218,10 @@ class SymbolSimilarity(Similarity):
 
     def estimates(self, codes: Codes, queries: Queries, groups: int) -> Estimate:
         seen = codewords_seen(codes, queries, groups)
-        curve = _curve(self.spec.symbol_law)
+        curve = pair_curve(self.spec.symbol_law)
         if isinstance(queries, PrivateQueries):
-            curve = curve.after(_curve(queries.spec.symbol_law))
+            curve = curve.after(pair_curve(queries.spec.symbol_law))
         return curve(seen)
-
-
-def _curve(law: SymbolLaw) -> PairCurve:
-    return pair_curve(law.codebook, law.subset, law.chance_inside)
 
 
 def sign_deviation(spec: Spec) -> float:

@@ -31,7 +31,7 @@ from dpindex.base.arrays import (
 )
 from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.noise import SymbolLaw
-from dpindex.mechanism.noise.symbols import nearest
+from dpindex.mechanism.noise.symbols import CodebookResponse, nearest
 from dpindex.mechanism.parameters import Codebook
 from dpindex.mechanism.public_random import PublicStream
 
@@ -77,13 +77,13 @@ class PairCurve:
 
 
 @lru_cache(maxsize=8)
-def pair_curve(codebook: Codebook, subset: int, inside: float) -> PairCurve:
-    """Return the curve for records that report one of ``subset`` codewords by chance ``inside``."""
-    words = codebook.vectors
+def pair_curve(law: SymbolLaw) -> PairCurve:
+    """Return the curve of records that report symbols by a law."""
+    words = law.codebook.vectors
     stream = PublicStream(0, "symbol pairs")
-    roles = stream.permutation(len(codebook))[:_ROLES]
+    roles = stream.permutation(len(words))[:_ROLES]
     left, right, weight = _pairs(words[roles], stream)
-    records = _reports(words, roles, left, subset, inside, stream)
+    records = _reports(law, roles, left, stream)
     queries = words[roles[right]]
     seen = np.einsum("ij,ij->i", words[records], queries)
     truth = np.einsum("ij,ij->i", words[roles[left]], queries)
@@ -108,31 +108,15 @@ def _pairs(words: Singles, stream: PublicStream) -> tuple[Places, Places, Double
     return left[different], right[different], weight[different]
 
 
-def _reports(
-    words: Singles,
-    roles: Places,
-    chosen: Places,
-    subset: int,
-    inside: float,
-    stream: PublicStream,
-) -> Places:
+def _reports(law: SymbolLaw, roles: Places, chosen: Places, stream: PublicStream) -> Places:
     """Return symbols reported for the codewords ``roles[chosen]``, never their own."""
-    size = len(words)
-    subset = min(subset, size - 1)
-    coin, place = (
-        stream.words(len(chosen), np.uint32).astype(np.float64) / 2.0**32 for _ in range(2)
-    )
-    within = (coin < inside) | (subset == size - 1)
-    rank = np.where(within, place * subset, subset + place * (size - 1 - subset)).astype(np.intp)
+    coins = stream.words(len(chosen), np.uint32).astype(np.float64) / 2.0**32
     reported = np.empty(len(chosen), dtype=np.intp)
     for places in row_blocks(len(roles), _BLOCK):
-        block = roles[places]
-        cosines = words[block] @ words.T
-        cosines[np.arange(len(block)), block] = -np.inf
-        # The nearest first, itself last, the others between them.
-        order = np.argpartition(-cosines, (subset - 1, size - 1), axis=1)
-        in_block = np.flatnonzero((chosen >= places.start) & (chosen < places.stop))
-        reported[in_block] = order[chosen[in_block] - places.start, rank[in_block]]
+        sums = np.cumsum(law.of_codewords(roles[places]), axis=1)
+        for row, ends in enumerate(sums, places.start):
+            drawn = chosen == row
+            reported[drawn] = np.searchsorted(ends, coins[drawn] * ends[-1], side="right")
     return reported
 
 
@@ -179,18 +163,22 @@ def crowding(sample: Codes, law: SymbolLaw) -> float:
     count = len(symbols)
     falls = np.bincount(symbols, minlength=law.size).astype(np.float64)
     collisions = law.size * float((falls * (falls - 1.0)).sum()) / (count * (count - 1))
+    deviation = math.sqrt(2.0 * law.size * max(collisions, 1.0)) / count
+    if not isinstance(law, CodebookResponse):
+        usual = law.of_codewords(spaced(law.size, _COMPARED)).mean(axis=0)
+        return (collisions - _DEVIATIONS * deviation) / (law.size * float(usual @ usual))
     # A symbol is of the near set with the chance `near` more than of any other set of w.
     outside = (1.0 - law.chance_inside) / (law.size - law.subset)
     near = law.chance_inside - outside * law.subset
     observed = (collisions - 1.0 + near**2) / near**2
-    deviation = math.sqrt(2.0 * law.size * max(collisions, 1.0)) / count / near**2
     expected, relative = _expected(law)
+    deviation /= near**2
     least = (observed - _DEVIATIONS * deviation) / (expected * (1.0 + _DEVIATIONS * relative))
     return max(least, 0.0)
 
 
 @lru_cache(maxsize=8)
-def _expected(law: SymbolLaw) -> tuple[float, float]:
+def _expected(law: CodebookResponse) -> tuple[float, float]:
     """Return what public vectors give, and its relative standard deviation.
 
     Few codewords in halves have few pairs on one codeword, so they are halved several times.

@@ -148,7 +148,7 @@ def statement_of(summary: Summary) -> Statement:
         "data product": f"an index of {summary.count} codes, one for each vector of {spec.dim} "
         f"attributes; it answers searches for near vectors by {summary.settings.metric}",
         "software": f"dpindex {__version__}",
-        "unit of privacy": guarantee.adjacency.describe(),
+        "unit of privacy": guarantee.units,
         "trust model": _trust_model(summary),
         "definition": _definition(guarantee),
         "epsilon": guarantee.to_dict()["epsilon"],

@@ -110,7 +110,7 @@ def information_lines(spec: Spec, n: int) -> tuple[str, ...]:
         return ()
     carried = ""
     if spec.codebook is not None:
-        law = spec.symbol_law
+        law = spec.codebook_law
         share = law.subset / law.size
         inside = law.chance_inside
         bits = inside * math.log2(inside / share)

@@ -44,8 +44,9 @@ def made(family: Family, **changes: Any) -> Projection:
     return family.make(Parameters(**{**values, **family.resolved(parameters)}))
 
 
-LINEAR = {row.family for row in dpi.methods() if row.calibration.rounded}
-"""The others look at directions of vectors, and their laws take any input: no contract to keep."""
+LINEAR = {r.family for r in dpi.methods() if r.calibration.rounded and not r.family.codebook}
+"""The others look at directions of vectors, and their laws take any input: no contract to keep.
+Scores of codewords, whose number is that of the codebook, have theirs in test_softmax.py."""
 
 SHAPES = [
     pytest.param(family, {"dim": dim, "k": k, "entries": entries}, id=f"{name}-{entries}-{dim}-{k}")
@@ -262,8 +263,9 @@ def test_what_a_family_does_not_use_is_refused(family: Family) -> None:
     if not family.blocks:
         refused(family, "does not use sparsity here", sparsity=2)
     if not family.codebook:
-        refused(family, "a-method takes no codebook and no subset", codebook=codebook(DIM))
-        refused(family, "a-method takes no codebook and no subset", subset=3)
+        refused(family, "a-method takes no codebook; leave it out", codebook=codebook(DIM))
+    if not family.subset:
+        refused(family, "a-method takes no subset; leave it out", subset=3)
     if family.design == "none":
         refused(family, "a-method takes no design", design=designed(DIM))
     else:

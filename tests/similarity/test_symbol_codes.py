@@ -7,6 +7,7 @@ import pytest
 
 from dpindex import Codebook, Privatizer, Spec, record
 from dpindex.index.kinds import kind_of
+from dpindex.mechanism.noise.symbols import CodebookResponse
 from dpindex.mechanism.spec import Projector
 from dpindex.similarity.similarity import ExactQueries, PrivateQueries, Queries
 from dpindex.similarity.symbol_codes import pair_curve
@@ -58,7 +59,7 @@ def test_estimates_are_calibrated(epsilon: float, private: bool) -> None:
 def test_codebooks_of_any_size_have_a_curve(size: int) -> None:
     book = Codebook(_public(size, 4))
     for subset in sorted({1, size // 2, size - 1}):
-        exact = pair_curve(book, subset, 0.7)
+        exact = pair_curve(CodebookResponse(book, subset, int(0.7 * 2**64)))
         for curve in (exact, exact.after(exact)):
             assert np.isfinite(curve.mean).all()
             assert (np.abs(curve.mean) <= 1 + 1e-6).all()
@@ -70,9 +71,9 @@ def test_codebooks_of_any_size_have_a_curve(size: int) -> None:
 
 def test_the_curve_is_public_and_does_not_change() -> None:
     book = Codebook(_public(300, 5))
-    one = pair_curve(book, 3, 0.5)
+    one = pair_curve(CodebookResponse(book, 3, 1 << 63))
     pair_curve.cache_clear()
-    again = pair_curve(Codebook(_public(300, 5)), 3, 0.5)
+    again = pair_curve(CodebookResponse(Codebook(_public(300, 5)), 3, 1 << 63))
     np.testing.assert_array_equal(one.mean, again.mean)
     np.testing.assert_array_equal(one.deviation, again.deviation)
 
@@ -81,7 +82,7 @@ def test_what_is_reported_by_chance_says_little() -> None:
     book = Codebook(_public(600, 1))
     spread = []
     for inside in (0.01, 0.5, 0.999):
-        curve = pair_curve(book, 1, inside)
+        curve = pair_curve(CodebookResponse(book, 1, int(inside * 2**64)))
         spread.append(float(curve.mean[-1] - curve.mean[0]))
     assert spread == sorted(spread)
     assert spread[0] < 0.3 < spread[2]

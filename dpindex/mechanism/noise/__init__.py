@@ -6,6 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from fractions import Fraction
 from functools import cached_property, lru_cache
 from typing import Any, Literal, NamedTuple
 
@@ -13,7 +14,7 @@ import mpmath
 import numpy as np
 import numpy.typing as npt
 
-from dpindex.base.arrays import AnyArray, Doubles, Floats
+from dpindex.base.arrays import AnyArray, Doubles, Floats, Integers
 from dpindex.base.errors import NoGuaranteeError
 from dpindex.base.normal import quantiles
 from dpindex.mechanism.codes import CodeFormat, NumberFormat, SignFormat, SymbolFormat
@@ -47,9 +48,11 @@ def check_deviation(cells: float, max_cells: float = _MAX_CELLS) -> None:
 
 
 @lru_cache(maxsize=64)
-def _power_below(epsilon: float | mpmath.mpf) -> int:
+def power_below(epsilon: float | Fraction | mpmath.mpf) -> int:
     """Return an integer that is never above ``e^ε·2^160``, and hardly below it."""
     with mpmath.workprec(_POWER_BITS + 128):
+        if isinstance(epsilon, Fraction):
+            epsilon = mpmath.fdiv(epsilon.numerator, epsilon.denominator, rounding="d")
         power = mpmath.exp(epsilon, rounding="d")
         return int(mpmath.floor(mpmath.ldexp(power, _POWER_BITS)))
 
@@ -69,7 +72,7 @@ def two_level_chance(epsilon: float | mpmath.mpf, likely: int, others: int) -> i
     >>> two_level_chance(1.0, 1, 1) / 2**64  # e/(1 + e)
     0.7310585786300049
     """
-    odds = _power_below(epsilon) * likely
+    odds = power_below(epsilon) * likely
     chance = odds * ONE // (odds + (others << _POWER_BITS))
     return min(chance, ONE - 1)
 
@@ -341,21 +344,15 @@ class SignLaw(Law):
 
 
 class SymbolLaw(Law):
-    """A law of symbol codes: one of the codewords nearest to a vector, or any other.
+    """A law of symbol codes, each of which stands for a codeword.
 
     Attributes
     ----------
     codebook : Codebook
         What the symbols stand for.
-    subset : int
-        Number w of nearest codewords, [1, size).
-    inside : int
-        Chance of the set of nearest codewords, times 2^64.
     """
 
     codebook: Codebook
-    subset: int
-    inside: int
 
     @property
     def size(self) -> int:
@@ -363,9 +360,46 @@ class SymbolLaw(Law):
         return len(self.codebook)
 
     @property
-    def chance_inside(self) -> float:
-        """Chance that a symbol is one of the nearest codewords, [0, 1]."""
-        return self.inside / ONE
+    @abstractmethod
+    def summary(self) -> str:
+        """How a symbol comes about, in words."""
+
+    @abstractmethod
+    def chances(self, x: Floats) -> Doubles:
+        """Chances of all symbols given what a vector maps to, both of shape (n, K)."""
+
+    @property
+    @abstractmethod
+    def random_share(self) -> float:
+        """Share of symbols that are not the likeliest for their vectors, about, [0, 1]."""
+
+    @abstractmethod
+    def seen(self, codewords: Integers) -> Floats:
+        """Return what some of the codewords map to, shape (m, K)."""
+
+    def among_others(self, x: Floats, own: tuple[Integers, ...]) -> Doubles:
+        """Chances of symbols for public vectors as if those that are codewords were not.
+
+        So what a symbol says of a record is learned from codewords: they are of the same kind, but
+        no record is one.
+
+        Parameters
+        ----------
+        x : array, shape (n, K)
+            What the vectors map to.
+        own : rows and columns
+            Which vectors are which codewords; these chances are 0.
+        """
+        others = x.copy()
+        others[own] = x.min(axis=1)[own[0]]
+        chances = self.chances(others)
+        chances[own] = 0.0
+        chances /= chances.sum(axis=1, keepdims=True)
+        return chances
+
+    def of_codewords(self, codewords: Integers) -> Doubles:
+        """:meth:`among_others` of some of the codewords themselves, shape (m, K)."""
+        return self.among_others(self.seen(codewords), (np.arange(len(codewords)), codewords))
 
     def code_format(self, code_length: int, fingerprint: bytes, step: float) -> CodeFormat:
         return SymbolFormat(1, fingerprint, self.size, self.codebook.vectors)
@@ -399,6 +433,8 @@ class Calibration:
         Needs bounds no wider than one beta.
     norm_bound : bool
         Needs ``min_norm`` with a delta.
+    joint : bool
+        Takes ``record_epsilon``: a promise about whole records beside that under its adjacency.
     rounded : bool
         What the law is calibrated to: a linear projection, with its sensitivity, of attributes that
         are rounded to a grid within public bounds; False for a record encoder, which takes vectors
@@ -422,6 +458,7 @@ class Calibration:
     exact: bool = True
     bounded: bool = False
     norm_bound: bool = False
+    joint: bool = False
     rounded: bool = True
     moves: Moves = "one"
     deviation: Callable[[float, float], float] | None = None

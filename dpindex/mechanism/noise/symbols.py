@@ -30,8 +30,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy
 
-from dpindex.base.arrays import Doubles, Floats, Integers, row_blocks
-from dpindex.base.errors import InputError
+from dpindex.base.arrays import AnyArray, Doubles, Floats, Integers, row_blocks
 from dpindex.mechanism.codes import NumberFormat, SignFormat, SymbolFormat
 from dpindex.mechanism.noise import (
     GRID_BITS,
@@ -308,17 +307,24 @@ _REPEATED = 32
 """Sets of at most so many are found by taking the largest again and again."""
 
 
+def high_product(words: npt.NDArray[np.uint64], limits: AnyArray) -> npt.NDArray[np.uint64]:
+    """``⌊word·limit/2^64⌋`` of 64-bit numbers, shape (n,): no sum of the parts overflows."""
+    half = np.uint64(32)
+    low = np.uint64((1 << 32) - 1)
+    limits = limits.astype(np.uint64)
+    upper = (words >> half) * (limits & low) + ((words & low) * (limits & low) >> half)
+    lower = (words & low) * (limits >> half) + (upper & low)
+    whole: npt.NDArray[np.uint64] = (words >> half) * (limits >> half)
+    whole += (upper >> half) + (lower >> half)
+    return whole
+
+
 def draw_uniform(limit: int, count: int, stream: BitSource) -> npt.NDArray[np.int64]:
-    """``⌊word·limit/2^64⌋``: whole numbers below limit < 2^32, the same work for every draw.
+    """Whole numbers below limit, the same work for every draw.
 
     Each is drawn by ⌊2^64/limit⌋ of the words, or by one word more.
     """
-    words = stream.words(count, np.uint64)
-    high = words >> np.uint64(32)
-    low = words & np.uint64((1 << 32) - 1)
-    size = np.uint64(limit)
-    product = high * size + ((low * size) >> np.uint64(32))
-    return (product >> np.uint64(32)).astype(np.int64)
+    return high_product(stream.words(count, np.uint64), np.array(limit)).astype(np.int64)
 
 
 def nearest(similarity: Floats, count: int) -> npt.NDArray[np.int64]:
@@ -355,6 +361,31 @@ class CodebookResponse(SymbolLaw):
         self.codebook = codebook
         self.subset = subset
         self.inside = inside
+
+    @property
+    def chance_inside(self) -> float:
+        """Chance that a symbol is one of the nearest codewords, [0, 1]."""
+        return self.inside / ONE
+
+    @property
+    def summary(self) -> str:
+        near = "the nearest codeword"
+        if self.subset > 1:
+            near = f"{self.subset} nearest codewords"
+        return f"{self.chance_inside:.1%} of the codes are of {near}, the others are random"
+
+    def chances(self, x: Floats) -> Doubles:
+        outside = (1.0 - self.chance_inside) / (self.size - self.subset)
+        chances = np.full(x.shape, outside)
+        np.put_along_axis(chances, nearest(x, self.subset), self.chance_inside / self.subset, 1)
+        return chances
+
+    @property
+    def random_share(self) -> float:
+        return 1.0 - self.chance_inside
+
+    def seen(self, codewords: Integers) -> Floats:
+        return self.codebook.vectors[codewords] @ self.codebook.vectors.T
 
     def ratio(self) -> Fraction:
         """The largest ratio of the probabilities of one symbol under two records, exactly."""
@@ -393,9 +424,8 @@ def codebook_response(codebook: Codebook, subset: int, epsilon: float) -> Codebo
 
 
 def _calibrated(parameters: Parameters, encoder: RecordEncoder) -> CodebookResponse:
-    if parameters.codebook is None or parameters.subset is None:
-        raise InputError(f"{parameters.method} needs a codebook.")
-    return codebook_response(parameters.codebook, parameters.subset, parameters.budget)
+    subset = parameters.subset or 1
+    return codebook_response(parameters.public_words, subset, parameters.budget)
 
 
 CODEBOOK_RESPONSE = Calibration(_calibrated, SymbolFormat, adjacencies=("record",), rounded=False)

@@ -114,7 +114,7 @@ class CodebookPlan:
 
         ``at`` answers and true neighbours are counted, and ``ladder`` numbers of candidates.
         """
-        law = spec.symbol_law
+        law = spec.codebook_law
         centroids = spec.codebook in self.centroid_books
         size = law.size
         if not centroids:
@@ -150,7 +150,7 @@ class CodebookPlan:
         Its reports are inside their subset as often. The chance of that is
         ``w·e^ε/(w·e^ε + K − w)``, which gives the epsilon.
         """
-        law = spec.symbol_law
+        law = spec.codebook_law
         size = min(law.size, len(self._vectors) // _SPLITS)
         split = self._split(size, spec.codebook in self.centroid_books, 0, 1)
         subset = max(1, round(law.subset * size / law.size))

@@ -20,6 +20,7 @@ import numpy as np
 from dpindex.base.arrays import AnyArray, Doubles, Vectors, stacked, unit
 from dpindex.denoise import Denoiser, Kind
 from dpindex.mechanism.codes import Codes, SignFormat
+from dpindex.mechanism.noise import SymbolLaw
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.public_random import PublicStream
 from dpindex.mechanism.spec import Spec
@@ -73,7 +74,7 @@ class Prediction:
         own_codes = _OWN_CODES if population.near.size else 1
         self._own = privatizer.privatize(stacked([asked] * own_codes))
         self._private = PrivateQueries(privatizer.privatize(asked), spec)
-        self._exact = ExactQueries(privatizer.project(asked), spec)
+        self._exact = ExactQueries(privatizer.asked(asked), spec)
 
     def found(
         self, at: int, ladder: Sequence[int], denoiser: Denoiser | None = None
@@ -204,6 +205,8 @@ class Prediction:
 
 def noise_share(spec: Spec, vectors: Vectors) -> float:
     """Return how much of codes is noise: see :attr:`Row.noise`."""
+    if isinstance(spec.law, SymbolLaw):
+        return spec.law.random_share
     privatizer = Privatizer(spec)
     exact = privatizer.project(vectors) * spec.step
     return spec.format.noise_share(privatizer.privatize(vectors).to_float(), exact)

@@ -1,0 +1,281 @@
+"""Softmax codebook: one symbol for a whole vector, pure epsilon for one attribute or an L2 ball.
+
+A symbol c of K is reported with chance ``∝ exp(⟨A_c, x⟩ + b_c)``; A and b are public. It is the
+exponential mechanism (McSherry & Talwar 2007) for scores of bounded *range* (Durfee & Rogers 2019;
+Dong, Durfee & Rogers 2020): what counts is how far apart a neighbour can move two symbols' scores,
+and the usual factor of 2 is not lost. In integers a score is ``L_c = Σ_i w_ic û_i + b_c``, with
+attributes on a grid, and a symbol has the weight ``T[d_c]``, ``d_c = ⌊(max_c L_c − L_c) / m⌋``,
+from a table of integers.
+
+*Why it is pure ε in these integers.* Let the scores of a neighbour differ by ``δ_c`` whose range
+``max_c δ_c − min_c δ_c`` is at most R, and let the table fall by no more than a factor ``e^η`` a
+step (and never rise; beyond its end it stays as it is). With ``t = max L' − max L``, which lies in
+the range of δ, d_c rises by at most ``⌈(t − δ_c)/m⌉`` if ``δ_c ≤ t`` and does not rise otherwise;
+so ``T[d_c]/T[d'_c] ≤ exp(η·max(0, ⌈(t − δ_c)/m⌉))``, and in the same way the sum of all weights
+grows by at most ``exp(η·⌈(max δ − t)/m⌉)``. Together that is at most ``exp(η·R')`` with
+
+    R' = R where m = 1, else ``⌊(R − 2)/m⌋ + 2``  (two quotients are rounded up).
+
+No rounding of the table adds to this: each entry is the one before times ``e^−η``, *rounded up*, as
+the thresholds of geometric flips are. Where rounding stops the fall, all further weights are equal.
+
+*The draw.* A 64-bit word stands for the place ``⌊word·S/2^64⌋`` below the sum S of the weights, so
+a symbol of weight w has between ``w·2^64/S − 1`` and ``w·2^64/S + 1`` words. With q the least
+``w·2^64/S``, ``T[end]·2^64/(K·T[0])``, that adds a factor of ``(1 + 1/q)/(1 − 1/q)``, for which
+2^-16 of ε is held back. The verifier takes all of this from the bytes that are used.
+
+*Whole records, too.* Another symbol, uniform on all K, replaces this one with a fixed chance γ.
+No symbol is then rarer than γ/K whatever the record, so any two records are
+``log((γ/K + 1 − γ)/(γ/K))``-close; and a mixture with a law that does not depend on the vector
+keeps the ratio of neighbours: both promises hold for the one symbol.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property, lru_cache
+
+import numpy as np
+import numpy.typing as npt
+import scipy
+
+from dpindex.base.arrays import Doubles, Floats, Integers, Singles, row_blocks, spaced
+from dpindex.mechanism.codes import SymbolFormat
+from dpindex.mechanism.noise import GRID_BITS, ONE, Calibration, SymbolLaw, power_below
+from dpindex.mechanism.noise.symbols import draw_uniform, high_product
+from dpindex.mechanism.parameters import (
+    Codebook,
+    Parameters,
+    grid_step,
+    neighbour_distance,
+    on_sphere_grid,
+)
+from dpindex.mechanism.projections import Projection, RealisedSizes
+from dpindex.mechanism.public_random import BitSource
+from dpindex.privacy import L2
+
+_LEVELS = 31
+"""Largest entry of weights that are no signs."""
+
+_STEPS = 1 << 12
+"""Most steps of the table for the range of one neighbour's scores, about."""
+
+_TOP = (1 << 32) - 1
+_MAX_TABLE = 1 << 19
+_FOR_DRAWS = Fraction(1, 1 << 16)
+_SAMPLE = 256
+_NUMBERS = 1 << 17
+"""Weights that are handled together, so that they stay in the cache."""
+
+
+class CodewordScores(Projection):
+    """Scores of all codewords, without their offsets: a linear map to K whole numbers.
+
+    For one attribute ``w_ic`` is 1 where codeword c lies above the public median of attribute i,
+    else 0: every attribute has all of the range that epsilon pays for, and a change by beta moves
+    two scores apart by one beta. For a ball the weights are the codeword itself, rounded: there the
+    distance of two codewords counts.
+
+    Parameters
+    ----------
+    codebook : Codebook
+    signs : bool
+        Whether the weights are 0 and 1.
+    """
+
+    rms = scale = 1.0
+    inner_product_factor = 0.0
+    block_numbers = 1 << 22  # all weights are read for every block
+
+    def __init__(self, codebook: Codebook, signs: bool) -> None:
+        self.dim = codebook.dim
+        self.k = len(codebook)
+        if signs:
+            medians = np.median(codebook.stated, axis=0)
+            weights = (codebook.stated > medians).astype(np.float32)
+        else:
+            grid = on_sphere_grid(codebook.stated)
+            weights = np.rint(grid * np.float32(_LEVELS) / np.abs(grid).max())
+        self.weights = np.ascontiguousarray(weights.T)
+        sizes = RealisedSizes(self.dim, self.k)
+        sizes.add(self.weights, slice(None), slice(None))
+        self.sensitivity = sizes.sensitivity
+        self.largest = sizes.largest
+        # An offset, no larger than a score can be, is added, and the difference of two is taken.
+        self.max_column_l1 = 4 * max(1, int(sizes.columns.max()))
+
+    @cached_property
+    def spread(self) -> int:
+        """The most that two scores move apart when one attribute changes by one, at least 1."""
+        return max(1, int(np.ptp(self.weights, axis=1).max()))
+
+    @cached_property
+    def distance(self) -> float:
+        """The most that two scores move apart in a unit ball: ``max ‖w_c − w_c'‖₂``, at least 1."""
+        wide = self.weights.astype(np.float64)
+        squares = np.einsum("ij,ij->j", wide, wide)
+        largest = 1.0
+        for block in row_blocks(self.k, _NUMBERS // self.k):  # whole numbers: sums are exact
+            apart = squares[block, None] + squares - 2.0 * (wide[:, block].T @ wide)
+            largest = max(largest, float(apart.max()))
+        return math.nextafter(math.sqrt(largest), math.inf)
+
+    def apply(self, x: Floats) -> Floats:
+        return np.asarray(x @ self.weights.astype(x.dtype, copy=False))
+
+    def apply_sparse(self, x: scipy.sparse.csr_matrix) -> Floats:
+        return np.asarray(x @ self.weights.astype(x.dtype, copy=False))
+
+
+@lru_cache(maxsize=8)
+def codeword_scores(codebook: Codebook, signs: bool) -> CodewordScores:
+    """The map of a codebook, which all specs that name it share."""
+    return CodewordScores(codebook, signs)
+
+
+def falling_weights(loss: Fraction, top: int = _TOP) -> npt.NDArray[np.uint64]:
+    """Weights from ``top`` on, each the one before times ``e^−loss``, rounded up.
+
+    The table ends where rounding up stops the fall, or after 2^19 steps.
+
+    >>> falling_weights(Fraction(1, 2), 100).tolist()
+    [100, 61, 37, 23, 14, 9, 6, 4, 3, 2]
+    """
+    # Never below 2^64·e^−loss, since power_below is never above 2^160·e^loss.
+    factor = (1 << 64 + 160) // power_below(loss) + 1
+    weights = [top]
+    while len(weights) < _MAX_TABLE:
+        following = -(-weights[-1] * factor >> 64)
+        if following == weights[-1]:
+            break
+        weights.append(following)
+    return np.array(weights, dtype=np.uint64)
+
+
+@dataclass(eq=False)
+class SoftmaxResponse(SymbolLaw):
+    """Draws symbols by their scores; ``perturb`` takes scores without offsets, shape (n, K).
+
+    Attributes
+    ----------
+    scores : CodewordScores
+    codebook : Codebook
+        What the symbols stand for.
+    codeword_grid : array, shape (K, dim)
+        The codewords as the grid rounds them.
+    offsets : float32 array, shape (K,)
+        b_c in whole numbers.
+    shift : int
+        m is 2^shift.
+    table : uint64 array
+        Weights by steps below the highest score, of at most 32 bits.
+    uniform : int
+        γ, the chance of a uniform symbol, times 2^64.
+    """
+
+    scores: CodewordScores
+    codebook: Codebook
+    codeword_grid: Floats
+    offsets: Singles
+    shift: int
+    table: npt.NDArray[np.uint64]
+    uniform: int
+
+    def perturb(self, x: Floats, stream: BitSource) -> npt.NDArray[np.int64]:
+        count = len(x)
+        coins = stream.words(count, np.uint64)
+        places = stream.words(count, np.uint64)
+        uniform = draw_uniform(self.size, count, stream)
+        drawn = np.empty(count, dtype=np.int64)
+        for block in row_blocks(count, _NUMBERS // self.size):
+            sums = self._weights(x[block])
+            np.cumsum(sums, axis=1, out=sums)
+            place = high_product(places[block], sums[:, -1])
+            drawn[block] = (sums > place[:, None]).argmax(axis=1)  # the first
+        return np.where(coins < np.uint64(self.uniform), uniform, drawn)
+
+    def _weights(self, x: Floats) -> npt.NDArray[np.uint64]:
+        """Whole numbers by the exact scores; the same work for every vector."""
+        scores = x + self.offsets
+        np.subtract(scores.max(axis=1, keepdims=True), scores, out=scores)
+        if self.shift:
+            scores *= scores.dtype.type(0.5**self.shift)  # exact, and cut off next
+        weights: npt.NDArray[np.uint64] = self.table.take(scores.astype(np.intp), mode="clip")
+        return weights
+
+    def chances(self, x: Floats) -> Doubles:
+        weights = self._weights(x).astype(np.float64)
+        weights /= weights.sum(axis=1, keepdims=True)
+        share = self.uniform / ONE
+        return np.asarray(share / self.size + (1.0 - share) * weights)
+
+    @cached_property
+    def random_share(self) -> float:
+        likeliest = self.of_codewords(spaced(self.size, _SAMPLE)).max(axis=1)
+        return float(1.0 - likeliest.mean())
+
+    def seen(self, codewords: Integers) -> Floats:
+        return self.scores.apply(self.codeword_grid[codewords])
+
+    @property
+    def summary(self) -> str:
+        """How symbols come about, in words."""
+        words = "a symbol is drawn by the scores of all codewords"
+        if self.uniform:
+            words += f"; {self.uniform / ONE:.1%} of the codes are uniform"
+        return words
+
+
+def uniform_share(size: int, epsilon: float | None) -> int:
+    """Return γ, times 2^64, with which any two records are epsilon-close; 0 without an epsilon.
+
+    A uniform symbol is one of ``⌊2^64/K⌋`` words or one more, so the least and the largest chance
+    of a symbol are at least ``γ·⌊2^64/K⌋`` and at most ``(1 − γ) + γ·⌈2^64/K⌉``.
+
+    >>> uniform_share(100, 8.0) / 2**64  # K/(e^ε + K − 1)
+    0.03248212...
+    """
+    if epsilon is None:
+        return 0
+    power = power_below(epsilon)  # over 2^160
+    room = power * (ONE // size) + (ONE - -(-ONE // size) << 160)
+    return -(-(ONE * ONE << 160) // room)
+
+
+def _calibrated(parameters: Parameters, scores: CodewordScores) -> SoftmaxResponse:
+    codebook = parameters.public_words
+    size = parameters.adjacency.size
+    # R: the most that a neighbour moves two scores apart, in whole numbers.
+    moved = Fraction(scores.spread << GRID_BITS)
+    if isinstance(parameters.adjacency, L2):
+        steps = neighbour_distance(size, GRID_BITS, parameters.bounds, parameters.dim)
+        moved = Fraction(steps) * Fraction(scores.distance)
+    shift = max(0, math.ceil(moved / _STEPS) - 1).bit_length()
+    loss = Fraction(parameters.budget) * (1 - _FOR_DRAWS) / steps_apart(moved, shift)
+    # The codewords on the grid, within the bounds: their mean score is what offsets make equal.
+    words = np.clip(codebook.stated.astype(np.float64) / parameters.scale, *parameters.bounds)
+    grid = np.rint(words / grid_step(size, GRID_BITS))
+    mean = scores.apply(grid.sum(axis=0)[None])[0] / len(codebook)  # exact until it is divided
+    return SoftmaxResponse(
+        scores=scores,
+        codebook=codebook,
+        codeword_grid=grid.astype(np.float32),
+        offsets=np.rint(-mean).astype(np.float32),
+        shift=shift,
+        table=falling_weights(loss),
+        uniform=uniform_share(len(codebook), parameters.record_epsilon),
+    )
+
+
+def steps_apart(moved: Fraction, shift: int) -> int:
+    """Return R', the steps of the table that scores ``moved`` apart by at most R cost together."""
+    if shift == 0:
+        return math.floor(moved)
+    return math.floor((math.floor(moved) - 2) / Fraction(1 << shift)) + 2
+
+
+SOFTMAX = Calibration(
+    _calibrated, SymbolFormat, adjacencies=("attribute", "l2"), joint=True, moves="any"
+)

@@ -1,0 +1,160 @@
+"""The exact verifier of the softmax codebook, on the law that ships and on weakened ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+
+import dpindex as dpi
+from dpindex.audit.attack import attack
+from dpindex.audit.exact import verify
+from dpindex.mechanism.noise.softmax import SoftmaxResponse, codeword_scores, falling_weights
+
+DIM = 12
+BOOK = dpi.Codebook(np.random.default_rng(3).normal(size=(30, DIM)).clip(-1, 1))
+BETA = dpi.attribute(0.5)
+
+
+@pytest.fixture(autouse=True)
+def _new_maps() -> None:
+    """Specs share the map of a codebook, which some tests change."""
+    codeword_scores.cache_clear()
+
+
+def spec(**terms: Any) -> Any:
+    ordinary = {"epsilon": 2.0, "adjacency": BETA, "record_epsilon": 6.0}
+    return dpi.Spec("codebook-softmax", DIM, codebook=BOOK, **{**ordinary, **terms})
+
+
+@pytest.mark.parametrize("epsilon", [0.01, 0.5, 3.0, 20.0])
+@pytest.mark.parametrize("adjacency", [BETA, dpi.l2(0.5), dpi.l2(2.0)])
+@pytest.mark.parametrize("record", [None, 0.5, 8.0])
+def test_what_ships_is_proved(epsilon: float, adjacency: Any, record: float | None) -> None:
+    report = verify(spec(epsilon=epsilon, adjacency=adjacency, record_epsilon=record))
+    assert report.passed, report
+    named = [check.name for check in report.checks if "whatever the record" in check.name]
+    assert len(named) == (record is not None)
+
+
+def scaled(made: Any) -> None:
+    made.law.table = falling_weights(Fraction(2) * Fraction(105, 100) / 4096)
+
+
+def rising(made: Any) -> None:
+    made.law.table[7] = made.law.table[6] + np.uint64(1)
+
+
+def floorless(made: Any) -> None:
+    made.law.uniform = 0
+
+
+def thin(made: Any) -> None:
+    made.law.uniform = int(made.law.uniform * 0.95)
+
+
+def heavy(made: Any) -> None:
+    made.linear_projection.weights[5, 3] = 2.0
+
+
+def all_heavier(made: Any) -> None:
+    made.linear_projection.weights *= 1.05
+
+
+def opposite(made: Any) -> None:
+    made.linear_projection.weights[4, 1] -= 1.0
+    made.linear_projection.weights[4, 2] = 1.0
+    made.linear_projection.weights[4, 3] = -1.0
+
+
+def half_offsets(made: Any) -> None:
+    made.law.offsets = made.law.offsets + np.float32(0.5)
+
+
+def vast_offsets(made: Any) -> None:
+    made.law.offsets = made.law.offsets + np.float32(2**23)
+
+
+@pytest.mark.parametrize(
+    ("weaken", "check"),
+    [
+        (scaled, "law: 4096 steps"),
+        (rising, "law: 4096 steps"),
+        (floorless, "whatever the record"),
+        (thin, "whatever the record"),
+        (heavy, "projection"),
+        (heavy, "steps of the table"),
+        (all_heavier, "projection"),
+        (opposite, "steps of the table"),
+        (half_offsets, "scores"),
+        (vast_offsets, "scores"),
+    ],
+)
+def test_weaker_integers_are_refused(weaken: Callable[[Any], None], check: str) -> None:
+    made = spec()
+    assert verify(made).passed
+    weaken(made)
+    assert any(check in name for name in verify(made).failed)
+
+
+def test_a_ball_is_proved_by_the_distance_of_the_weights_that_are_used() -> None:
+    made = spec(adjacency=dpi.l2(0.5))
+    assert verify(made).passed
+    made.linear_projection.weights[:, 3] *= 3.0
+    assert any("steps of the table" in name for name in verify(made).failed)
+
+
+def nearest_only(self: Any, x: Any, stream: Any) -> Any:
+    SoftmaxResponse.drawn(self, x, stream)
+    return (x + self.offsets).argmax(axis=1)
+
+
+def never_uniform(self: Any, x: Any, stream: Any) -> Any:
+    uniform, self.uniform = self.uniform, 0
+    try:
+        return SoftmaxResponse.drawn(self, x, stream)
+    finally:
+        self.uniform = uniform
+
+
+def without_offsets(self: Any, x: Any, stream: Any) -> Any:
+    return SoftmaxResponse.drawn(self, x - self.offsets, stream)
+
+
+def sharper(self: Any, x: Any, stream: Any) -> Any:
+    return SoftmaxResponse.drawn(self, np.rint(x * x.dtype.type(1.05)), stream)
+
+
+@pytest.mark.parametrize("draw", [nearest_only, never_uniform, without_offsets, sharper])
+def test_samplers_that_draw_otherwise_are_caught(
+    draw: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(SoftmaxResponse, "drawn", SoftmaxResponse.perturb, raising=False)
+    monkeypatch.setattr(SoftmaxResponse, "perturb", draw)
+    assert "sampler: outcomes of replayed words" in verify(spec()).failed
+
+
+def test_a_promise_beside_the_proved_ones_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = spec()
+    more = dpi.Guarantee(1.0, 0.0, "DP", dpi.record())
+    promise = dpi.Guarantee(2.0, 0.0, "DP", BETA, also=(more,))
+    monkeypatch.setattr(dpi.Spec, "guarantee", property(lambda self: promise))
+    assert verify(made).failed == ("definition",)
+
+
+@pytest.mark.usefixtures("known_noise")
+def test_an_attack_finds_no_more_than_epsilon() -> None:
+    report = attack(spec(epsilon=1.0), trials=20_000, through_files=False)
+    assert not report.violated
+    assert report.lower_bound > 0.2
+
+
+@pytest.mark.usefixtures("known_noise")
+def test_an_attack_finds_scores_that_are_three_times_as_large() -> None:
+    made = spec(epsilon=1.0)
+    made.law.table = falling_weights(Fraction(3) / 4096)
+    report = attack(made, trials=20_000, through_files=False)
+    assert report.violated

@@ -1,0 +1,101 @@
+"""A softmax codebook from the command line to hits: build, info, query, ledger, open."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import dpindex as dpi
+from dpindex.similarity.symbol_codes import crowding
+
+DIM = 24
+CENTRES = np.random.default_rng(0).normal(size=(30, DIM))
+
+
+def kind(count: int, seed: int) -> Any:
+    rng = np.random.default_rng(seed)
+    x = CENTRES[rng.integers(0, 30, count)] + 0.5 * rng.normal(size=(count, DIM))
+    return (x / np.linalg.norm(x, axis=1, keepdims=True)).astype(np.float32)
+
+
+def spec(**terms: Any) -> dpi.Spec:
+    book = dpi.Codebook(kind(200, 1))
+    ordinary = {"epsilon": 3.0, "adjacency": dpi.attribute(0.25), "codebook": book}
+    return dpi.Spec("codebook-softmax", DIM, **{**ordinary, **terms})
+
+
+@pytest.mark.usefixtures("known_noise")
+@pytest.mark.parametrize("query", ["exact", "private"])
+@pytest.mark.parametrize("record", [None, 9.0])
+def test_neighbours_are_found_and_similarities_are_true(query: Any, record: Any) -> None:
+    base, asked = kind(3000, 2), kind(100, 3)
+    index = dpi.PrivateIndex(spec(record_epsilon=record))
+    index.add(base)
+    hits = index.search(asked, k=50, query=query)
+    true = np.take_along_axis(asked @ base.T, hits.ids, axis=1)
+    usual = float((asked @ base.T).mean())
+    assert true.mean() > usual + 0.3
+    # Estimates are those of public vectors of the kind, and do not favour what was chosen.
+    assert abs(float(hits.similarity.mean() - true.mean())) < 0.1
+    assert 0.5 < np.std((hits.similarity - true) / hits.stderr) < 1.5
+
+
+@pytest.mark.usefixtures("known_noise")
+def test_sparse_queries_and_scaled_bytes_are_the_same_vectors() -> None:
+    from scipy import sparse
+
+    base = kind(500, 2)
+    index = dpi.PrivateIndex(spec())
+    index.add(sparse.csr_matrix(base))
+    dense = index.search(base[:5], k=5)
+    assert np.array_equal(dense.ids, index.search(sparse.csr_matrix(base[:5]), k=5).ids)
+
+
+@pytest.mark.usefixtures("known_noise")
+def test_a_collection_of_another_kind_is_noticed() -> None:
+    made = spec(epsilon=8.0)
+    like = dpi.Privatizer(made).privatize(kind(4000, 5))
+    assert crowding(like, made.symbol_law) < 1.5
+    unlike = dpi.Privatizer(made).privatize(np.tile(kind(1, 6), (4000, 1)))
+    assert crowding(unlike, made.symbol_law) > 3
+
+
+@pytest.mark.usefixtures("known_noise")
+def test_likelihoods_are_the_chances_of_symbols() -> None:
+    from dpindex.index.kinds import kind_of
+
+    made = spec()
+    privatizer = dpi.Privatizer(made)
+    known = kind(40, 7)
+    codes = privatizer.privatize(kind(30, 8))
+    logs = kind_of(made).likelihoods(privatizer, known).logs(codes)
+    chances = made.symbol_law.chances(privatizer.project(known))
+    np.testing.assert_allclose(np.exp(logs[:-1]), chances[:, codes.stored.ravel()], rtol=1e-4)
+
+
+def test_from_files_to_hits(tmp_path: Path, run: Callable[..., tuple[int, str, str]]) -> None:
+    for name, x in (("base", kind(800, 2)), ("public", kind(100, 1)), ("asked", kind(4, 3))):
+        np.save(tmp_path / f"{name}.npy", x)
+    words = "--method codebook-softmax --codebook public.npy --epsilon 2 --beta 0.5"
+    words += " --record-epsilon 8 --ledger ledger"
+    (tmp_path / "ids.txt").write_text("\n".join(map(str, range(800))))
+    code, out, err = run("build", "base.npy", "index", *words.split(), "--ids", "ids.txt")
+    assert code == 0, err
+    code, out, err = run("info", "index")
+    assert code == 0, err
+    assert "epsilon = 2" in out
+    assert "epsilon = 8" in out
+    assert "any two vectors" in out
+    assert "scores of all codewords" in out
+    index = dpi.PrivateIndex.open(tmp_path / "index")
+    assert index.spec.record_epsilon == 8.0
+    assert index.spec.guarantee.also[0].epsilon == 8.0
+    code, out, err = run("query", "index", "asked.npy", "--query", "private", "-k", "3")
+    assert code == 0, err
+    code, out, _ = run("ledger", "ledger")
+    assert code == 0
+    assert "and epsilon = 8" in out

@@ -1,0 +1,283 @@
+"""The softmax codebook: its law, word by word, against exact and 60-digit arithmetic."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from itertools import pairwise
+from typing import Any
+
+import mpmath
+import numpy as np
+import pytest
+from scipy import sparse
+from streams import Scripted, Seeded
+
+import dpindex as dpi
+from dpindex.base.errors import InputError, NoGuaranteeError
+from dpindex.mechanism.noise.softmax import (
+    SoftmaxResponse,
+    codeword_scores,
+    falling_weights,
+    uniform_share,
+)
+from dpindex.mechanism.noise.symbols import high_product
+from dpindex.mechanism.spec import Projector
+
+ONE = 1 << 64
+DIM = 6
+PUBLIC = np.random.default_rng(7).normal(size=(9, DIM)).clip(-1, 1).astype(np.float32)
+PROMISES = [
+    pytest.param({"epsilon": 0.02, "adjacency": dpi.attribute(0.5)}, id="0.02"),
+    pytest.param({"epsilon": 1.0, "adjacency": dpi.attribute(0.5)}, id="1"),
+    pytest.param({"epsilon": 7.0, "adjacency": dpi.attribute(1.5)}, id="7"),
+    pytest.param(
+        {"epsilon": 2.0, "adjacency": dpi.attribute(0.5), "record_epsilon": 5.0}, id="both"
+    ),
+    pytest.param({"epsilon": 3.0, "adjacency": dpi.l2(0.5)}, id="l2"),
+    pytest.param({"epsilon": 9.0, "adjacency": dpi.l2(0.25), "record_epsilon": 9.5}, id="l2-both"),
+]
+
+
+@pytest.fixture(autouse=True)
+def _new_maps() -> None:
+    """Specs share the map of a codebook, which some tests change."""
+    codeword_scores.cache_clear()
+
+
+def spec(**terms: Any) -> dpi.Spec:
+    book = dpi.Codebook(PUBLIC)
+    return dpi.Spec(**{"method": "codebook-softmax", "dim": DIM, "codebook": book, **terms})
+
+
+def law_of(made: dpi.Spec) -> SoftmaxResponse:
+    assert isinstance(made.law, SoftmaxResponse)
+    return made.law
+
+
+def words_of(made: dpi.Spec, x: Any) -> list[int]:
+    """Words, of 2^128, that each symbol has for one vector: from its grid integers on by hand."""
+    law = law_of(made)
+    integers = [int(v) for v in made.rounding_grid.round(np.asarray(x)[None])[0]]
+    weights = made.linear_projection.weights  # type: ignore[attr-defined]
+    scores = [
+        sum(u * int(w) for u, w in zip(integers, column, strict=True)) + int(offset)
+        for column, offset in zip(weights.T, law.offsets, strict=True)
+    ]
+    steps = [(max(scores) - score) // 2**law.shift for score in scores]
+    masses = [int(law.table[min(step, len(law.table) - 1)]) for step in steps]
+    size = len(masses)
+    ends = [sum(masses[:c]) for c in range(size + 1)]
+    drawn = [-(-end * ONE // ends[-1]) for end in ends]
+    fair = [-(-end * ONE // size) for end in range(size + 1)]
+    return [
+        (ONE - law.uniform) * (drawn[c + 1] - drawn[c]) + law.uniform * (fair[c + 1] - fair[c])
+        for c in range(size)
+    ]
+
+
+def neighbours(made: dpi.Spec, count: int = 60) -> list[tuple[Any, Any]]:
+    """Vectors within the bounds, as far apart as the adjacency allows, in random places."""
+    rng = np.random.default_rng(1)
+    size = made.adjacency.size
+    pairs = []
+    while len(pairs) < count:
+        one = rng.uniform(-1, 1, DIM) * rng.choice([0.1, 1.0])
+        other = one.copy()
+        if isinstance(made.adjacency, dpi.privacy.L2):
+            step = rng.normal(size=DIM)
+            other += step * size * (1 - 1e-9) / np.linalg.norm(step)
+        else:
+            other[rng.integers(DIM)] += size * rng.choice([-1, 1])
+        if np.abs(other).max() <= 1:
+            pairs.append((one, other))
+    return pairs
+
+
+@pytest.mark.parametrize("terms", PROMISES)
+def test_no_symbol_tells_neighbours_apart_by_more_than_epsilon(terms: Any) -> None:
+    """Every word of 128 bits counted, in integers; e^ε to sixty digits."""
+    if terms["adjacency"] == dpi.attribute(1.5):
+        terms = {**terms, "bounds": (-1.0, 1.0)}
+    made = spec(**terms)
+    largest = Fraction(1)
+    with mpmath.workdps(60):
+        for one, other in neighbours(made):
+            before, after = words_of(made, one), words_of(made, other)
+            assert sum(before) == sum(after) == ONE * ONE
+            for a, b in zip(before, after, strict=True):
+                largest = max(largest, Fraction(a, b), Fraction(b, a))
+        loss = mpmath.log(mpmath.mpf(largest.numerator) / largest.denominator)
+        assert loss <= mpmath.mpf(made.budget)
+        assert loss > made.budget / 3  # what is proved is not far from what is lost
+
+
+@pytest.mark.parametrize("weaker", ["table", "weights"])
+def test_five_percent_more_is_no_longer_private(weaker: str) -> None:
+    """The same count notices scores that are scaled by 1.05, for vectors next to a codeword."""
+    losses = []
+    for factor in (1.0, 1.05):
+        codeword_scores.cache_clear()
+        made = spec(epsilon=4.0, adjacency=dpi.attribute(0.5))
+        law = law_of(made)
+        if weaker == "table":
+            law.table = falling_weights(Fraction(4) / 4096 * Fraction(factor))
+        else:
+            made.linear_projection.weights *= np.float32(20 * factor)  # type: ignore[attr-defined]
+            law.table = falling_weights(Fraction(4) / 4096 / 20)
+        # One attribute decides between codewords that have it and those that have not; a vector at
+        # its end has nearly all of its chance on one side.
+        one = -np.ones(DIM)
+        other = one.copy()
+        worst = Fraction(1)
+        for attribute in range(DIM):
+            other[:] = one
+            other[attribute] += 0.5
+            for a, b in zip(words_of(made, one), words_of(made, other), strict=True):
+                worst = max(worst, Fraction(a, b), Fraction(b, a))
+        losses.append(float(mpmath.log(mpmath.mpf(worst.numerator) / worst.denominator)))
+    assert losses[0] <= 4.0
+    assert losses[1] > losses[0] * 1.03
+
+
+@pytest.mark.parametrize("terms", PROMISES)
+def test_chances_are_those_of_the_words(terms: Any) -> None:
+    made = spec(**terms)
+    x = np.random.default_rng(3).uniform(-1, 1, (20, DIM))
+    chances = law_of(made).chances(Projector(made).project(x))
+    exact = [[float(Fraction(n, ONE * ONE)) for n in words_of(made, row)] for row in x]
+    np.testing.assert_allclose(chances, exact, rtol=1e-9)
+
+
+def test_the_law_is_the_softmax_of_the_scores() -> None:
+    """To a thousandth: ``exp(ε/β·⟨1[c > median], x⟩ + b)``, b minus the mean score."""
+    made = spec(epsilon=3.0, adjacency=dpi.attribute(0.5))
+    rng = np.random.default_rng(4)
+    x = rng.uniform(-1, 1, (50, DIM))
+    a = 3.0 / 0.5 * (np.median(PUBLIC, axis=0) < PUBLIC)
+    logits = x @ a.T - (PUBLIC @ a.T).mean(axis=0)
+    ideal = np.exp(logits - logits.max(axis=1, keepdims=True))
+    ideal /= ideal.sum(axis=1, keepdims=True)
+    chances = law_of(made).chances(Projector(made).project(x))
+    assert np.abs(chances - ideal).max() < 0.001
+    likely = ideal > 1e-4  # where the table falls no more, weights are 10^-6 of the largest
+    assert np.abs(np.log(chances / ideal))[likely].max() < 0.01
+
+
+@pytest.mark.parametrize("terms", PROMISES[1:5])
+def test_symbols_come_as_often_as_their_chance_says(terms: Any) -> None:
+    made = spec(**terms)
+    x = np.random.default_rng(5).uniform(-1, 1, (3, DIM))
+    exact = Projector(made).project(x)
+    n = 60_000
+    for row in exact:
+        drawn = law_of(made).perturb(np.tile(row, (n, 1)), Seeded(6))
+        chances = law_of(made).chances(row[None])[0]
+        found = np.bincount(drawn, minlength=len(chances)) / n
+        # Six deviations: false alarms below 1e-6, and the seed is fixed.
+        assert (np.abs(found - chances) <= 6 * np.sqrt(chances / n) + 1e-5).all()
+
+
+def test_every_vector_asks_for_the_same_words() -> None:
+    """Two coins and a uniform symbol each, whatever the vector."""
+    made = spec(epsilon=1.0, adjacency=dpi.attribute(0.5), record_epsilon=4.0)
+    law = law_of(made)
+    words = [np.array([0, ONE - 1], np.uint64) for _ in range(3)]
+    for x in (np.zeros((2, DIM)), np.ones((2, DIM))):
+        stream = Scripted(words)
+        symbols = law.perturb(Projector(made).project(x), stream)
+        assert stream.spent
+        # The first coin says uniform, whose first symbol is 0; the last word is the last symbol.
+        assert symbols.tolist() == [0, len(PUBLIC) - 1]
+
+
+@pytest.mark.parametrize("loss", [Fraction(1, 5000), Fraction(1, 7), Fraction(3)])
+def test_the_table_never_falls_by_more_than_its_loss(loss: Fraction) -> None:
+    table = falling_weights(loss).tolist()
+    with mpmath.workdps(60):
+        factor = mpmath.exp(-mpmath.mpf(loss.numerator) / loss.denominator)
+        for weight, following in pairwise(table):
+            assert following >= weight * factor
+            assert following < weight * factor + 1.000001
+            assert 0 < following < weight
+        last = table[-1]
+        assert len(table) == 1 << 19 or mpmath.ceil(last * factor) == last
+
+
+@pytest.mark.parametrize("size", [2, 3, 100, 1 << 16])
+@pytest.mark.parametrize("epsilon", [0.001, 1.0, 8.0, 64.0])
+def test_the_uniform_share_keeps_records_apart_by_no_more(size: int, epsilon: float) -> None:
+    share = uniform_share(size, epsilon)
+    least = share * (ONE // size)
+    most = (ONE - share) * ONE + share * -(-ONE // size)
+    with mpmath.workdps(60):
+        assert mpmath.log(mpmath.mpf(most) / least) <= mpmath.mpf(epsilon)
+        ideal = size / (mpmath.exp(epsilon) + size - 1) * ONE
+        assert ideal <= share <= ideal * (1 + mpmath.mpf(10) ** -12) + 2
+
+
+def test_any_two_records_are_as_close_as_the_second_promise_says() -> None:
+    made = spec(epsilon=30.0, adjacency=dpi.attribute(0.5), record_epsilon=3.0)
+    rows = [words_of(made, x) for x in np.sign(np.random.default_rng(8).normal(size=(40, DIM)))]
+    most, least = ([pick(column) for column in zip(*rows, strict=True)] for pick in (max, min))
+    largest = max(Fraction(a, b) for a, b in zip(most, least, strict=True))
+    with mpmath.workdps(60):
+        loss = mpmath.log(mpmath.mpf(largest.numerator) / largest.denominator)
+        assert 2.9 < loss <= 3
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+def test_scores_are_exact_in_any_layout(kind: Any) -> None:
+    for adjacency in (dpi.attribute(0.5), dpi.l2(0.5)):
+        made = spec(epsilon=1.0, adjacency=adjacency).linear_projection
+        x = np.random.default_rng(9).integers(-5000, 5000, (30, DIM)).astype(kind)
+        exact = x.astype(np.int64) @ made.weights.astype(np.int64)  # type: ignore[attr-defined]
+        assert np.array_equal(made.apply(x), exact)
+        assert np.array_equal(made.apply_sparse(sparse.csr_matrix(x)), exact)
+
+
+def test_what_neighbours_move_is_read_off_the_map() -> None:
+    made: Any = spec(epsilon=1.0, adjacency=dpi.l2(0.5)).linear_projection
+    columns = made.weights.T.astype(np.float64)
+    apart = max(np.linalg.norm(a - b) for a in columns for b in columns)
+    assert apart <= made.distance <= apart * (1 + 1e-12)
+    signs: Any = spec(epsilon=1.0, adjacency=dpi.attribute(0.5)).linear_projection
+    assert signs.spread == 1
+    assert set(np.unique(signs.weights)) == {0.0, 1.0}
+    constant: Any = spec(
+        epsilon=1.0, adjacency=dpi.attribute(0.5), codebook=dpi.Codebook(np.ones((3, DIM)))
+    ).linear_projection
+    assert constant.spread == 1  # no score ever moves, which costs less than is counted
+
+
+def test_products_of_64_bits() -> None:
+    rng = np.random.default_rng(10)
+    words = np.append(rng.integers(0, ONE - 1, 500, np.uint64), [np.uint64(ONE - 1)] * 2)
+    limits = np.append(rng.integers(1, ONE - 1, 500, np.uint64), [np.uint64(ONE - 1), np.uint64(1)])
+    exact = [int(w) * int(n) >> 64 for w, n in zip(words, limits, strict=True)]
+    assert high_product(words, limits).tolist() == exact
+
+
+def test_a_spec_says_what_it_promises() -> None:
+    both = spec(epsilon=2.0, adjacency=dpi.attribute(0.5), record_epsilon=8.0)
+    assert dpi.Spec.from_json(both.to_json()) == both
+    assert str(both.guarantee) == (
+        "epsilon = 2 (pure DP) under attribute(beta=0.5), and epsilon = 8 (pure DP) under record "
+        "(any two vectors)"
+    )
+    one = spec(epsilon=2.0, adjacency=dpi.attribute(0.5))
+    assert one.fingerprint != both.fingerprint
+    assert "record_epsilon" not in one.to_dict()
+    assert both.with_epsilon(1.0).record_epsilon == 8.0
+    with pytest.raises(InputError, match="makes one promise"):
+        dpi.Spec(
+            "dp-oporp-staircase", DIM, epsilon=1.0, adjacency=dpi.attribute(1.0), record_epsilon=8.0
+        )
+    with pytest.raises(NoGuaranteeError, match="no guarantee under record"):
+        spec(epsilon=1.0, adjacency=dpi.record())
+    with pytest.raises(InputError, match="takes no subset"):
+        spec(epsilon=1.0, adjacency=dpi.attribute(1.0), subset=2)
+    with pytest.raises(InputError, match="needs a codebook"):
+        spec(epsilon=1.0, adjacency=dpi.attribute(1.0), codebook=None)
+    for wrong in (0.0, -1.0, 1000.0, True, "8"):
+        with pytest.raises(InputError, match="epsilon"):
+            spec(epsilon=1.0, adjacency=dpi.attribute(1.0), record_epsilon=wrong)

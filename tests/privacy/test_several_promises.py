@@ -1,0 +1,142 @@
+"""One release with two promises: how they are said, compared, added up and booked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import dpindex as dpi
+from dpindex.accounting.ledger import Ledger
+from dpindex.base.errors import InputError
+
+BETA = dpi.attribute(0.5)
+BOOK = dpi.Codebook(np.random.default_rng(0).normal(size=(8, 4)))
+
+
+def both(epsilon: float = 2.0, record: float = 8.0) -> dpi.Guarantee:
+    also = (dpi.Guarantee(record, 0.0, "DP", dpi.record()),)
+    return dpi.Guarantee(epsilon, 0.0, "DP", BETA, also=also)
+
+
+def spec(epsilon: float = 2.0, record: float | None = 8.0, **terms: Any) -> dpi.Spec:
+    return dpi.Spec(
+        "codebook-softmax",
+        4,
+        epsilon=epsilon,
+        codebook=BOOK,
+        record_epsilon=record,
+        **{"adjacency": BETA, **terms},
+    )
+
+
+def test_both_are_said_wherever_a_promise_is() -> None:
+    promise = both()
+    assert spec().guarantee == promise
+    for text in (str(promise), promise.protects(), promise.odds(), promise.units):
+        assert "any two vectors" in text
+        assert "0.5" in text
+    statement = promise.statement(4)
+    assert statement["guarantee"]["also"] == [dpi.Guarantee(8.0, 0.0, "DP", dpi.record()).to_dict()]
+    lines = " ".join(statement["does_not_protect"])
+    assert "never more than 8" in lines
+    assert "up to 8" not in lines.replace("never more than 8", "")
+    assert "also" not in dpi.Guarantee(2.0, 0.0, "DP", BETA).to_dict()
+    assert [str(one) for one in promise.promises] == [
+        "epsilon = 2 (pure DP) under attribute(beta=0.5)",
+        "epsilon = 8 (pure DP) under record (any two vectors)",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("change", "epsilon"),
+    [
+        (BETA, 2.0),
+        (dpi.attribute(0.1), 2.0),
+        (dpi.attribute(1.0), 4.0),
+        (dpi.attribute(5.0), 8.0),
+        (dpi.l2(3.0), 8.0),
+        (dpi.record(), 8.0),
+    ],
+)
+def test_of_two_bounds_on_a_change_the_smaller_holds(change: Any, epsilon: float) -> None:
+    found = both().at(change)
+    assert (found.epsilon, found.adjacency, found.also) == (epsilon, change, ())
+
+
+def test_a_change_of_the_collection_is_neither() -> None:
+    with pytest.raises(InputError, match="count different changes"):
+        both().at(dpi.privacy.Records("replace"))
+
+
+def test_each_kind_adds_up_by_itself() -> None:
+    assert both(2, 8) + both(1, 4) == both(3, 12)
+    assert dpi.compose([spec(), spec(1.0, 4.0)]) == both(3, 12)
+    # Another release without the second promise: only the first can be added up.
+    alone = dpi.Guarantee(1.0, 0.0, "DP", BETA)
+    assert both() + alone == alone + both() == dpi.Guarantee(3.0, 0.0, "DP", BETA)
+    assert dpi.compose([spec(), spec(record=None)], at=dpi.attribute(0.5)).epsilon == 4.0
+
+
+def test_tight_totals_have_both() -> None:
+    many = dpi.compose([spec(0.1, 0.5)] * 40, delta=1e-6)
+    first, second = many.promises
+    assert first.adjacency == BETA
+    assert second.adjacency == dpi.record()
+    assert first.epsilon < 4.0
+    assert second.epsilon < 20.0
+    assert first.delta == second.delta == 1e-6
+
+
+def test_a_ledger_books_both(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "ledger")
+    ledger.record(spec(), ["ann", "bob"])
+    ledger.record(spec(1.0, 4.0), ["ann"], allow_rerelease=True)
+    twice, once = ledger.totals()
+    assert not twice.apart
+    assert [(g.epsilon, str(g.adjacency)) for g in twice.guarantees] == [
+        (3.0, "attribute(beta=0.5)"),
+        (12.0, "record (any two vectors)"),
+    ]
+    assert [g.epsilon for g in once.guarantees] == [2.0, 8.0]
+    assert "and epsilon = 12" in str(twice)
+
+
+def test_a_ledger_never_forgets_a_release_without_the_second_promise(tmp_path: Path) -> None:
+    """Every release counts for the attribute; the record's total says that it has not all."""
+    ledger = Ledger(tmp_path / "ledger")
+    ledger.record(spec(), ["ann"])
+    ledger.record(spec(1.0, None), ["ann"], allow_rerelease=True)
+    (total,) = ledger.totals()
+    assert total.apart
+    assert [(g.epsilon, g.adjacency.kind) for g in total.guarantees] == [
+        (3.0, "attribute"),
+        (8.0, "record"),
+    ]
+
+
+def test_sizes_of_one_kind_are_compared_and_the_other_bounds_them(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "ledger")
+    ledger.record(spec(), ["ann"])
+    ledger.record(
+        spec(adjacency=dpi.attribute(5.0), bounds=(-9.0, 9.0)), ["ann"], allow_rerelease=True
+    )
+    (total,) = ledger.totals()
+    found = {str(g.adjacency): g.epsilon for g in total.guarantees}
+    assert found == {
+        "attribute(beta=0.5)": 4.0,
+        "attribute(beta=5)": 10.0,  # the first release is bounded by its promise about records
+        "record (any two vectors)": 16.0,
+    }
+
+
+def test_a_shuffle_amplifies_the_promise_about_records() -> None:
+    assert both().shuffled(10_000, 1e-6) == both().also[0].shuffled(10_000, 1e-6)
+
+
+def test_a_device_accepts_by_the_promise_of_the_spec() -> None:
+    dpi.Privatizer(spec(), max_epsilon=2.0)
+    with pytest.raises(InputError, match="where at most"):
+        dpi.Privatizer(spec(), max_epsilon=1.9)
