@@ -30,8 +30,9 @@ from dpindex.base.errors import InputError
 from dpindex.denoise import Denoiser, fit_denoiser, fit_if_possible
 from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.noise import SignLaw
+from dpindex.mechanism.noise.symbols import CodebookResponse, nearest
 from dpindex.mechanism.privatizer import Privatizer
-from dpindex.mechanism.spec import Projector, Spec
+from dpindex.mechanism.spec import Spec
 
 EXPOSURE = ("reconstruction_error", "reconstruction_cosine", "guess_cosine")
 """The measures that :meth:`Reconstructor.exposure` returns."""
@@ -52,6 +53,7 @@ _MAX_PUBLIC_NUMBERS = 1 << 25
 _SHRINKAGE = 0.1
 # Codewords whose neighbours are looked at.
 _CODEWORDS = 256
+_PLAYED = 4096
 # Cosines above this are those of a codeword to itself.
 _SAME = 1.0 - 1e-5
 
@@ -239,14 +241,30 @@ class Reconstructor:
         """Return two estimates of the mean vector behind each symbol; one without public ones."""
         law = self._spec.symbol_law
         words = law.codebook.vectors.astype(np.float64)
+        if not isinstance(law, CodebookResponse):
+            # The mean of codewords, as often as they give the symbol if it is not their own.
+            chances = law.of_codewords(spaced(law.size, _PLAYED))
+            records = words[spaced(law.size, _PLAYED)]
+            means = (chances.T @ records) / chances.sum(axis=0)[:, None]
+            return [partial(_of_symbols, means)]
         public = self._moments.centred + self._moments.mean
-        some = spaced(law.size, _CODEWORDS)
-        played = [(words[some], law.of_codewords(some))]
+        # The codeword, as near as codewords are to their w nearest others, and the mean of those
+        # not near it.
+        some = words[spaced(law.size, _CODEWORDS)] @ words.T
+        falling = -np.sort(-some, axis=1)  # the first is the codeword itself
+        near = float(falling[:, 1 : 1 + law.subset].mean()) * words
+        share = law.subset / law.size
+        far = (words.mean(axis=0) - share * near) / (1.0 - share)
+        likely = law.chance_inside * near + (1.0 - law.chance_inside) * far
+        estimates = [likely]
         if len(public):
-            own = np.nonzero(np.isinf(_to_other_words(unit(public), words)))
-            seen = Projector(self._spec).project(public * self._spec.scale)
-            played.append((public, law.among_others(seen, own)))
-        estimates = [(chances.T @ rows) / chances.sum(axis=0)[:, None] for rows, chances in played]
+            similarity = _to_other_words(public, words)
+            sets = np.zeros(similarity.shape)
+            np.put_along_axis(sets, nearest(similarity, law.subset), 1.0, axis=1)
+            inside = law.chance_inside / law.subset
+            outside = (1.0 - law.chance_inside) / (law.size - law.subset)
+            chances = outside + (inside - outside) * sets
+            estimates.append((chances.T @ public) / chances.sum(axis=0)[:, None])
         return [partial(_of_symbols, means) for means in estimates]
 
 

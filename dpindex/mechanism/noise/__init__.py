@@ -377,29 +377,19 @@ class SymbolLaw(Law):
     def seen(self, codewords: Integers) -> Floats:
         """Return what some of the codewords map to, shape (m, K)."""
 
-    def among_others(self, x: Floats, own: tuple[Integers, ...]) -> Doubles:
-        """Chances of symbols for public vectors as if those that are codewords were not.
+    def of_codewords(self, codewords: Integers) -> Doubles:
+        """Chances of symbols for records that are codewords, if there were only the others.
 
         So what a symbol says of a record is learned from codewords: they are of the same kind, but
-        no record is one.
-
-        Parameters
-        ----------
-        x : array, shape (n, K)
-            What the vectors map to.
-        own : rows and columns
-            Which vectors are which codewords; these chances are 0.
+        no record is one. Shape (m, K), 0 for the own symbol.
         """
-        others = x.copy()
-        others[own] = x.min(axis=1)[own[0]]
-        chances = self.chances(others)
+        x = self.seen(codewords)
+        own = np.arange(len(x)), codewords
+        x[own] = x.min(axis=1)
+        chances = self.chances(x)
         chances[own] = 0.0
         chances /= chances.sum(axis=1, keepdims=True)
         return chances
-
-    def of_codewords(self, codewords: Integers) -> Doubles:
-        """:meth:`among_others` of some of the codewords themselves, shape (m, K)."""
-        return self.among_others(self.seen(codewords), (np.arange(len(codewords)), codewords))
 
     def code_format(self, code_length: int, fingerprint: bytes, step: float) -> CodeFormat:
         return SymbolFormat(1, fingerprint, self.size, self.codebook.vectors)
