@@ -37,7 +37,8 @@ from dpindex.base.errors import InputError
 from dpindex.data import as_source, dense_rows
 from dpindex.index.kinds import kind_of
 from dpindex.mechanism.codes import Codes
-from dpindex.mechanism.noise import Likelihood, NumberLaw, SymbolLaw
+from dpindex.mechanism.noise import Likelihood, NumberLaw
+from dpindex.mechanism.noise.symbols import CodebookResponse
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec
 from dpindex.study.bounds import max_inference_rate, max_top_k_rate, max_tpr
@@ -482,7 +483,7 @@ def rank_by_law(spec: Spec, codes: Codes, candidates: Floats, own: Integers) -> 
     def scores(rows: slice) -> Floats:
         chosen = codes.take(rows)
         logs = likelihoods.logs(chosen)[:-1].T
-        if isinstance(spec.law, SymbolLaw):  # has two levels: cosines order the ties
+        if isinstance(spec.law, CodebookResponse):  # has two levels: cosines order the ties
             cosine = unit(chosen.to_float()) @ directions.T
             return np.asarray(cosine + _ABOVE_ALL_COSINES * (logs > logs.min()))
         return logs
