@@ -455,6 +455,9 @@ def _through_files(spec: Spec, row: Floats, count: int) -> Codes:
         if spec.codebook is not None:
             np.save(folder / "codebook.npy", spec.codebook.stated)
             words += ["--codebook", "codebook.npy"]
+        if spec.design is not None:
+            spec.design.save(folder / "design")
+            words += ["--design", "design"]
         command = [sys.executable, "-c", "from dpindex.cli import main; main()", *words]
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
         if done.returncode:

@@ -206,6 +206,8 @@ class Reconstructor:
         projection = spec.projection.apply(np.eye(spec.dim, dtype=np.float32)).astype(np.float64)
         projection *= spec.projection.scale
         mean = self._moments.mean @ projection
+        if spec.offset is not None:  # codes of a design are centred
+            mean -= spec.offset * spec.step
         across, within = self._moments.covariances(projection)
         # The pseudo-inverse leaves out coordinates without information (bins without noise).
         variance = np.diag(within)
