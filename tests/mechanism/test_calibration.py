@@ -17,7 +17,7 @@ import pytest
 from specs import needed
 
 import dpindex as dpi
-from dpindex.mechanism.method_table import Method
+from dpindex.mechanism.method_table import Method, find_method
 from dpindex.mechanism.noise.gaussian import kenthapadi_sigma, optimal_sigma
 
 EPSILON, DELTA, DIM = 1.3, 1e-6, 9
@@ -37,7 +37,9 @@ SHAPES = [
 
 def _spec(row: Method, **changes: Any) -> dpi.Spec:
     k = DIM if row.family.keeps_all else 8
-    return dpi.Spec(**{**needed(row), "dim": DIM, "k": k, "epsilon": EPSILON, "seed": 5, **changes})
+    return dpi.Spec(
+        **{**needed(row, DIM), "dim": DIM, "k": k, "epsilon": EPSILON, "seed": 5, **changes}
+    )
 
 
 def _moves(spec: dpi.Spec, changes: Any) -> Any:
@@ -178,15 +180,16 @@ def test_sign_methods_share_epsilon_over_the_signs_that_move(
 ) -> None:
     """log-ratio of every sign between neighbours, summed over coordinates: at most ε, and for some
     pair close to it."""
-    spec = dpi.Spec(
-        name, DIM, k=6, epsilon=EPSILON, seed=2, **{"adjacency": dpi.attribute(1.0), **changes}
-    )
+    given = {**needed(find_method(name), DIM), "k": 6}
+    if "design" in given:
+        given["k"] = None
+    spec = dpi.Spec(**{**given, "dim": DIM, "epsilon": EPSILON, "seed": 2, **changes})
     law: Any = spec.law
     matrix = spec.projection.apply(np.eye(DIM))
     beta = 1 << spec.grid.bits
 
     def chance(x: Any) -> Any:
-        size = np.ceil(np.abs(x) / (spec.projection.largest * beta))
+        size = np.ceil(np.abs(x) / (law.weights * beta))
         level = np.clip(size, 1, len(law.thresholds)).astype(int)
         flip = np.array(law.thresholds, dtype=np.float64)[level - 1] / 2.0**64
         return np.where(x == 0, 0.5, np.where(x > 0, 1 - flip, flip))

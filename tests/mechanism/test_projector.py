@@ -83,6 +83,8 @@ def test_projections_agree_across_layouts_splits_and_instances(row: Any) -> None
     described = dpi.Spec.from_json(spec.to_json())
     if spec.codebook:
         described = described.with_public(spec.codebook)
+    if spec.design:
+        described = described.with_public(spec.design)
     again = dpi.Privatizer(described, allow_unprotected=True)
     wide = np.zeros((9000, 48), dtype=np.float32)
     wide[:, ::2] = x
