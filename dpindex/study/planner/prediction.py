@@ -4,9 +4,8 @@ The codes of public vectors are built and searched as the evaluator builds and s
 and counted by what each stands for (:mod:`dpindex.study.planner.population`). Near ranks have no
 vectors. Their scores lie between those of a farther vector's codes and those of the query's own
 codes, which are also drawn: a score falls behind the own one by a power of the distance, whose
-exponent is that of the sampled vectors. It is near 1 for codes that are linear in the vector, near
-1/2 for signs, and above 1 where neighbours differ in directions that a denoiser removes. The noise
-is that of an own code.
+exponent is that of the sampled vectors: near 1/2 for signs, and above 1 where neighbours differ in
+directions that a denoiser removes. The noise is that of an own code.
 """
 
 from __future__ import annotations
@@ -90,10 +89,12 @@ class Prediction:
         """
         codes = self._decoded(self.trial.index.codes, denoiser)
         own = self._decoded(self._own, denoiser)
+        signs = issubclass(self._spec.format_type, SignFormat)
+        by_angle = self._population.metric == "cosine" and denoiser is None and not signs
 
         def found(queries: Queries) -> Found:
             asked = self._asked(queries, denoiser)
-            return self._counted(asked, codes, own, at, ladder)
+            return self._counted(asked, codes, own, at, ladder, by_angle)
 
         return found(self._private), found(self._exact)
 
@@ -124,8 +125,13 @@ class Prediction:
         own: AnyArray,
         at: int,
         ladder: Sequence[int],
+        by_angle: bool,
     ) -> Found:
-        """Return the shares of true neighbours among the best codes and near ranks."""
+        """Return the shares of true neighbours among the best codes and near ranks.
+
+        ``by_angle`` tells that scores are cosines of numbers with noise, which end at 1: near ranks
+        are then interpolated between their angles.
+        """
         population = self._population
         rows = population.vectors.shape[0]
         own_by_query = own.reshape(-1, len(asked), own.shape[1])
@@ -134,14 +140,22 @@ class Prediction:
         if population.metric == "l2":
             scores -= np.einsum("nk,nk->n", codes, codes) / 2
             own_scores -= np.einsum("rqk,rqk->qr", own_by_query, own_by_query) / 2
-        means = scores.reshape(len(asked), -1, rows).mean(axis=1)
-        near = self._near_scores(means, own_scores)
-        if issubclass(self._spec.format_type, SignFormat):
-            # Scores of sign codes tie: near ranks get one of theirs, at random around their own.
-            near = self._among(scores, near)
+        if by_angle:
+            angles = np.arcsin(np.clip(scores, -1.0, 1.0)).reshape(len(asked), -1, rows)
+            own_angles = np.arcsin(np.clip(own_scores, -1.0, 1.0))
+            near = np.sin(self._near_scores(angles.mean(axis=1), own_angles))
+        else:
+            means = scores.reshape(len(asked), -1, rows).mean(axis=1)
+            near = self._near_scores(means, own_scores)
+        single = population.metric == "cosine" and self._spec.code_length == 1
+        if single or issubclass(self._spec.format_type, SignFormat):
+            # Scores of signs tie, and so do those of single numbers: near ranks get one of theirs,
+            # at random around their own. No cosine of k signs but 1 is above 1 − 2/k.
+            scores = scores.round(5)
+            near = self._among(scores, np.minimum(near, 1.0 - 1.0 / self._spec.code_length))
         every = np.hstack([scores, near])
         stream = PublicStream(0, "plan ties")
-        every += (_TIE / 2.0**16 * stream.words(every.shape[1], np.uint16)).astype(every.dtype)
+        every += _TIE * (stream.words(every.size, np.uint16).reshape(every.shape) / 2.0**16)
         # The codes of one vector share what it stands for; what stands for nothing is not there.
         columns = np.append(np.tile(np.arange(rows), self._rounds), rows + np.arange(near.shape[1]))
         shares = np.where(columns < rows, self._rounds, 1)
