@@ -67,16 +67,44 @@ class Design:
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Design:
-        """The design in a file that :meth:`save` wrote; InputError if there is none."""
+        """Return the design in a file.
+
+        Parameters
+        ----------
+        path : str or path
+            Of a file that :meth:`save` wrote.
+
+        Raises
+        ------
+        InputError
+            For a file that holds no design.
+        NoGuaranteeError
+            If a column of W is heavier than 1.
+        """
         return parse_file(path, _MAX_BYTES, cls.from_bytes)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write it to a file, all or nothing."""
+        """Write it to a file, all or nothing.
+
+        Parameters
+        ----------
+        path : str or path
+            Of a new file, or of one that is replaced.
+
+        Raises
+        ------
+        InputError
+            If the design is only named.
+        """
         write_file(path, self.to_bytes())
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Design:
-        """The inverse of :meth:`to_bytes`; no size and no claim is trusted.
+        """Return the design of :meth:`to_bytes`; no size and no claim is trusted.
+
+        Parameters
+        ----------
+        data : bytes
 
         Raises
         ------
@@ -170,7 +198,17 @@ class Design:
 
     @classmethod
     def named(cls, data: Any) -> Design:
-        """The design that ``data`` of :meth:`to_dict` described, without its matrix."""
+        """Return the design that :meth:`to_dict` described, without its matrix.
+
+        Parameters
+        ----------
+        data : dict
+
+        Raises
+        ------
+        InputError
+            For anything else.
+        """
         facts = data if isinstance(data, dict) else {}
         made = cls.__new__(cls)
         made._data = None

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
 from dpindex.base.arrays import (
@@ -61,8 +59,10 @@ class Privatizer(Projector):
         if max_epsilon is not None:
             _refuse_above(finite_number(max_epsilon, "max_epsilon"), spec)
         super().__init__(spec)
-        # The seam through which tests, and tests alone, put a stream of their own.
-        self._stream: Callable[[], BitSource] = secret_stream
+
+    def _stream(self) -> BitSource:
+        """A fresh stream: the seam through which tests, and tests alone, put one of their own."""
+        return secret_stream()
 
     def privatize(self, x: Vectors, *, first_row: int = 0, threads: int | None = None) -> Codes:
         """Private codes of vectors.

@@ -160,7 +160,7 @@ class TestVectors:
             raise MemoryError(size)
 
         with monkeypatch.context() as patch:
-            patch.setattr("dpindex.data.readers._items", none_left)
+            patch.setattr("numpy.load", none_left)
             said = run("build", "x.npy", "new", *STAIRCASE)
         fails(said, f"x.npy: not enough memory ({size})", "save it as .npy")
         monkeypatch.setattr(PrivateIndex, "search", none_left)

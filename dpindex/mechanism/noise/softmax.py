@@ -235,7 +235,7 @@ def uniform_share(size: int, epsilon: float | None) -> int:
     of a symbol are at least ``γ·⌊2^64/K⌋`` and at most ``(1 − γ) + γ·⌈2^64/K⌉``.
 
     >>> uniform_share(100, 8.0) / 2**64  # K/(e^ε + K − 1)
-    0.03248212...
+    0.0324679...
     """
     if epsilon is None:
         return 0
