@@ -332,6 +332,7 @@ def design(
     signs: Annotated[bool, "For codes of bits."] = False,
     scale: Annotated[float, "Public divisor of every attribute."] = 1.0,
     seed: Annotated[int, "Seed of the search."] = 0,
+    ranges: o.RangesFile = None,
 ) -> None:
     """Make a projection of public vectors, for --design.
 
@@ -341,16 +342,17 @@ def design(
     from dpindex.mechanism.optimiser import design as designed
 
     out.refuse_existing(output)
-    made = designed(
-        public,
-        epsilon=epsilon,
-        beta=beta,
-        code_length=code_length,
-        delta=delta,
-        signs=signs,
-        scale=scale,
-        seed=seed,
-    )
+    with open_vectors(public) as source:
+        made = designed(
+            o.scaled_source(source, ranges),
+            epsilon=epsilon,
+            beta=beta,
+            code_length=code_length,
+            delta=delta,
+            signs=signs,
+            scale=scale,
+            seed=seed,
+        )
     create_file(output, made.to_bytes())
     out.say(f"{output}: {made.dim} attributes to {made.code_length}, {made.digest[:12]}….")
 

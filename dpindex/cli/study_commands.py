@@ -140,17 +140,31 @@ def plan(
 
 
 def _commands(outcome: Plan, sample: SampleOptions, options: o.DataOptions) -> list[str]:
-    """Return the commands for a codebook, if it is not the whole sample, an index and an answer."""
+    """Return the commands for a design or codebook of the sample, an index and an answer."""
     row = outcome.best
     spec = row.spec
     file = shlex.quote(sample.public_sample)
     suffix = ".npy"
     if sample.public_sample.endswith(".npz"):
         suffix = ".npz"
+    scaled = ""
+    if sample.ranges is not None:
+        scaled = f" --ranges {shlex.quote(str(sample.ranges))}"
     commands = []
     build = [f"dpindex build vectors{suffix} my-index --method {spec.method}"]
     build += [f"--epsilon {spec.epsilon:.10g}", *replace(options, delta=spec.delta).as_flags()]
-    if spec.codebook is None:
+    if spec.design is not None:
+        command = f"dpindex design {file} public.design --epsilon {spec.epsilon:.10g}"
+        command += f" --beta {options.beta:.10g} --code-length {spec.code_length}"
+        if options.scale != 1.0:
+            command += f" --scale {options.scale:.10g}"
+        if spec.delta > 0:
+            command += f" --delta {spec.delta:.10g}"
+        if row.signs:
+            command += " --signs"
+        commands.append(command + scaled)
+        build.append("--design public.design")
+    elif spec.codebook is None:
         build.append(f"--code-length {spec.code_length}")
     else:
         size = len(spec.codebook)
@@ -165,9 +179,6 @@ def _commands(outcome: Plan, sample: SampleOptions, options: o.DataOptions) -> l
         build.append(f"--metric {outcome.metric}")
     if row.denoiser:
         build.append(f"--denoise {row.denoiser}")
-    scaled = ""
-    if sample.ranges is not None:
-        scaled = f" --ranges {shlex.quote(str(sample.ranges))}"
     commands.append(" ".join(build) + scaled)
     query = f"dpindex query my-index queries{suffix} -k {outcome.at}"
     if outcome.candidates > outcome.at:
@@ -184,7 +195,7 @@ def _print_plan(outcome: Plan) -> None:
     typer.echo(f"{'':44}" + "".join(f"{measure.kind:>15}" for measure in measures))
     typer.echo(f"{'':42}" + "".join(f"{measure.terms:>17}" for measure in measures))
     columns = "".join(f"{'private':>9}{'exact':>6}" for _ in measures)
-    typer.echo(f"{'method':23}{'k':12}{'denoiser':9}{columns}{'bytes':>6}")
+    typer.echo(f"{'method':22} {'k':12}{'denoiser':9}{columns}{'bytes':>6}")
     for row in (*outcome.rows[:_SHOWN], *outcome.contrast):
         _print_row(row, measures)
     if any(row.centroids for row in outcome.rows):
@@ -221,7 +232,8 @@ def _print_row(row: Row, measures: Sequence[Measure]) -> None:
     shares = ""
     for measure in measures:
         shares += f"{measure.of(row.private):9.2f}{measure.of(row.exact):6.2f}"
-    typer.echo(f"{row.method:23}{row.size:12}{denoiser:9}{shares}{row.bytes_per_vector:6}")
+    code = f"{row.method:22} {row.size}"
+    typer.echo(f"{code:35}{denoiser:9}{shares}{row.bytes_per_vector:6}")
 
 
 _CONTRAST = "raw-gaussian"

@@ -94,10 +94,15 @@ def design(
     with open_vectors(public) if opened else nullcontext(as_source(public)) as source:
         known = _moments(source, scale)
     if code_length is None:
-        code_length = min(len(known.attributes), max(16, min(round(50 * epsilon), 256)))
+        code_length = usual_length(epsilon, len(known.attributes))
     k = whole_number(code_length, "code_length", 1, MAX_LENGTH)
     w = _optimised(known.covariance, k, noise, delta > 0, np.random.default_rng(seed))
     return _finished(w, known, source.shape[1], epsilon, beta, delta > 0)
+
+
+def usual_length(epsilon: float, attributes: int) -> int:
+    """Coordinates of a design for an epsilon."""
+    return min(attributes, max(16, min(round(50 * epsilon), 256)))
 
 
 def _noise_variance(epsilon: float, delta: float, signs: bool) -> float:

@@ -51,6 +51,10 @@ _BY_COSINE = (
     "Neighbours are ranked by cosine, which knows no lengths; where these count, as in tables, "
     "plan and build with the metric l2."
 )
+_DESIGNED = (
+    "One attribute is hidden, not the vector: a design finds neighbours because codes tell more "
+    "about a vector as a whole. It is published, and made of the sample, which must be public."
+)
 _OF_CLIPPED = "Neighbours are those of the vectors as they are clipped to the bounds."
 _FROM_SAMPLE = (
     "Predictions assume that the collection resembles the sample, and vary by about 0.04 from one "
@@ -454,6 +458,8 @@ class Plan:
             )
         if self.metric == "cosine" and best.spec.norm is None and best.spec.codebook is None:
             lines.append(_BY_COSINE)
+        if best.spec.design is not None:
+            lines.append(_DESIGNED)
         if best.spec.clip:
             lines.append(_OF_CLIPPED)
         lines += [f"{sentence}." for sentence in quality_warnings(best.spec, self.n)]

@@ -8,8 +8,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, fields
-from functools import cached_property
+from dataclasses import dataclass, fields, replace
+from functools import cached_property, lru_cache
 from typing import Any, Literal, TypeVar, get_args
 
 from dpindex.base.arrays import (
@@ -28,10 +28,12 @@ from dpindex.base.errors import InputError, NoGuaranteeError
 from dpindex.data import VectorSource, as_source
 from dpindex.index.search import QueryMode
 from dpindex.mechanism.codes import SignFormat
+from dpindex.mechanism.design import Design
 from dpindex.mechanism.method_table import Method, find_method
 from dpindex.mechanism.method_table import methods as all_methods
 from dpindex.mechanism.noise.additive import AdditiveNoise
 from dpindex.mechanism.noise.signs import FlipsByLevel
+from dpindex.mechanism.optimiser import design, usual_length
 from dpindex.mechanism.parameters import Codebook
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec
@@ -224,7 +226,7 @@ def plan(
         counted = _fewest_candidates(rows, target)
         rows = tuple(sorted(rows, key=lambda row: -row.found(query).recall_within(counted)))
     return Plan(
-        rows=rows,
+        rows=(planner.to_publish(rows[0]), *rows[1:]),
         query=query,
         n=n,
         at=at,
@@ -375,6 +377,10 @@ class _Planner(ABC):
         """Return rows under another adjacency, to compare with."""
         return ()
 
+    def to_publish(self, row: Row) -> Row:
+        """Return the row with its public parameters made of the whole sample."""
+        return row
+
     def ranked(self, epsilon: float) -> tuple[Row, ...]:
         """Return a row for each spec, best first, of which those near the best are refined."""
         value = self._target.value
@@ -456,29 +462,33 @@ class _AttributePlanner(_Planner):
     ) -> None:
         super().__init__(target, terms, progress)
         self._terms = {**terms, "adjacency": target.adjacency}
-        first = self.specs(target.epsilon or _MAX_EPSILON)[0]
         if target.metric == "l2" and target.dim > MAX_DENSE_DIM:
             raise InputError("a plan for l2 takes a dense public sample.")
         count = min(max(_SAMPLE_NUMBERS // target.dim, _MIN_ROWS), _MAX_ROWS)
+        vectors = sample_rows(source, count)
+        self._source = source
+        self._designed_of = vectors[::2]
+        self._design = lru_cache(maxsize=None)(self._new_design)
+        first = self.specs(target.epsilon or _MIDDLE_EPSILON)[0]
 
-        def rows_of(vectors: VectorSource, most: int) -> Vectors:
-            rows = sample_rows(vectors, most)
+        def as_published(rows: Vectors) -> Vectors:
             if not first.clip:
                 return rows
             low, high = (first.scale * bound for bound in first.bounds)
             return clipped(rows, low, high)
 
-        vectors = rows_of(source, count)
+        vectors = as_published(vectors)
         Privatizer(first).check(vectors)
-        asked = _QUERIES if queries is None else rows_of(queries, _QUERIES)
-        self._population = Population(
-            vectors,
-            target.n,
-            asked,
-            groups=numbered_groups(groups, source, count),
-            metric=target.metric,
+        asked: Any = _QUERIES
+        if queries is not None:
+            asked = as_published(sample_rows(queries, _QUERIES))
+        labels = numbered_groups(groups, source, count)
+        self._population = Population(vectors, target.n, asked, groups=labels, metric=target.metric)
+        # Designs are made of one half of the sample, and tried on the other.
+        others = None if labels is None else labels[1::2]
+        self._unseen = Population(
+            vectors[1::2], target.n, asked, groups=others, metric=target.metric
         )
-        self._screen = self._population.of_queries(_SCREENING_QUERIES)
 
     def specs(self, epsilon: float) -> list[Spec]:
         """Return specs of all methods with a guarantee under these terms, at several lengths.
@@ -500,6 +510,9 @@ class _AttributePlanner(_Planner):
             ):
                 refused.append(f"{method.name} is not planned above {MAX_DENSE_DIM} attributes.")
                 continue
+            if method.family.design != "none":
+                specs += self._designed(method, epsilon, refused)
+                continue
             grid = spec_grid(target.dim, [method.name], [epsilon], **self._terms)
             over_projection = any(spec.guarantee.delta_over == "projection" for spec in grid.specs)
             if target.methods is None and over_projection:
@@ -512,6 +525,52 @@ class _AttributePlanner(_Planner):
         _require_method(specs, refused)
         self.refused = refused
         return specs
+
+    def _designed(self, method: Method, epsilon: float, refused: list[str]) -> list[Spec]:
+        """Return specs with designs of two lengths; note why if there are none."""
+        target = self._target
+        delta = self._terms["delta"] if method.needs_delta else 0.0
+        if target.adjacency.kind not in method.adjacencies or (method.needs_delta and not delta):
+            refused.append(f"{method.name} needs neighbours in an attribute, and the delta it has.")
+            return []
+        code = method.calibration.format
+        signs = issubclass(code, SignFormat)
+        usual = usual_length(epsilon, target.dim)
+        lengths = {usual, min(2 * usual, target.dim)}
+        if target.max_bytes is not None:
+            longest = max(8 * target.max_bytes // bits for bits in code.coordinate_bits)
+            lengths = {min(k, longest) for k in lengths if longest > 0}
+        specs: list[Spec] = []
+        for k in sorted(lengths, reverse=True):
+            made = self._design(k, epsilon, delta, signs)
+            grid = spec_grid(target.dim, [method.name], [epsilon], design=made, **self._terms)
+            specs += grid.specs
+            refused += grid.refused
+        return specs
+
+    def _new_design(
+        self, k: int, epsilon: float, delta: float, signs: bool, whole: bool = False
+    ) -> Design:
+        """Return a design of half of the sample, or of the whole."""
+        return design(
+            self._source if whole else self._designed_of,
+            epsilon=epsilon,
+            beta=self._target.adjacency.size,
+            code_length=k,
+            delta=delta,
+            signs=signs,
+            scale=self._terms["scale"],
+        )
+
+    def to_publish(self, row: Row) -> Row:
+        spec = row.spec
+        if spec.design is None:
+            return row
+        made = self._design(row.k, spec.budget, spec.delta, row.signs, whole=True)
+        return replace(row, spec=replace(spec, design=made))
+
+    def _population_of(self, spec: Spec) -> Population:
+        return self._population if spec.design is None else self._unseen
 
     def screened(self, specs: Sequence[Spec]) -> list[Row]:
         """Return rows of the specs whose codes fit, best first, with linear denoisers.
@@ -529,7 +588,7 @@ class _AttributePlanner(_Planner):
 
         def noise_of(spec: Spec) -> float | str:
             try:
-                return noise_share(spec, self._screen.queries)
+                return noise_share(spec, self._population.queries[:_SCREENING_QUERIES])
             except NoGuaranteeError as error:  # noise that no code can hold
                 return f"{spec.method}, k = {spec.code_length}: {error}"
 
@@ -557,7 +616,7 @@ class _AttributePlanner(_Planner):
         def predicted(alike: list[Spec]) -> list[Row]:
             kinds: list[_Denoise | None] = ["linear", *[None] * (len(alike) - 1)]
             return [
-                self._row(spec, self._screen, _SCREENING_ROUNDS, kind)
+                self._row(spec, _SCREENING_QUERIES, _SCREENING_ROUNDS, kind)
                 for spec, kind in zip(alike, kinds, strict=True)
             ]
 
@@ -575,29 +634,33 @@ class _AttributePlanner(_Planner):
         return target.ranked(fitting)
 
     def refined(self, row: Row, *, denoise: bool = False) -> Row:
+        rows = self._population_of(row.spec).vectors.shape[0]
         if not denoise:
             kind = None if row.ranking == "plain" else row.ranking
-            return self._row(row.spec, self._population, _ROUNDS, kind)
+            return self._row(row.spec, _QUERIES, max(_ROUNDS, _FITTED_CODES // rows), kind)
         length = row.spec.code_length
         codes = max(_FITTED_CODES, _FITTED_PER_COORDINATE * length)
-        codes = min(codes, _FITTED_NUMBERS // length)
-        rounds = max(1, codes // self._population.vectors.shape[0])
-        return self._row(row.spec, self._population, rounds, "auto")
+        rounds = max(1, min(codes, _FITTED_NUMBERS // length) // rows)
+        return self._row(row.spec, _QUERIES, rounds, "auto")
 
-    def _row(self, spec: Spec, population: Population, rounds: int, kind: _Denoise | None) -> Row:
+    def _row(self, spec: Spec, queries: int, rounds: int, kind: _Denoise | None) -> Row:
         """Return the row of codes as they are, or of denoised ones if those are worth it."""
         target = self._target
+        population = self._population_of(spec).of_queries(queries)
         rows = predicted_rows(spec, population, rounds, target.at, target.ladder, kind)
         is_worth = is_worth_denoising(target.value(rows[0]), target.value(rows[-1]))
         return rows[-1] if is_worth else rows[0]
 
     def _like(self, spec: Spec, epsilon: float) -> Sequence[Spec]:
+        if spec.design is not None:
+            return self._designed(spec.method_row, epsilon, [])[:1]
         with suppress(NoGuaranteeError):
             return [spec.with_epsilon(epsilon)]
         return []
 
     def attacks(self, spec: Spec) -> AttackFigures:
-        trial = Trial(spec, self._population.vectors, metric=self._target.metric, denoise="auto")
+        vectors = self._population_of(spec).vectors
+        trial = Trial(spec, vectors, metric=self._target.metric, denoise="auto")
         return AttackFigures.of(trial)
 
 

@@ -58,7 +58,7 @@ _FITTED = 40
 # Samples that are laid on top of each other, at most.
 _MAX_SAMPLES = 1000
 # Near ranks behind those of the true neighbours.
-_FARTHER_STEPS = 20
+_FARTHER_STEPS = 100
 # Ranks of the sampled vectors between which and the query near ranks are interpolated.
 _SOURCES = slice(0, 30)
 

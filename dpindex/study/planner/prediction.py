@@ -23,6 +23,7 @@ from dpindex.mechanism.noise import SymbolLaw
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.public_random import PublicStream
 from dpindex.mechanism.spec import Spec
+from dpindex.similarity.designed import decoded, decoded_queries, exact_coordinates
 from dpindex.similarity.similarity import ExactQueries, PrivateQueries, Queries
 from dpindex.study.planner.plan_result import FOUND, Found, Ranking, Row
 from dpindex.study.planner.population import NEIGHBOURS, Population
@@ -73,7 +74,7 @@ class Prediction:
         own_codes = _OWN_CODES if population.near.size else 1
         self._own = privatizer.privatize(stacked([asked] * own_codes))
         self._private = PrivateQueries(privatizer.privatize(asked), spec)
-        self._exact = ExactQueries(privatizer.asked(asked), spec)
+        self._exact = ExactQueries(privatizer.asked(asked), spec, exact_coordinates(asked, spec))
 
     def found(
         self, at: int, ladder: Sequence[int], denoiser: Denoiser | None = None
@@ -90,7 +91,8 @@ class Prediction:
         codes = self._decoded(self.trial.index.codes, denoiser)
         own = self._decoded(self._own, denoiser)
         signs = issubclass(self._spec.format_type, SignFormat)
-        by_angle = self._population.metric == "cosine" and denoiser is None and not signs
+        as_decoded = self._spec.design is not None or (denoiser is None and not signs)
+        by_angle = self._population.metric == "cosine" and as_decoded
 
         def found(queries: Queries) -> Found:
             asked = self._asked(queries, denoiser)
@@ -101,15 +103,21 @@ class Prediction:
     def _decoded(self, codes: Codes, denoiser: Denoiser | None) -> AnyArray:
         """Return the vectors that an index of the metric ranks codes by, (n, k)."""
         by_cosine = self._population.metric == "cosine"
-        if denoiser is not None:
+        if self._spec.design is not None:
+            vectors = decoded(codes, self._spec, denoiser)
+        elif denoiser is not None:
             return denoiser.to_rank(codes) if by_cosine else denoiser(codes)
-        return unit(codes.to_float()) if by_cosine else codes.to_float()
+        else:
+            vectors = codes.to_float()
+        return unit(vectors) if by_cosine else vectors
 
     def _asked(self, queries: Queries, denoiser: Denoiser | None) -> AnyArray:
         """Return the vectors that codes are compared with, (q, k)."""
-        if isinstance(queries, PrivateQueries):
+        if self._spec.design is not None:
+            asked: AnyArray = decoded_queries(queries, denoiser)[:, :-1]
+        elif isinstance(queries, PrivateQueries):
             if denoiser is not None:
-                asked: AnyArray = denoiser(queries.codes, queries.spec)
+                asked = denoiser(queries.codes, queries.spec)
             else:
                 asked = self._decoded(queries.codes, None)
         else:
@@ -148,7 +156,8 @@ class Prediction:
             means = scores.reshape(len(asked), -1, rows).mean(axis=1)
             near = self._near_scores(means, own_scores)
         single = population.metric == "cosine" and self._spec.code_length == 1
-        if single or issubclass(self._spec.format_type, SignFormat):
+        signs = issubclass(self._spec.format_type, SignFormat)
+        if self._spec.design is None and (single or signs):
             # Scores of signs tie, and so do those of single numbers: near ranks get one of theirs,
             # at random around their own. No cosine of k signs but 1 is above 1 − 2/k.
             scores = scores.round(5)

@@ -1,0 +1,104 @@
+"""Plans that compare designs, made of one half of the sample and tried on the other."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import dpindex as dpi
+from dpindex.cli import main
+from dpindex.study import evaluate, ground_truth
+from dpindex.study.trial import Trial
+
+DIM = 96
+DESIGNED = "dp-designed-laplace"
+METHODS = [DESIGNED, "dp-signdesigned-geometric", "dp-oporp-staircase"]
+TERMS: dict[str, Any] = {
+    "dim": DIM,
+    "epsilon": 1.0,
+    "adjacency": dpi.attribute(1.0),
+    "bounds": (0.0, 1.0),
+    "methods": METHODS,
+}
+
+
+def collection(rows: int, seed: int) -> np.ndarray:
+    """Vectors in [0, 1] of about eight dimensions, whose columns vary together."""
+    maps = np.random.default_rng(0).normal(size=(8, DIM))
+    rng = np.random.default_rng(seed)
+    values = 0.5 + 0.12 * rng.normal(size=(rows, 8)) @ maps + 0.02 * rng.normal(size=(rows, DIM))
+    return np.clip(values, 0, 1).astype(np.float32)
+
+
+def test_a_design_is_recommended_made_of_the_whole_sample_and_can_be_pasted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, rows, seed in (("sample", 600, 1), ("vectors", 900, 2), ("queries", 3, 3)):
+        np.save(f"{name}.npy", (collection(rows, seed) * 255).astype(np.uint8))
+
+    def run(line: str) -> str:
+        monkeypatch.setattr(sys, "argv", shlex.split(line))
+        with pytest.raises(SystemExit) as stop:
+            main()
+        said = capsys.readouterr()
+        assert not stop.value.code, said.err
+        return said.out
+
+    stated = "--scale 255 --bounds 0 1 --beta 1 --epsilon 1 --public-sample sample.npy"
+    sizes = f"--dim {DIM} --n 900 --methods {','.join(METHODS)}"
+    plan = json.loads(run(f"dpindex plan {sizes} {stated} --format json"))
+    for line in plan["commands"]:
+        run(line)
+    built = dpi.PrivateIndex.open(tmp_path / "my-index").spec
+    assert built == dpi.Spec.from_dict(plan["recommended"]["spec"])
+    assert "designed" in built.method
+    assert any("One attribute is hidden, not the vector" in line for line in plan["remarks"])
+
+
+def test_designs_need_an_attribute_and_their_noise() -> None:
+    terms = {**TERMS, "methods": None, "adjacency": dpi.l2(1.0), "epsilon": 8.0, "delta": 1e-6}
+    refused = dpi.plan(collection(500, 1), n=2000, **terms, max_bytes=40).refused
+    assert any(line.startswith(DESIGNED) for line in refused)
+
+
+def test_what_a_design_gives_away_is_measured() -> None:
+    """An attacker who ignored the centre would do worse than the best guess without a code."""
+    base = collection(1500, 2)
+    terms = {key: value for key, value in TERMS.items() if key != "methods"}
+    terms["epsilon"] = 4.0
+    for method in METHODS[:2]:
+        made = dpi.design(collection(600, 1), epsilon=4.0, signs="sign" in method)
+        spec = dpi.Spec(method, design=made, **terms)
+        figures = Trial(spec, base).reconstruction(np.arange(200), collection(600, 1))
+        assert figures["reconstruction_error"] < 0.5, method
+        (curve,) = evaluate(base, base[:20], [spec], runs=1)
+        means = curve.points[0].mean
+        assert 0.0 < means["linked"] <= 1.0
+        assert means["reconstruction_error"] < 0.6
+
+
+@pytest.mark.slow
+def test_what_is_promised_of_designs_is_found() -> None:
+    n = 12_000
+    base, queries = collection(n, 2), collection(300, 3)
+    plan = dpi.plan(collection(2000, 1), n=n, candidates=n // 100, **TERMS)
+    assert plan.best.method in METHODS[:2]
+    truth = ground_truth(base, queries, 50)
+    for row in {row.method: row for row in reversed(plan.rows)}.values():
+        if row.spec.design is None or row.exact.recall == 0.0:  # too little signal to be tried
+            continue
+        index = dpi.PrivateIndex(row.spec)
+        index.add(base)
+        if row.denoiser is not None:
+            index.fit_denoiser(row.denoiser)
+        for query in ("private", "exact"):
+            ids = index.nearest(queries, k=n // 100, query=query)
+            found = truth.recall(ids, n // 100, 10).mean()
+            assert abs(row.found(query).recall_within(n // 100) - found) < 0.1, (row, query)
