@@ -174,7 +174,9 @@ def _commands(outcome: Plan, sample: SampleOptions, options: o.DataOptions) -> l
                 command += " --centroids"
             commands.append(command)
             file = "codebook.npy"
-        build.append(f"--codebook {file} --subset {spec.subset}")
+        build.append(f"--codebook {file}")
+        if spec.subset is not None:
+            build.append(f"--subset {spec.subset}")
     if outcome.metric != "cosine":
         build.append(f"--metric {outcome.metric}")
     if row.denoiser:

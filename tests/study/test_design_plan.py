@@ -1,4 +1,4 @@
-"""Plans that compare designs, made of one half of the sample and tried on the other."""
+"""Plans that compare designs and softmax codebooks, made of a part of the sample each."""
 
 from __future__ import annotations
 
@@ -36,8 +36,12 @@ def collection(rows: int, seed: int) -> np.ndarray:
     return np.clip(values, 0, 1).astype(np.float32)
 
 
-def test_a_design_is_recommended_made_of_the_whole_sample_and_can_be_pasted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("methods", [METHODS, ["codebook-softmax", "dp-oporp-staircase"]])
+def test_what_is_made_of_the_whole_sample_can_be_pasted(
+    methods: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
     for name, rows, seed in (("sample", 600, 1), ("vectors", 900, 2), ("queries", 3, 3)):
@@ -52,13 +56,13 @@ def test_a_design_is_recommended_made_of_the_whole_sample_and_can_be_pasted(
         return said.out
 
     stated = "--scale 255 --bounds 0 1 --beta 1 --epsilon 1 --public-sample sample.npy"
-    sizes = f"--dim {DIM} --n 900 --methods {','.join(METHODS)}"
+    sizes = f"--dim {DIM} --n 900 --methods {','.join(methods)}"
     plan = json.loads(run(f"dpindex plan {sizes} {stated} --format json"))
     for line in plan["commands"]:
         run(line)
     built = dpi.PrivateIndex.open(tmp_path / "my-index").spec
     assert built == dpi.Spec.from_dict(plan["recommended"]["spec"])
-    assert "designed" in built.method
+    assert "designed" in built.method or built.method == "codebook-softmax"
     assert any("One attribute is hidden, not the vector" in line for line in plan["remarks"])
 
 
@@ -102,3 +106,20 @@ def test_what_is_promised_of_designs_is_found() -> None:
             ids = index.nearest(queries, k=n // 100, query=query)
             found = truth.recall(ids, n // 100, 10).mean()
             assert abs(row.found(query).recall_within(n // 100) - found) < 0.1, (row, query)
+
+
+@pytest.mark.slow
+def test_what_is_promised_of_a_softmax_codebook_is_found() -> None:
+    """More codewords are published than were tried, so it is somewhat more."""
+    n = 8000
+    base, queries = collection(n, 2), collection(300, 3)
+    plan = dpi.plan(
+        collection(2000, 1), n=n, candidates=n // 50, **{**TERMS, "methods": ["codebook-softmax"]}
+    )
+    index = dpi.PrivateIndex(plan.best.spec)
+    index.add(base)
+    truth = ground_truth(base, queries, 50)
+    for query in ("private", "exact"):
+        ids = index.nearest(queries, k=n // 50, query=query)
+        found = truth.recall(ids, n // 50, 10).mean()
+        assert -0.05 < found - plan.best.found(query).recall_within(n // 50) < 0.1, query

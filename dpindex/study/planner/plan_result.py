@@ -51,9 +51,9 @@ _BY_COSINE = (
     "Neighbours are ranked by cosine, which knows no lengths; where these count, as in tables, "
     "plan and build with the metric l2."
 )
-_DESIGNED = (
-    "One attribute is hidden, not the vector: a design finds neighbours because codes tell more "
-    "about a vector as a whole. It is published, and made of the sample, which must be public."
+_MADE_OF_SAMPLE = (
+    "One attribute is hidden, not the vector: neighbours are found because codes tell more about a "
+    "vector as a whole. What is made of the sample is published, so the sample must be public."
 )
 _OF_CLIPPED = "Neighbours are those of the vectors as they are clipped to the bounds."
 _FROM_SAMPLE = (
@@ -183,7 +183,8 @@ class Row:
         if self.spec.codebook is None:
             return str(self.k)
         letter = "C" if self.centroids else "K"
-        return f"{letter}={len(self.spec.codebook)} w={self.spec.subset}"
+        size = f"{letter}={len(self.spec.codebook)}"
+        return size if self.spec.subset is None else f"{size} w={self.spec.subset}"
 
     @property
     def contents(self) -> str:
@@ -191,7 +192,8 @@ class Row:
         if self.spec.codebook is None:
             return self.spec.format.contents
         kind = "centroids" if self.centroids else "codewords"
-        return f"{len(self.spec.codebook)} {kind} and w = {self.spec.subset}"
+        size = f"{len(self.spec.codebook)} {kind}"
+        return size if self.spec.subset is None else f"{size} and w = {self.spec.subset}"
 
     @property
     def denoiser(self) -> Kind | None:
@@ -450,6 +452,8 @@ class Plan:
                 "which epsilon it needs."
             )
         if isinstance(best.spec.adjacency, Attribute):
+            if best.spec.design is not None or best.spec.codebook is not None:
+                lines.append(_MADE_OF_SAMPLE)
             lines.append(
                 f"This epsilon hides one attribute, not a record: all {best.spec.dim} attributes "
                 f"together cost up to {best.guarantee.group(best.spec.dim):g}. One coordinate of "
@@ -458,8 +462,6 @@ class Plan:
             )
         if self.metric == "cosine" and best.spec.norm is None and best.spec.codebook is None:
             lines.append(_BY_COSINE)
-        if best.spec.design is not None:
-            lines.append(_DESIGNED)
         if best.spec.clip:
             lines.append(_OF_CLIPPED)
         lines += [f"{sentence}." for sentence in quality_warnings(best.spec, self.n)]
@@ -495,6 +497,8 @@ class Plan:
 def _advantage(best: Row, rival: Row) -> str:
     """Return why the best row beats the best of another method."""
     if best.spec.codebook is not None:
+        if best.spec.subset is None:
+            return "its one symbol tells of a vector as a whole"
         near = f"{best.spec.subset} nearest ones"
         if best.spec.subset == 1:
             near = "nearest codeword"

@@ -12,6 +12,8 @@ from dataclasses import dataclass, fields, replace
 from functools import cached_property, lru_cache
 from typing import Any, Literal, TypeVar, get_args
 
+import numpy as np
+
 from dpindex.base.arrays import (
     Vectors,
     checked_epsilon,
@@ -82,6 +84,9 @@ _FITTED_PER_COORDINATE = 25
 _FITTED_CODES = 10_000
 _FITTED_NUMBERS = 1 << 24
 _FINALISTS = 2
+# Vectors of the sample for a softmax codebook, of which one in so many is no codeword.
+_CODEBOOK_ROWS = 1 << 12
+_KEPT = 4
 # A denoiser finds such a share of what is missed without it, or a quarter more, or it is left out:
 # on tables, luck in its fit moves as much.
 _WORTH_OF_MISSED = 0.06
@@ -469,6 +474,14 @@ class _AttributePlanner(_Planner):
         self._source = source
         self._designed_of = vectors[::2]
         self._design = lru_cache(maxsize=None)(self._new_design)
+        # Of codebooks a quarter is kept, and no vector has a sibling among the codewords: it would
+        # hide its other neighbours.
+        self._codebook_rows = sample_rows(source, _CODEBOOK_ROWS)
+        labels = numbered_groups(groups, source, _CODEBOOK_ROWS)
+        if labels is None:
+            labels = np.arange(self._codebook_rows.shape[0])
+        self._no_codewords = labels % _KEPT == 0
+        of_kept = labels[self._no_codewords]
         first = self.specs(target.epsilon or _MIDDLE_EPSILON)[0]
 
         def as_published(rows: Vectors) -> Vectors:
@@ -489,6 +502,11 @@ class _AttributePlanner(_Planner):
         self._unseen = Population(
             vectors[1::2], target.n, asked, groups=others, metric=target.metric
         )
+        chosen = self._no_codewords
+        self._beside_codewords = Population(
+            as_published(self._codebook_rows[chosen]), target.n, asked, groups=of_kept,
+            near_ranks=False,
+        )  # fmt: skip
 
     def specs(self, epsilon: float) -> list[Spec]:
         """Return specs of all methods with a guarantee under these terms, at several lengths.
@@ -510,8 +528,8 @@ class _AttributePlanner(_Planner):
             ):
                 refused.append(f"{method.name} is not planned above {MAX_DENSE_DIM} attributes.")
                 continue
-            if method.family.design != "none":
-                specs += self._designed(method, epsilon, refused)
+            if method.family.design != "none" or method.family.codebook:
+                specs += self._of_sample(method, epsilon, refused)
                 continue
             grid = spec_grid(target.dim, [method.name], [epsilon], **self._terms)
             over_projection = any(spec.guarantee.delta_over == "projection" for spec in grid.specs)
@@ -526,13 +544,25 @@ class _AttributePlanner(_Planner):
         self.refused = refused
         return specs
 
-    def _designed(self, method: Method, epsilon: float, refused: list[str]) -> list[Spec]:
-        """Return specs with designs of two lengths; note why if there are none."""
+    def _of_sample(self, method: Method, epsilon: float, refused: list[str]) -> list[Spec]:
+        """Return specs with designs of two lengths or a codebook; note why if there are none."""
         target = self._target
         delta = self._terms["delta"] if method.needs_delta else 0.0
         if target.adjacency.kind not in method.adjacencies or (method.needs_delta and not delta):
-            refused.append(f"{method.name} needs neighbours in an attribute, and the delta it has.")
+            refused.append(
+                f"{method.name} has no guarantee under {target.adjacency} and delta = {delta:g}."
+            )
             return []
+        if method.family.codebook:
+            try:
+                book = Codebook(self._codebook_rows[~self._no_codewords])
+            except InputError as error:
+                refused.append(f"{method.name}: {error}")
+                return []
+            terms = {**self._terms, "codebook": book}
+            grid = spec_grid(target.dim, [method.name], [epsilon], **terms)
+            refused += grid.refused
+            return list(grid.specs)
         code = method.calibration.format
         signs = issubclass(code, SignFormat)
         usual = usual_length(epsilon, target.dim)
@@ -564,12 +594,18 @@ class _AttributePlanner(_Planner):
 
     def to_publish(self, row: Row) -> Row:
         spec = row.spec
+        if spec.codebook is not None:
+            # More codewords than were tried find more.
+            book = Codebook.spaced(self._source, self._codebook_rows.shape[0])
+            return replace(row, spec=replace(spec, codebook=book))
         if spec.design is None:
             return row
         made = self._design(row.k, spec.budget, spec.delta, row.signs, whole=True)
         return replace(row, spec=replace(spec, design=made))
 
     def _population_of(self, spec: Spec) -> Population:
+        if spec.codebook is not None:
+            return self._beside_codewords
         return self._population if spec.design is None else self._unseen
 
     def screened(self, specs: Sequence[Spec]) -> list[Row]:
@@ -653,7 +689,7 @@ class _AttributePlanner(_Planner):
 
     def _like(self, spec: Spec, epsilon: float) -> Sequence[Spec]:
         if spec.design is not None:
-            return self._designed(spec.method_row, epsilon, [])[:1]
+            return self._of_sample(spec.method_row, epsilon, [])[:1]
         with suppress(NoGuaranteeError):
             return [spec.with_epsilon(epsilon)]
         return []

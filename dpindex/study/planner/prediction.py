@@ -120,6 +120,8 @@ class Prediction:
                 asked = denoiser(queries.codes, queries.spec)
             else:
                 asked = self._decoded(queries.codes, None)
+        elif self._spec.codebook is not None:
+            asked = self._population.queries
         else:
             asked = queries.to_float()
         if self._population.metric == "cosine":
