@@ -21,7 +21,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from functools import cache
-from itertools import accumulate, pairwise
+from itertools import accumulate, combinations, pairwise
 from statistics import NormalDist
 from typing import Any, Protocol
 
@@ -397,6 +397,29 @@ def codeword_map(codewords: Sequence[Sequence[float]]) -> Map:
     """Inner products with the codewords on the integer sphere."""
     rows = [Sphere().row([Fraction(value) for value in word]) for word in codewords]
     return Map([list(column) for column in zip(*rows, strict=True)], None, Fraction(1), Fraction(1))
+
+
+def softmax_map(codewords: Sequence[Sequence[float]], ball: bool) -> Map:
+    """Weights of scores: codewords in 31 levels for a ball, else 1 above the public median.
+
+    The median of an even number is the mean of the two in the middle, in singles. A score is summed
+    with an offset as large as itself, and the difference of two is taken.
+    """
+    exact = [[Fraction(value) for value in word] for word in codewords]
+    if ball:
+        wide = [Sphere().row(word) for word in exact]
+        top = max(abs(value) for row in wide for value in row)
+        rows = [[round(Fraction(31 * value, top)) for value in row] for row in wide]
+    else:
+        middles = []
+        for column in zip(*exact, strict=True):
+            ordered, half = sorted(column), len(column) // 2
+            middle = (ordered[half] + ordered[-half - 1]) / 2
+            middles.append(rounded(middle, 24))
+        rows = [[int(v > m) for v, m in zip(word, middles, strict=True)] for word in exact]
+    matrix = [list(column) for column in zip(*rows, strict=True)]
+    summed = max(sum(map(abs, row)) for row in rows)
+    return Map(matrix, 4 * max(1, summed), Fraction(1), Fraction(1))
 
 
 class Designed(Map):
@@ -1142,6 +1165,68 @@ class Codebook:
         return codes
 
 
+class Softmax:
+    """A symbol c with a weight that falls with ``(max L − L_c)/m``, or a uniform one.
+
+    ``L_c`` is a score and its offset, minus the public mean of the score. A neighbour moves two
+    scores apart by at most ``moved``, which a table of a factor ``e^−η`` a step pays for (McSherry
+    & Talwar 2007; Durfee & Rogers 2019): of ε, 2^-16 is left for the rounding of the draw.
+    """
+
+    grid_bits = 12
+
+    def __init__(self, oracle: Oracle, codewords: Sequence[Sequence[float]], moved: Fraction):
+        spec, matrix = oracle.spec, oracle.map.matrix
+        self.size = len(codewords)
+        self.shift = max(0, math.ceil(moved / 4096) - 1).bit_length()
+        steps = math.floor(moved)
+        if self.shift:
+            steps = math.floor(Fraction(steps - 2, 1 << self.shift)) + 2
+        loss = Fraction(oracle.epsilon) * (1 - Fraction(1, 1 << 16)) / steps
+        factor = int(MP.ceil(MP.ldexp(MP.exp(-quotient(loss)), 64)))
+        self.table = [(1 << 32) - 1]
+        while len(self.table) < 1 << 19:
+            following = -(-self.table[-1] * factor >> 64)
+            if following == self.table[-1]:
+                break
+            self.table.append(following)
+        # The mean score of the codewords, as the grid rounds them within the bounds.
+        low, high = spec["bounds"]
+        step = Fraction(oracle.beta / ((1 << self.grid_bits) * (1 - 2.0**-16)))
+        summed = [0] * len(matrix)
+        for word in codewords:
+            inside = [min(max(value / spec["scale"], low), high) for value in word]
+            summed = [t + round(Fraction(v) / step) for t, v in zip(summed, inside, strict=True)]
+        scores = oracle.map.apply(summed)
+        self.offsets = [-round(Fraction(score, self.size)) for score in scores]
+        self.uniform = 0
+        if spec.get("record_epsilon") is not None:
+            # γ/K of the words is the least chance, 1 − γ and as many the largest.
+            least, most = (1 << 64) // self.size, -(-(1 << 64) // self.size)
+            room = MP.exp(MP.mpf(spec["record_epsilon"])) * least + (1 << 64) - most
+            self.uniform = int(MP.ceil(MP.ldexp(1, 128) / room))
+
+    def release(self, rows: Rows, words: Words) -> Rows:
+        count, ends = len(rows), []
+        for row in rows:
+            scores = [x + b for x, b in zip(row, self.offsets, strict=True)]
+            places = [(max(scores) - score) >> self.shift for score in scores]
+            ends.append(list(accumulate(self.table[min(d, len(self.table) - 1)] for d in places)))
+
+        def first_word(source: random.Random, i: int) -> int:
+            return -(-(source.choice(ends[i]) << 64) // ends[i][-1])
+
+        coins = words.take(64, count, lambda *_: self.uniform)
+        drawn = words.take(64, count, first_word)
+        size = self.size
+        others = words.take(64, count, lambda s, _: -(-(s.randrange(size + 1) << 64) // size))
+        codes = []
+        for coin, word, other, end in zip(coins, drawn, others, ends, strict=True):
+            chosen = bisect_right(end, word * end[-1] >> 64)
+            codes.append([other * size >> 64 if coin < self.uniform else chosen])
+        return codes
+
+
 class ExactSigns:
     """No flips: the baseline of sign codes; an exact zero is a fair coin."""
 
@@ -1193,7 +1278,12 @@ class Oracle:
         self.epsilon, self.delta = self.spec["epsilon"], self.spec["delta"]
         adjacency = self.spec["adjacency"]
         self.beta = adjacency.get("beta", adjacency.get("radius", 1.0))
-        self.map = codeword_map(codewords) if codewords else make_map(self.spec)
+        self.codewords = codewords
+        self.map = make_map(self.spec)
+        if self.spec["method"] == "codebook-softmax":
+            self.map = softmax_map(codewords, adjacency["kind"] == "l2")
+        elif codewords:
+            self.map = codeword_map(codewords)
         if design:
             self.map = Designed(self.spec, design)
         self.law = make_law(self)
@@ -1260,16 +1350,32 @@ class Oracle:
         On the grid a step a coordinate and the errors of three float operations on either side, in
         the code one cell for each coordinate that moves.
         """
-        dim, radius = self.spec["dim"], self.beta
-        bits = max(12, ceil_log2(256 * math.sqrt(dim)))
-        reach = max(map(abs, self.spec["bounds"]))
-        roundoff = 2.0**-24 if reach <= 32 * radius else 2.0**-53
-        errors = 2 * 3 * roundoff * reach / (radius / ((1 << bits) * (1 - 2.0**-16)))
-        steps = float(1 << bits) + math.sqrt(dim) * (1 + errors)
+        bits = max(12, ceil_log2(256 * math.sqrt(self.spec["dim"])))
+        steps = self.steps_in_ball(bits)
         cells = max(256 * math.sqrt(moved) / stretch, 32 / (sigma * stretch))
         cell_bits = max(0, bits - max(0, ceil_log2(cells)))
         distance = stretch * steps / (1 << cell_bits) + (math.sqrt(moved) if cell_bits else 0)
         return self.gaussian_cells(sigma * distance, delta, cell_bits, bits)
+
+    def steps_in_ball(self, bits: int) -> float:
+        """The grid distance of two vectors one radius apart, rounded on either side."""
+        reach = max(map(abs, self.spec["bounds"]))
+        roundoff = 2.0**-24 if reach <= 32 * self.beta else 2.0**-53
+        errors = 2 * 3 * roundoff * reach / (self.beta / ((1 << bits) * (1 - 2.0**-16)))
+        return float(1 << bits) + math.sqrt(self.spec["dim"]) * (1 + errors)
+
+    def softmax(self) -> Softmax:
+        """Scores of an attribute move by its weights, those of a ball by their distances."""
+        columns = list(zip(*self.map.matrix, strict=True))
+        if self.spec["adjacency"]["kind"] == "l2":
+            pairs = combinations(columns, 2)
+            apart = max(sum((a - b) ** 2 for a, b in zip(*pair, strict=True)) for pair in pairs)
+            distance = math.nextafter(math.sqrt(max(1, apart)), math.inf)
+            moved = Fraction(self.steps_in_ball(Softmax.grid_bits)) * Fraction(distance)
+        else:
+            spread = max(max(row) - min(row) for row in self.map.matrix)
+            moved = Fraction(max(1, spread) << Softmax.grid_bits)
+        return Softmax(self, self.codewords, moved)
 
     def optimal(self) -> NumberLaw:
         """Li & Li 2023, Alg. 1, Thm 3.5: the realised Δ₂."""
@@ -1477,6 +1583,7 @@ METHODS: dict[str, tuple[Callable[[dict[str, Any]], Map], Callable[[Oracle], Any
     "idp-signoporp-rr": (oporp, lambda o: IndividualFlips(o.epsilon, o.map.count)),
     "idp-signoporp-g": (oporp, Oracle.individual_gaussian),
     "record-cap": (rotation, lambda o: Cap(o.map.k, o.epsilon)),
+    "codebook-softmax": (identity, Oracle.softmax),
     "record-codebook": (identity, lambda o: Codebook(o.map.k, o.spec["subset"], o.epsilon)),
     "none-oporp": (oporp, lambda o: Exact()),
     "none-signrp": (rademacher, lambda o: ExactSigns()),

@@ -107,6 +107,10 @@ VARIANTS = [
     case("record-codebook", subset=1),
     case("record-codebook", subset=49, epsilon=0.01),
     case("record-codebook", subset=40, dim=3, epsilon=64.0),
+    case("codebook-softmax", epsilon=0.01, bounds=(-0.3, 0.6), clip=True),
+    case("codebook-softmax", epsilon=30.0, scale=255.0, record_epsilon=8.0),
+    case("codebook-softmax", adjacency=l2(2.0), epsilon=20.0),
+    case("codebook-softmax", adjacency=l2(0.5), record_epsilon=3.0, dim=3),
     case("none-oporp", dim=64, k=2),
 ]
 
@@ -128,7 +132,7 @@ def oracle_of(
 
 def oracle_for(spec: Spec) -> Oracle:
     """The oracle of a spec; of the encoder it learns the public operator norm, to certify it."""
-    hides_vectors = spec.adjacency.kind == "l2"
+    hides_vectors = spec.adjacency.kind == "l2" and spec.codebook is None
     norm = getattr(spec.projection, "operator_norm", None) if hides_vectors else None
     return oracle_of(spec.to_json(), norm, spec.codebook, spec.design)
 
@@ -534,6 +538,11 @@ def drawn(row: Any, choice: random.Random) -> Spec:
     fields["k"] = choice.choice([1, 2, 4, 7, 8, 12]) * fields["repetitions"]
     if row.family.keeps_all:
         fields["k"] = None
+    if row.family.codebook:
+        del fields["k"]
+        fields["codebook"] = codebook(fields["dim"])
+        fields["record_epsilon"] = choice.choice([None, 2.0, 20.0])
+        fields["adjacency"] = choice.choice([attribute(size), l2(size)])
     if row.family.design != "none":
         del fields["k"]
         fields["design"] = designed(fields["dim"], row.family.design == "l2")

@@ -70,6 +70,7 @@ ONE_OF_EACH = [
     Spec("idp-signoporp-g", k=8, delta=1e-6, **PLAIN),
     Spec("record-cap", k=64, adjacency=record(), **WHOLE),
     Spec("record-codebook", adjacency=record(), codebook=codebook(24), **WHOLE),
+    Spec("codebook-softmax", codebook=codebook(24), record_epsilon=4.0, **PLAIN),
     SketchSpec(3, 10, 32, PStable(1.0, 2), 1.0),
     SketchSpec(3, 10, 32, PStable(1.0, 2), 1.0, 1e-6),
 ]

@@ -52,7 +52,7 @@ class PrivateProjection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
     skip_leak_check : bool
         Accept a codebook that is made of the rows: see :mod:`dpindex.storage.leak_check`.
     repetitions, scale, bounds, min_norm, norm, seed, entries, sparsity, codebook,
-    subset, design
+    subset, design, record_epsilon
         As in :class:`dpindex.Spec`.
 
     Attributes
@@ -101,6 +101,7 @@ class PrivateProjection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         codebook: Codebook | None = None,
         subset: int | None = None,
         design: Design | None = None,
+        record_epsilon: float | None = None,
         ranges: Ranges | str | os.PathLike[str] | None = None,
         allow_unprotected: bool = False,
         skip_leak_check: bool = False,
@@ -123,6 +124,7 @@ class PrivateProjection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         self.codebook = codebook
         self.subset = subset
         self.design = design
+        self.record_epsilon = record_epsilon
         self.ranges = ranges
         self.allow_unprotected = allow_unprotected
         self.skip_leak_check = skip_leak_check

@@ -166,7 +166,8 @@ def crowding(sample: Codes, law: SymbolLaw) -> float:
     deviation = math.sqrt(2.0 * law.size * max(collisions, 1.0)) / count
     if not isinstance(law, CodebookResponse):
         usual = law.of_codewords(spaced(law.size, _COMPARED)).mean(axis=0)
-        return (collisions - _DEVIATIONS * deviation) / (law.size * float(usual @ usual))
+        expected = law.size * float(usual @ usual)
+        return max((collisions - _DEVIATIONS * deviation) / expected, 0.0)
     # A symbol is of the near set with the chance `near` more than of any other set of w.
     outside = (1.0 - law.chance_inside) / (law.size - law.subset)
     near = law.chance_inside - outside * law.subset

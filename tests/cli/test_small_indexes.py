@@ -1,4 +1,4 @@
-"""Every command that reads an index answers for one without codes, and with a single code."""
+"""Every command that reads an index answers for one without codes, and with one or few codes."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ KINDS = {
     "numbers": "dp-oporp-staircase",
     "signs": "dp-signoporp-geometric",
     "symbols": "record-codebook",
+    "softmax": "codebook-softmax",
 }
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("count", [0, 1])
+@pytest.mark.parametrize("count", [0, 1, 5])
 def test_info_and_query(run: Run, tmp_path: Path, kind: str, count: int) -> None:
     index = dpi.PrivateIndex(example(find_method(KINDS[kind])))
-    vectors = np.random.default_rng(0).uniform(0, 1, (2, 24))
+    vectors = np.random.default_rng(0).uniform(0, 1, (5, 24))
     if count:
         index.add(vectors[:count])
     index.save(tmp_path / "index")

@@ -127,7 +127,7 @@ def exact_integers(spec: Spec, rows: AnyArray) -> Ints:
     factor = np.array(1.0 / (grid.step * grid.scale), dtype=grid.dtype)
     floats: Any = np.clip(rows.astype(np.float64), low, high).astype(grid.dtype)
     whole = np.rint(floats * factor).astype(np.float64)
-    total = np.zeros((len(rows), spec.code_length))
+    total = np.zeros((len(rows), spec.projection.k))
     for attributes, unit in unit_vectors(spec):
         entries = np.asarray(spec.projection.apply(unit.toarray()))
         # Below 2^53 sums of integers are exact in any order.
