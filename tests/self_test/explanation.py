@@ -9,6 +9,7 @@ import numpy as np
 
 from dpindex.audit.law_verifiers import IndividualGaussianVerifier
 from dpindex.audit.record_verifiers import CapVerifier, CodebookVerifier
+from dpindex.audit.softmax_verifier import SoftmaxVerifier
 from dpindex.audit.verdict import LawVerifier
 from dpindex.audit.words import Ints, Recorder, Replay, UnexplainedError
 from dpindex.base.arrays import AnyArray
@@ -93,7 +94,7 @@ def _first_rows(
 
 def rows_drawn(verifier: LawVerifier, x: Ints, reads: Sequence[AnyArray]) -> list[int]:
     """How many rows of ``x`` may have had their noise from these reads, the likeliest first."""
-    if isinstance(verifier, CodebookVerifier):
+    if isinstance(verifier, CodebookVerifier | SoftmaxVerifier):
         counts = [len(reads[0])]
     elif isinstance(verifier, CapVerifier):
         total = sum(len(read) for read in reads if read.dtype == np.uint16)

@@ -66,7 +66,10 @@ def _wrong_groups(spec: Spec) -> bool:
             return False
         stated = one.at(change)
         delta = one.delta * sum(math.exp(i * one.epsilon) for i in range(steps))
-        if stated.epsilon < steps * one.epsilon or stated.delta < min(1.0, delta) * (1 - _CLOSE):
+        # A promise about whole records bounds any change.
+        whole = [other.epsilon for other in one.also if isinstance(other.adjacency, Record)]
+        epsilon = min([steps * one.epsilon, *whole])
+        if stated.epsilon < epsilon or stated.delta < min(1.0, delta) * (1 - _CLOSE):
             return True
     return False
 
