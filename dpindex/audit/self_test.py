@@ -120,7 +120,7 @@ def _release_check(spec: Spec) -> Check:
     """Codes under fresh secret words, decoded a second time from a record of these words."""
     privatizer = Privatizer(spec)
     recorder = Recorder(privatizer._stream())
-    privatizer._stream = lambda: recorder
+    privatizer._stream = lambda: recorder  # type: ignore[method-assign]
     vectors = _vectors(spec)
     codes = privatizer.privatize(vectors, threads=1)
     words = Replay(recorder.reads)

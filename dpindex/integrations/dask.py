@@ -39,6 +39,8 @@ from dpindex.storage.payload import Payload
 from dpindex.storage.release import Engine, Shard, Terms
 from dpindex.storage.targets import IndexOptions
 
+__all__ = ["build", "connected", "engine"]
+
 _NEED = "building on Dask needs dask and distributed"
 _M_TRIM_THRESHOLD = -1
 _M_MMAP_THRESHOLD = -3

@@ -21,6 +21,8 @@ from dpindex.mechanism.spec import Spec, quality_warnings
 from dpindex.privacy import VectorAdjacency
 from dpindex.storage.release import release_in_memory
 
+__all__ = ["PrivateProjection"]
+
 
 class PrivateProjection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """Transform rows to differentially private codes, for example to train a classifier on them.

@@ -73,6 +73,10 @@ def test_codes_do_not_depend_on_threads(row: Any) -> None:
             # 30 deviations: below e^−42 a number even for Laplace noise.
             assert (noise**2 <= 900 * stated + 1e-6).all()
             assert (noise**2).mean() <= 1.1 * stated.mean() + 1e-6
+        elif row.name == "codebook-softmax":  # at 64 the likeliest is still not certain
+            chances = spec.law.chances(exact)
+            share = (codes.stored[:, 0] == chances.argmax(axis=1)).mean()
+            assert abs(share - chances.max(axis=1).mean()) < 0.02  # seven deviations
         elif row.codes == "symbols":
             assert (codes.stored[:, 0] == exact.argmax(axis=1)).all()
         else:

@@ -73,7 +73,10 @@ def _seeded(spec: dpi.Spec, seed: int) -> dpi.Spec:
     return copy
 
 
-@pytest.mark.parametrize(("row", "entries"), SHAPES)
+# Decoders of designs give posterior means, which are biased on purpose: test_designed.
+@pytest.mark.parametrize(
+    ("row", "entries"), [shape for shape in SHAPES if shape.values[0].family.design == "none"]
+)
 def test_distances_are_unbiased_with_honest_errors(
     row: Any, entries: Any, known_noise: None
 ) -> None:
