@@ -235,7 +235,7 @@ KINDS = [
 _DESIGNED = {
     kind: kind._replace(estimator=DesignedSimilarity, posterior=DesignedPosterior) for kind in KINDS
 }
-"""The same kinds under a design, whose codes are compared once decoded."""
+"""Kinds of code under a design, by format: these codes are compared once decoded."""
 
 
 def new_ranking(settings: Settings, denoiser: Denoiser | None) -> Ranking:

@@ -173,9 +173,10 @@ class Design:
     """``B C Bᵀ``, shape (k + 1, k + 1)."""
 
     epsilon: float
-    """What it was made for, as ``beta``."""
+    """The epsilon that the design was made for; codes may be made at another."""
 
     beta: float
+    """The change of an attribute that it was made for, after division by the scale."""
 
     energy: float
     """Mean squared norm of the public vectors."""

@@ -225,7 +225,7 @@ class Spec(Parameters):
 
     @cached_property
     def offset(self) -> Doubles | None:
-        """What is subtracted from projections: the public centre, rounded to the grid, projected.
+        """The projection of a design's public centre, which is subtracted from every projection.
 
         Whole grid steps, float64, shape (k,); None without a centre. The centre is brought within
         the bounds, so its projection is no larger than that of a vector.
@@ -368,15 +368,15 @@ class Projector:
         )
 
     def asked(self, x: Vectors) -> Floats:
-        """What exact queries are compared by: *not private*.
+        """Return exact queries as codes are compared with them: *not private*.
 
-        Their projection, or their inner products with the codewords of a codebook, in units of
-        ``CodewordMap.scale``.
+        These are projections, shape (n, k), or with a codebook inner products with its codewords in
+        units of ``CodewordMap.scale``, shape (n, K).
         """
         if self.spec.codebook is None:
             return self.project(x)
-        self.check(x)
         rows = self.rows(x)
+        self.check(rows)
         words = CodewordMap(self.spec.codebook)
         return words.apply_sparse(rows) if issparse(rows) else words.apply(rows)
 
