@@ -30,10 +30,9 @@ from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.public_random import PublicStream
 
 _SHARE_BITS = 48
-_ROWS = 256
+_ROWS = 64
 _MAX_NUMBERS = 1 << 22
 _UNSEEN = -1
-_TIED = 13
 _MAX_SYMBOLS = 32
 
 Shares = npt.NDArray[np.int64]
@@ -45,9 +44,14 @@ def cap_size(weights: Sequence[int], threshold: int) -> int:
     >>> cap_size([3, 2, 1], 4)
     3
     """
+    return int(_at_least(tuple(weights))[min(max(0, threshold), sum(weights) + 1)])
+
+
+@lru_cache(maxsize=8)
+def _at_least(weights: tuple[int, ...]) -> AnyArray:
+    """How many subsets of the weights add up to 0, 1, … or more, and 0 at last."""
     size = len(weights) // 8 + 1
-    at_least = _completions(weights, size, _product(weights, size))
-    return int(at_least[min(max(0, threshold), sum(weights) + 1)])
+    return _completions(weights, size, _product(weights, size))
 
 
 def _product(weights: Sequence[int], size: int) -> int:
@@ -59,10 +63,7 @@ def _product(weights: Sequence[int], size: int) -> int:
 
 
 def _completions(weights: Sequence[int], size: int, product: int) -> AnyArray:
-    """How many subsets of the weights add up to 0, 1, … or more, and 0 at last: of their product.
-
-    Its digits, of ``size`` bytes, are how many add up to 0, 1, …
-    """
+    """Sums of the digits of a product, of ``size`` bytes each: see :func:`_at_least`."""
     data = product.to_bytes(size * (sum(weights) + 1), "little")
     digits = [int.from_bytes(data[i : i + size], "little") for i in range(0, len(data), size)]
     return _object([*list(accumulate(reversed(digits)))[::-1], 0])
@@ -146,6 +147,7 @@ def _kept(cap: Any, inside: npt.NDArray[np.bool_], words: Replay) -> npt.NDArray
     shares = _shares(tuple(cap.weights), cap.threshold)
     count = len(inside)
     k = len(cap.weights)
+    tied = {0, 1, k // 3, k // 2, k - 2}
     tops = words.take(count * k, np.uint16).reshape(k, count)
     side = inside.astype(np.intp)
     sums = np.zeros(count, dtype=np.int64)
@@ -155,8 +157,8 @@ def _kept(cap: Any, inside: npt.NDArray[np.bool_], words: Replay) -> npt.NDArray
         if (share == _UNSEEN).any():
             raise UnexplainedError
         # Next to the share; seldom at it, where further digits decide, which takes long.
-        aim = np.clip(2 * words.beside(share + 1) - share - 1, 0, None)
-        if i % _TIED == 0 or i == k - 2:
+        aim = np.abs(2 * words.beside(share + 1) - share - 1)  # 1 beside 0
+        if i in tied:
             aim[i % count] = share[i % count]
         if words.aims:
             tops[i] = aim >> 32
@@ -165,25 +167,14 @@ def _kept(cap: Any, inside: npt.NDArray[np.bool_], words: Replay) -> npt.NDArray
         number[close] |= words.take(len(close), np.uint32, aim[close] & 0xFFFF_FFFF)
         minority = number < share
         for row in close[number[close] == share[close]]:
-            place = (tuple(cap.weights), cap.threshold, i, int(sums[row]), bool(inside[row]))
-            exact_share = _exact_share(*place)
-            minority[row] = _below(exact_share * (1 << _SHARE_BITS) % 1, words)
+            # The exact share of the minority sign, by counts of completions.
+            at_least = _at_least(tuple(cap.weights[i + 1 :]))
+            sides = _sides(at_least, np.array([cap.threshold - sums[row]]), weight)
+            (few,), (either,) = sides[side[row]]
+            minority[row] = _below(Fraction(few << _SHARE_BITS, either) % 1, words)
         agrees[:, i] = minority != inside
         sums += weight * agrees[:, i]
     return agrees
-
-
-@lru_cache(maxsize=1 << 14)
-def _exact_share(
-    weights: tuple[int, ...], threshold: int, i: int, total: int, inside: bool
-) -> Fraction:
-    """The chance of the minority sign of coordinate i after a sum, by counts of completions."""
-    later = weights[i + 1 :]
-    size = len(later) // 8 + 1
-    at_least = _completions(later, size, _product(later, size))
-    sides = _sides(at_least, np.array([threshold - total]), weights[i])
-    few, either = sides[inside]
-    return Fraction(few[0], either[0])
 
 
 def _below(left: Fraction, words: Replay) -> bool:

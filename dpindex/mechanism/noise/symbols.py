@@ -96,7 +96,7 @@ class Cap:
         return max(chances) / min(chances)
 
 
-@lru_cache(maxsize=1)  # draws that tie at one coordinate ask for the same counts
+@lru_cache(maxsize=8)  # draws that tie at one coordinate ask for the same counts
 def agreeing_sums(weights: tuple[int, ...]) -> tuple[int, ...]:
     """Return how many subsets of the weights add up to 0, 1, 2, …: exact counts."""
     counts = np.zeros(sum(weights) + 1, dtype=object)
