@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import re
 import sys
@@ -69,8 +70,9 @@ def _command(module: str, name: str) -> Any:
     from dpindex.cli.options import Command, as_command
 
     function = vars(import_module(f"dpindex.cli.{module}"))[name]
+    text, _, example = inspect.cleandoc(function.__doc__).partition("\n\n$ ")
     alone = typer.Typer(add_completion=False, rich_markup_mode=None)
-    alone.command(cls=Command)(as_command(function))
+    alone.command(cls=Command, help=text, epilog=example)(as_command(function))
     return typer.main.get_command(alone)
 
 

@@ -52,6 +52,8 @@ def audit(
     with fresh noise. The codes of an index are tested too, as far as that is possible. The exit
     code is 1 if the guarantee is refuted or does not hold, or if the codes cannot have the claimed
     noise.
+
+    $ dpindex audit my-index --exact
     """
     if self_test:
         if spec is not None or exact:
@@ -163,6 +165,8 @@ def ledger(
     """Show releases, and what they promise in total.
 
     No key is needed.
+
+    $ dpindex ledger mine.db --delta 1e-6
     """
     from dpindex.accounting.ledger import Ledger
 

@@ -10,7 +10,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_origin, get_type_hints
+from textwrap import wrap
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Literal,
+    TypeVar,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 import typer
 from typer.core import TyperCommand
@@ -68,58 +78,57 @@ IndexPath = Annotated[
 RangesFile = Annotated[
     Path | None,
     "--ranges",
-    "Public ranges of columns, .csv with column,low,high: each is brought to 0 … 1.",
+    "PUBLIC ranges of columns, .csv: column,low,high.",
 ]
 Collection = Annotated[str, "Name in the vector database, for a URI of one."]
 AsJson = Annotated[bool, "--json", "Print JSON."]
 Denoiser = Literal["auto", "linear", "score"]
 FitDenoiser = Annotated[
     Denoiser | None,
-    "--denoise",
-    "Fit a denoiser to the private codes; costs no budget.  [default: none]",
+    "--denoise KIND",
+    "auto, linear or score, learned from the codes.",
 ]
 RerankIds = Annotated[
     str | None,
-    "--rerank-ids",
-    "File of ids, one for each row of --rerank (.txt, .npy, PATH:KEY).",
+    "--rerank-ids FILE",
+    "Ids of the rows of --rerank, as of --ids.",
 ]
 PublicFile = Annotated[
     Path | None,
     typer.Option(
         "--codebook",
         "--design",
-        help="What the spec names: its codebook, a file of public vectors, or its design.",
+        metavar="FILE",
+        help="The codebook or design that the spec names.",
     ),
 ]
-MaxSize = Annotated[str, "Refuse to write codes that may take more than this, e.g. 500MB, 20GB."]
-Unprotected = Annotated[bool, "Allow a none-* method, which protects nothing."]
+MaxSize = Annotated[str, "--max-size SIZE", "Write no more than this, e.g. 20GB."]
+Unprotected = Annotated[bool, "Allow a none-* method: it protects nothing."]
 
 
 @dataclass(frozen=True)
 class DataOptions:
     """What is public about the vectors, and what neighbours may differ in."""
 
-    delta: Annotated[float, "For Gaussian methods, e.g. 1e-6; pure methods need 0."] = 0.0
+    delta: Annotated[float, "For Gaussian noise, e.g. 1e-6; others need 0."] = 0.0
     beta: Annotated[
         float | None,
-        "Neighbours differ in one attribute by at most this, after --scale. One of --beta, --l2 "
-        "and --record is required.",
+        "One attribute, changed by at most this after --scale. One of --beta, --l2 and --record is "
+        "required.",
     ] = None
     l2_radius: Annotated[
         float | None,
         "--l2",
-        "Instead of --beta: neighbours lie within this Euclidean distance, after --scale.",
+        "Instead of --beta: Euclidean distance, after --scale.",
     ] = None
-    record: Annotated[bool, "Instead of --beta: any two vectors are neighbours."] = False
-    scale: Annotated[float, "Public divisor of every attribute, e.g. 255 for bytes."] = 1.0
-    bounds: Annotated[tuple[float, float], "Public range of a scaled attribute, LOW HIGH."] = (
+    record: Annotated[bool, "Instead of --beta: the whole vector, any two."] = False
+    scale: Annotated[float, "PUBLIC divisor, e.g. 255 for bytes."] = 1.0
+    bounds: Annotated[tuple[float, float], "PUBLIC range after --scale."] = (
         -1.0,
         1.0,
     )
-    clip: Annotated[bool, "Clip to the bounds instead of refusing."] = False
-    norm: Annotated[
-        float | None, "Public norm of every vector (1 for unit embeddings): better similarities."
-    ] = None
+    clip: Annotated[bool, "Clip to the bounds; else values outside are refused."] = False
+    norm: Annotated[float | None, "PUBLIC norm of every vector: better similarities."] = None
 
     @property
     def adjacency(self) -> VectorAdjacency:
@@ -173,29 +182,20 @@ class DataOptions:
 class SpecOptions(DataOptions):
     """All fields of a spec but method, dim, epsilon and code length."""
 
-    repetitions: Annotated[int, "OPORP repetitions that share epsilon (sign codes)."] = 1
-    min_norm: Annotated[float | None, "Public lower bound on norms, where one is needed."] = None
+    repetitions: Annotated[int, "dp-signoporp-*: number of projections."] = 1
+    min_norm: Annotated[float | None, "dp-signrp-rr: PUBLIC lower bound on norms."] = None
     entries: Annotated[
         str | None,
-        "Entries of a random projection: gaussian, rademacher, uniform, very-sparse.  "
-        "[default: the method's]",
+        "*-rp-*: gaussian, rademacher, uniform, very-sparse.",
     ] = None
-    sparsity: Annotated[
-        int | None, "dp-sjlt-*: coordinates that an attribute moves; very-sparse: 1/density."
-    ] = None
-    codebook: Annotated[
-        Path | None, "record-codebook, codebook-softmax: file of PUBLIC vectors of the same kind."
-    ] = None
-    subset: Annotated[int | None, "record-codebook: nearest codewords that share the report."] = (
+    sparsity: Annotated[int | None, "dp-sjlt-*: blocks of a code; very-sparse: 1/density."] = None
+    codebook: Annotated[Path | None, "*codebook*: PUBLIC vectors, as of `dpindex codebook`."] = None
+    subset: Annotated[int | None, "record-codebook: codewords that share a report."] = None
+    design: Annotated[Path | None, "*-designed-*: file of `dpindex design`."] = None
+    record_epsilon: Annotated[float | None, "codebook-softmax: epsilon for --record, as well."] = (
         None
     )
-    design: Annotated[
-        Path | None, "*-designed-*: file of `dpindex design`, which sets the code length."
-    ] = None
-    record_epsilon: Annotated[
-        float | None, "codebook-softmax: budget of a second promise, about any two vectors."
-    ] = None
-    seed: Annotated[int, "Public seed of the projection."] = 0
+    seed: Annotated[int, "PUBLIC seed of the projection."] = 0
 
     def stated(self) -> dict[str, Any]:
         from dpindex.mechanism.design import Design
@@ -212,7 +212,7 @@ class SpecOptions(DataOptions):
 class CurveOptions(SpecOptions):
     """Fields of the specs of a curve, with a delta for the methods that need one."""
 
-    delta: Annotated[float, "For the methods that need one."] = 1e-6
+    delta: Annotated[float, "For Gaussian noise, where a method needs it."] = 1e-6
 
 
 @dataclass(frozen=True)
@@ -220,11 +220,10 @@ class MethodOptions:
     """The method, its budget and the length of its codes."""
 
     method: Annotated[str, "A name from `dpindex methods`."]
-    epsilon: Annotated[float | None, "Budget of one release of one vector."] = None
+    epsilon: Annotated[float | None, "Budget of one code; lower protects more."] = None
     code_length: Annotated[
         int | None,
-        "Coordinates of a code.  [default: the method's; of OPORP every column up to 128, and more "
-        "where there is little noise]",
+        "Coordinates of a code.  [default: the method's]",
     ] = None
 
     def spec(self, dim: int, options: SpecOptions) -> Spec:
@@ -238,12 +237,11 @@ class MethodOptions:
 class PayloadOptions:
     """Columns that are published beside the codes."""
 
-    payload: Annotated[
-        Path | None, "Table, .parquet or .csv, to publish IN THE CLEAR: a row for each vector."
-    ] = None
+    payload: Annotated[Path | None, "Table to publish IN THE CLEAR, .parquet or .csv."] = None
     payload_columns: Annotated[
         str | None,
-        "Columns of --payload to publish, A,B,…; without --payload, columns of VECTORS (.parquet).",
+        "--payload-columns A,B",
+        "Columns of --payload, or of VECTORS, to publish.",
     ] = None
 
     @property
@@ -274,12 +272,12 @@ class ReleaseOptions:
     """Whose vectors are released, the ledger that records it, and the ranges of columns."""
 
     ids: Annotated[
-        str | None, "File of ids, one for each row (.txt, .npy, PATH:KEY), or - for standard input."
+        str | None,
+        "--ids FILE",
+        "Ids, one a row: .txt, .npy, PATH:KEY, - for stdin.",
     ] = None
-    ledger: Annotated[
-        Path | None, "Your private file of releases; an id in it is not released again."
-    ] = None
-    allow_rerelease: Annotated[bool, "Release ids in the ledger again; epsilons add up."] = False
+    ledger: Annotated[Path | None, "Your private file of releases: none happens twice."] = None
+    allow_rerelease: Annotated[bool, "Release ids again; their epsilons add up."] = False
     skip_leak_check: Annotated[bool, "Accept a codebook made of the vectors."] = False
     ranges: RangesFile = None
 
@@ -366,8 +364,30 @@ def note_warnings(spec: Spec, count: int | None = None) -> None:
 # From functions to commands.
 
 
+_HEADINGS = {
+    "What is secret": "epsilon delta beta l2_radius record record_epsilon scale bounds clip norm "
+    "min_norm max_epsilon neighbouring",
+    "The code": "method methods code_length codebook design public_part subset repetitions entries "
+    "sparsity seed denoise kind index_type hash bits bandwidth hashes rows expected_count width",
+    "Input": "ids id_column ranges payload payload_columns public_sample groups public_queries "
+    "public_texts labels public_labels base_texts query_texts",
+    "Search": "k at query queries metric query_epsilon filter rerank candidates show collection "
+    "recall neighbours",
+    "Ledger and resuming": "ledger allow_rerelease private dask upsert replace",
+}
+"""Headings of help, and the options below each; the others stand below the last one."""
+_ARGUMENTS = "Arguments"
+_NEEDED = "Needed first"
+_OTHERS = "Other"
+_METAVARS = {str: "TEXT", Path: "FILE", int: "N", float: "X", tuple[float, float]: "LOW HIGH"}
+_FLAG_WIDTH = 21
+
+
 class Command(TyperCommand):
-    """A command whose ``--dask`` needs no value."""
+    """A command whose ``--dask`` needs no value, and whose help has groups of options.
+
+    Its epilog is an example, and the options in that are listed first.
+    """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         whole: list[str] = []
@@ -375,6 +395,35 @@ class Command(TyperCommand):
             bare = arg == "--dask" and not _SCHEDULER.fullmatch(following)
             whole += [f"--dask={LOCAL}"] if bare else [arg]
         return super().parse_args(ctx, whole)
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        example = (self.epilog or "").split()
+        groups: dict[str, list[tuple[str, str]]] = {
+            heading: [] for heading in (_ARGUMENTS, _NEEDED, *_HEADINGS, _OTHERS)
+        }
+        for option in self.get_params(ctx):
+            heading = _OTHERS
+            if option.param_type_name == "argument":
+                heading = _ARGUMENTS
+            elif not set(example).isdisjoint(option.opts):
+                heading = _NEEDED
+            else:
+                for each, names in _HEADINGS.items():
+                    if option.name in names.split():
+                        heading = each
+            flag, text = option.get_help_record(ctx) or ("", "")
+            if heading == _ARGUMENTS:
+                flag = option.name
+            groups[heading].append((flag.ljust(_FLAG_WIDTH), text.removesuffix("  [required]")))
+        for heading, rows in groups.items():
+            if rows:
+                with formatter.section(heading):
+                    formatter.write_dl(rows, col_max=_FLAG_WIDTH)
+
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:
+        lines = wrap(self.epilog or "", formatter.width - 8, break_on_hyphens=False)
+        with formatter.section("Example"):
+            formatter.write("  " + " \\\n      ".join(lines) + "\n")
 
 
 def as_command(function: Callable[..., None]) -> Callable[..., None]:
@@ -422,9 +471,16 @@ def _options(stated: Any) -> dict[str, inspect.Parameter]:
     for name, parameter in inspect.signature(stated).parameters.items():
         hint = hints[name]
         if get_origin(hint) is Annotated and isinstance(hint.__metadata__[0], str):
-            *names, text = hint.__metadata__
-            flag = names or ["--" + name.replace("_", "-")]
-            hint = Annotated[hint.__origin__, typer.Option(*flag, help=text)]
+            *flags, text = hint.__metadata__
+            flag, _, metavar = (flags or [f"--{name.replace('_', '-')}"])[0].partition(" ")
+            kinds = [_METAVARS.get(kind) for kind in (hint.__origin__, *get_args(hint.__origin__))]
+            info = typer.Option(
+                flag,
+                metavar=metavar or next(filter(None, kinds), None),
+                help=text,
+                show_default=bool(parameter.default),
+            )
+            hint = Annotated[hint.__origin__, info]
         options[name] = parameter.replace(annotation=hint, kind=inspect.Parameter.KEYWORD_ONLY)
     return options
 

@@ -103,6 +103,8 @@ def build(
     adds one to one count in each row, whatever it holds: no bounds are needed.
 
     With a ledger each id is one record; a record in a second sketch spends its epsilon again.
+
+    $ dpindex race build vectors.npy my.sketch --epsilon 1 --bandwidth 4
     """
     from dpindex.race.release import build_sketch
 
@@ -143,6 +145,8 @@ def query(
     """Estimate how many records lie near each query.
 
     Prints the estimated kernel sum, its standard error, and the share of the collection.
+
+    $ dpindex race query my.sketch queries.npy
     """
     from dpindex.race import RaceSketch
 
@@ -164,7 +168,10 @@ def query(
 
 
 def info(sketch: Sketch, as_json: o.AsJson = False) -> None:
-    """Say what a sketch protects, and what it does not."""
+    """Say what a sketch protects, and what it does not.
+
+    $ dpindex race info my.sketch
+    """
     from dpindex.race import RaceSketch
 
     opened = RaceSketch.open(sketch)

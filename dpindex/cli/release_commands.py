@@ -29,7 +29,7 @@ _TELLING_BITS = 128
 def build(
     vectors: Annotated[
         str,
-        typer.Argument(help="Vector file, or a folder or s3:// prefix of .parquet files."),
+        typer.Argument(help="Vector file, folder or s3:// prefix of .parquet."),
         o.Takes(("vectors",)),
     ],
     index: Annotated[
@@ -43,29 +43,31 @@ def build(
     metric: Annotated[Literal["cosine", "ip", "l2"], "Similarity to rank by."] = "cosine",
     index_type: Annotated[
         str,
-        "f32, f16, int8, or a Faiss factory string such as SQ4 or HNSW32; list: print those that "
-        "suit, with bytes a vector, and build nothing.",
+        "f32, f16, int8, SQ4, HNSW32, …; list: print them and build nothing.",
     ] = "f32",
     denoise: o.FitDenoiser = None,
-    query_epsilon: Annotated[float | None, "Budget of a private query.  [default: epsilon]"] = None,
-    id_column: Annotated[str | None, "Column of ids in .parquet files."] = None,
+    query_epsilon: Annotated[float | None, "Budget of private queries.  [default: epsilon]"] = None,
+    id_column: Annotated[str | None, "--id-column NAME", "Column of ids in .parquet files."] = None,
     dask: Annotated[
         str | None,
         typer.Option(
             "--dask",
             metavar="[ADDRESS]",
-            help="Run on the Dask cluster there; without an address on all cores here.",
+            help="On a Dask cluster; without an address on all cores.",
         ),
     ] = None,
     private: Annotated[
         Path | None,
-        "Folder for what must not be published while the build is unfinished; an object store "
-        "needs one.  [default: INDEX.unpublished beside a folder]",
+        "Folder of an unfinished build, for object stores.",
     ] = None,
     max_size: o.MaxSize = "2GB",
     allow_unprotected: o.Unprotected = False,
 ) -> None:
-    """Privatize vectors into an index; run again to resume."""
+    """Privatize vectors into an index; run again to resume.
+
+    $ dpindex build pictures.npy my-index --method dp-oporp-staircase --epsilon 3
+    --beta 1 --scale 255 --bounds 0 1
+    """
     from dpindex.index.build import build_index
     from dpindex.storage.manifest import Settings
     from dpindex.storage.statement import coverage_warning
@@ -155,15 +157,15 @@ def privatize(
     ],
     release: o.ReleaseOptions,
     public_part: o.PublicFile = None,
-    max_epsilon: Annotated[
-        float | None, "Refuse a spec with more, or of iDP.  [default: any epsilon]"
-    ] = None,
+    max_epsilon: Annotated[float | None, "Refuse a spec with more, or of iDP."] = None,
     max_size: o.MaxSize = "2GB",
     allow_unprotected: o.Unprotected = False,
 ) -> None:
     """Turn vectors into codes, as a device does.
 
     Codes carry no ids: those are for the ledger.
+
+    $ dpindex privatize vectors.npy my.codes --spec spec.json --ledger mine.db --ids ids.txt
     """
     from dpindex.mechanism.spec import Spec
     from dpindex.storage.release import release as release_into
@@ -199,7 +201,7 @@ def add(
     payload: o.PayloadOptions,
     kind: o.FitDenoiser = None,
     upsert: Annotated[
-        bool, "Replace ids that are in the index; of vectors a second release (--allow-rerelease)."
+        bool, "Replace ids; of vectors a second release (--allow-rerelease)."
     ] = False,
     max_size: o.MaxSize = "2GB",
     allow_unprotected: o.Unprotected = False,
@@ -207,6 +209,8 @@ def add(
     """Add codes of devices, or vectors.
 
     If a denoiser was fitted, it is used for them too.
+
+    $ dpindex add my-index device.codes
     """
     from dpindex.accounting.ledger import Ledger
 
@@ -275,6 +279,8 @@ def denoise(
     """Learn a denoiser from an index, and keep it there.
 
     Reads private codes only: it costs no budget. It replaces an earlier denoiser.
+
+    $ dpindex denoise my-index
     """
     with _changing(index) as opened:
         learned = opened.fit_denoiser(kind)
@@ -298,13 +304,13 @@ def codebook(
     output: Annotated[Path, typer.Argument(help="File to write, .npy.")],
     *,
     size: Annotated[int, "Codewords."],
-    centroids: Annotated[
-        bool, "Centroids of all vectors, in place of evenly spaced vectors."
-    ] = False,
+    centroids: Annotated[bool, "Centroids of all vectors, not evenly spaced ones."] = False,
 ) -> None:
     """Make a codebook file from public vectors, for --codebook.
 
     Codewords beyond the number of vectors are points between near neighbours.
+
+    $ dpindex codebook public.npy codebook.npy --size 200 --centroids
     """
     from dpindex.mechanism.parameters import Codebook
     from dpindex.study.planner import fit_codebook
@@ -338,6 +344,8 @@ def design(
 
     Attributes that vary together are added up, so that noise of the same size hides less of what
     vectors have in common. A few hundred vectors are enough, some thousand are better.
+
+    $ dpindex design public.npy public.design --epsilon 1 --beta 1 --scale 255
     """
     from dpindex.mechanism.optimiser import design as designed
 
@@ -363,7 +371,11 @@ def spec(
     dim: Annotated[int, "Attributes of a vector."],
     options: o.SpecOptions,
 ) -> None:
-    """Print a spec as JSON, for devices to use."""
+    """Print a spec as JSON, for devices to use.
+
+    $ dpindex spec --method dp-oporp-staircase --dim 784 --epsilon 3 --beta 1 --scale 255
+    --bounds 0 1 > spec.json
+    """
     spec = method.spec(dim, options)
     o.note_warnings(spec)
     typer.echo(spec.to_json())

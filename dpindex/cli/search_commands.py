@@ -26,6 +26,19 @@ if TYPE_CHECKING:  # help loads no noise laws
 
 
 _SHOWN = 10
+_WHEN = {
+    "record-codebook": "whole records secret, public vectors of the kind at hand (embeddings)",
+    "record-cap": "whole records secret, no public vectors",
+    "codebook-softmax": "one attribute secret, public vectors at hand: embeddings, epsilon up to 2",
+    "dp-designed-laplace": "one attribute secret, public vectors at hand: pictures and tables",
+    "raw-square-wave": "one attribute secret, any value in its bounds: pictures, epsilon above 1",
+    "raw-square-wave-narrow": "the same for few attributes: tables, with --denoise",
+    "dp-oporp-staircase": "one attribute secret, nothing else known; sparse text, counts",
+    "dp-signdesigned-geometric": "as dp-designed-laplace, in bits for Faiss binary indexes",
+    "dp-signoporp-geometric": "as dp-oporp-staircase, in bits for Faiss binary indexes",
+    "row-oporp-g": "any change of a Euclidean length secret (--l2)",
+}
+"""When to choose a method, best first. The others are of papers, and for comparison."""
 
 
 def query(
@@ -38,24 +51,18 @@ def query(
     k: Annotated[int, "-k", "Neighbours of each query."] = 10,
     query: Annotated[
         Literal["exact", "private"] | None,
-        "exact: used as it is; private: privatized first. Has to be said of a published index.  "
-        "[default: exact]",
+        "exact: as it is; private: privatized first.  [default: exact; a published index needs it]",
     ] = None,
-    filter: Annotated[
-        str | None, "Rows to search, e.g. \"year >= 2020 and lang in ['en']\".  [default: all]"
-    ] = None,
+    filter: Annotated[str | None, "Rows to search: \"year >= 2020 and lang in ['en']\"."] = None,
     rerank: Annotated[
         str | None,
-        "Original vectors, which order the candidates exactly; rows in the order of the index.",
+        "--rerank FILE",
+        "Original vectors, which order the candidates exactly.",
     ] = None,
     ids: o.RerankIds = None,
-    candidates: Annotated[
-        int | None, "Rows that the codes choose for --rerank to order.  [default: 1000]"
-    ] = None,
+    candidates: Annotated[int | None, "Rows for --rerank to order.  [default: 1000]"] = None,
     ranges: o.RangesFile = None,
-    show: Annotated[
-        str | None, "Payload columns to show with the hits, A,B,….  [default: none]"
-    ] = None,
+    show: Annotated[str | None, "--show A,B", "Payload columns to show with the hits."] = None,
     collection: o.Collection = "dpindex",
     form: out.Format = "table",
     output: out.Output = None,
@@ -69,6 +76,8 @@ def query(
     A cosine is shown as its expected value given the codes, ± its expected error. The true cosine
     lies within two errors about 95 times in 100. The unbiased estimates, which are too high for the
     best of many, are in json and npz.
+
+    $ dpindex query my-index queries.npy -k 10 --rerank vectors.npy --candidates 1000
     """
     from dpindex.integrations import open
 
@@ -179,7 +188,7 @@ def publish(
     ],
     collection: o.Collection = "dpindex",
     private_only: Annotated[
-        bool, "Keep signs for private queries alone, which takes a 33rd of the room."
+        bool, "Signs for private queries alone, in a 33rd of the room."
     ] = False,
     allow_unprotected: o.Unprotected = False,
 ) -> None:
@@ -187,6 +196,8 @@ def publish(
 
     `dpindex query URI` searches it there. Codes, ids, payload, spec and denoiser are published, and
     nothing else: it costs no budget. After an interruption run the same command again.
+
+    $ dpindex publish my-index postgresql://me@localhost/db --collection pictures
     """
     from dpindex.index.private_index import PrivateIndex
     from dpindex.integrations.published import publish as written
@@ -208,21 +219,19 @@ def publish(
 def info(
     index: o.IndexPath,
     as_json: o.AsJson = False,
-    show_spec: Annotated[
-        bool, "--spec", "Print the spec alone, for devices to privatize under."
-    ] = False,
+    show_spec: Annotated[bool, "--spec", "Print the spec alone, for devices."] = False,
     show_statement: Annotated[
         bool,
         "--statement",
-        "Print the facts that registries of deployments ask for, as Markdown or with --json.",
+        "Print what registries of deployments ask, as Markdown.",
     ] = False,
-    index_recall: Annotated[
-        bool, "Measure the recall of the index type, for which all codes are read."
-    ] = False,
+    index_recall: Annotated[bool, "Measure the recall of the index type; reads all codes."] = False,
 ) -> None:
     """Say what an index protects, and what it does not.
 
     Reads the manifest and no codes.
+
+    $ dpindex info my-index --statement
     """
     from dpindex.storage.directory import fetched
     from dpindex.storage.statement import (
@@ -328,15 +337,22 @@ def _promise_lines(about: Summary) -> dict[str, str]:
     return lines
 
 
-def methods(as_json: o.AsJson = False) -> None:
-    """List every method, its promise and its source."""
+def methods(
+    as_json: o.AsJson = False,
+    every: Annotated[bool, "--all", "List those of papers too, for comparison."] = False,
+) -> None:
+    """Say when to choose which method, best first.
+
+    $ dpindex methods --all
+    """
     from dpindex.mechanism.method_table import methods as all_methods
 
-    rows = [row.to_dict() for row in all_methods()]
+    rows = {row.name: row.to_dict() for row in all_methods()}
     if as_json:
-        out.print_json(rows)
+        out.print_json(list(rows.values()))
         return
-    for row in rows:
+    for name in dict.fromkeys([*_WHEN, *(rows if every else ())]):
+        row = rows[name]
         promise = "not private"
         if row["kind"] != "none":
             promise = f"{row['kind']} {row['definition']}"
@@ -347,8 +363,12 @@ def methods(as_json: o.AsJson = False) -> None:
             needs = f"; needs {row['needs']}"
         if row["entries"]:
             needs += f"; entries {row['entries']}"
-        typer.echo(f"{row['name']}  ({row['codes']}, {promise}, {row['adjacency']}{needs})")
+        typer.echo(f"{name}  ({row['codes']}, {promise}, {row['adjacency']}{needs})")
+        if name in _WHEN:
+            typer.echo(f"    Choose it for: {_WHEN[name]}")
         typer.echo(f"    {row['summary']}\n    {row['source']}")
+    if not every:
+        typer.echo(f"and {len(rows) - len(_WHEN)} more of papers and for comparison: --all.")
 
 
 def serve(
@@ -356,25 +376,22 @@ def serve(
     *,
     tokens: Annotated[
         Path | None,
-        'File of lines "submit TOKEN", "search TOKEN" and "rerank TOKEN", yours alone (chmod 600).',
+        'Lines "submit TOKEN", "search TOKEN", "rerank TOKEN"; chmod 600.',
     ] = None,
-    open_to_all: Annotated[bool, "Let everybody on this machine submit and search."] = False,
+    open_to_all: Annotated[bool, "Let all on this machine submit and search."] = False,
     collection: o.Collection = "dpindex",
-    host: Annotated[str, "Address to listen on; beyond this machine put TLS before it."] = (
-        "127.0.0.1"
-    ),
-    port: Annotated[int, "Port to listen on; 0 takes a free one."] = 8000,
+    host: Annotated[str, "Address; beyond this machine put TLS before it."] = ("127.0.0.1"),
+    port: Annotated[int, "Port; 0 takes a free one."] = 8000,
     exact_queries: Annotated[
         bool, "Accept vectors as queries, which this server then sees."
     ] = False,
     rerank: Annotated[
         str | None,
+        "--rerank FILE",
         "Original vectors: answer exact similarities of candidates, which no epsilon bounds.",
     ] = None,
     ids: o.RerankIds = None,
-    per_minute: Annotated[
-        int, "--rerank-per-minute", "Candidates that one token may ask about in a minute."
-    ] = 60_000,
+    per_minute: Annotated[int, "--rerank-per-minute", "Candidates a token may ask about."] = 60_000,
     allow_unprotected: o.Unprotected = False,
 ) -> None:
     """Collect codes of devices over HTTP, and search.
@@ -383,6 +400,8 @@ def serve(
     meanwhile. Ctrl-C or SIGTERM saves it and ends. The URI of a published index is served too.
 
     With --rerank it also answers POST /rerank, and logs who asked about how many candidates.
+
+    $ dpindex serve my-index --tokens tokens.txt --exact-queries
     """
     from dpindex.integrations.requests import Tokens
     from dpindex.integrations.server import LOOPBACK

@@ -37,21 +37,18 @@ class PlanOptions:
     epsilon: Annotated[float | None, "Target epsilon."] = None
     recall: Annotated[
         float | None,
-        "Target recall@k: finds the smallest epsilon that reaches it, or with --epsilon the fewest "
-        "candidates.",
+        "Target recall: finds the smallest epsilon, or with --epsilon the fewest candidates.",
     ] = None
     candidates: Annotated[
         int | None,
-        "Rows that the codes choose, and the owner of the vectors reranks.  [default: with "
-        "--record 1000, or 5 % of the collection if that is less; otherwise k]",
+        "Rows that the owner of the vectors reranks.  [default: k; with --record 1000, at most "
+        "5 %]",
     ] = None
-    at: Annotated[int, "The k of recall@k: answers and true neighbours that are counted."] = 10
-    query: Annotated[
-        Literal["exact", "private"], "Query mode to plan for, as of `dpindex query`."
-    ] = "exact"
-    metric: Annotated[
-        Literal["cosine", "l2"], "What neighbours are ranked by: cosine, or l2 if lengths count."
-    ] = "cosine"
+    at: Annotated[int, "The k of recall@k."] = 10
+    query: Annotated[Literal["exact", "private"], "Query mode, as of `dpindex query`."] = "exact"
+    metric: Annotated[Literal["cosine", "l2"], "What ranks: cosine, or l2 if lengths count."] = (
+        "cosine"
+    )
     max_bytes: Annotated[int | None, "Maximum bytes of a code."] = None
     skip_leak_check: Annotated[bool, "Accept a sample that looks private."] = False
 
@@ -60,14 +57,15 @@ class PlanOptions:
 class SampleOptions:
     """Public vectors to plan with."""
 
-    public_sample: Annotated[str, "File of 500 or more PUBLIC vectors of the same kind."]
+    public_sample: Annotated[str, "--public-sample FILE", "500 or more PUBLIC vectors of the kind."]
     groups: Annotated[
         str | None,
-        "File of labels, one for each vector of the sample, if vectors of one label resemble each "
-        "other and real queries have no such siblings: those of a query are left out.",
+        "--groups FILE",
+        "A label of each vector of the sample. Vectors of one label resemble each other, and real "
+        "queries have no such siblings: those of a query are left out.",
     ] = None
     public_queries: Annotated[
-        str | None, "File of PUBLIC vectors like the queries, if these differ in kind."
+        str | None, "--public-queries FILE", "PUBLIC vectors like queries, if these differ."
     ] = None
     ranges: o.RangesFile = None
 
@@ -76,7 +74,7 @@ def plan(
     *,
     target: PlanOptions,
     sample: SampleOptions,
-    methods: Annotated[str, "Method names, separated by commas.  [default: all that give DP]"] = "",
+    methods: Annotated[str, "--methods A,B", "Methods to try.  [default: all that give DP]"] = "",
     form: out.Format = "table",
     plot: Annotated[Path | None, "Picture of predictions by epsilon, .png."] = None,
     options: o.DataOptions,
@@ -84,6 +82,8 @@ def plan(
     """Predict what an epsilon will find.
 
     Uses public vectors alone, and recommends a method.
+
+    $ dpindex plan --public-sample public.npy --dim 384 --n 20000 --record --epsilon 8
     """
     from dpindex.base.display import require_matplotlib
     from dpindex.study.planner import plan as make_plan
@@ -250,23 +250,23 @@ class GridOptions:
 
     methods: Annotated[
         str,
-        f"Method names, separated by commas.  [default: {_METHODS}; with --record: the "
-        f"methods of that name, and {_CONTRAST} of radius 2 for contrast]",
+        "--methods A,B",
+        f"Methods.  [default: {_METHODS.replace(',', ', ')}; with --record those of that name, and "
+        f"{_CONTRAST}]",
     ] = ""
     epsilons: Annotated[
         str,
-        f"Epsilons, separated by commas.  [default: {_EPSILONS}; with --record: "
-        f"{_RECORD_EPSILONS}]",
+        "--epsilons A,B",
+        f"Epsilons.  [default: {_EPSILONS}; --record: {_RECORD_EPSILONS}]",
     ] = ""
     record_methods: Annotated[
         str,
-        "More methods, which hide whole records, on vectors at norm 1, separated by commas.",
+        "--record-methods A,B",
+        "More methods, which hide whole records, at norm 1.",
     ] = ""
-    record_epsilons: Annotated[str, "Epsilons of --record-methods, separated by commas."] = (
-        _RECORD_EPSILONS
-    )
-    code_length: Annotated[str, "Code lengths, separated by commas.  [default: the methods']"] = ""
-    query: Annotated[str, "Query modes, separated by commas."] = "private,exact"
+    record_epsilons: Annotated[str, "--record-epsilons A,B", "Their epsilons."] = _RECORD_EPSILONS
+    code_length: Annotated[str, "--code-length A,B", "Code lengths.  [default: the methods']"] = ""
+    query: Annotated[str, "--query A,B", "Query modes."] = "private,exact"
 
     def grids(self, dim: int, options: o.CurveOptions) -> list[SpecGrid]:
         """Return the grids of specs: of the adjacency of the options, and of whole records."""
@@ -301,7 +301,7 @@ class GridOptions:
 class MeasureOptions:
     """What is measured, and how often."""
 
-    runs: Annotated[int, "Builds of each spec, with a new seed and new noise."] = 10
+    runs: Annotated[int, "Builds of each spec, with new seed and noise."] = 10
     neighbours: Annotated[int, "True neighbours of a query."] = 50
     metric: Annotated[Literal["cosine", "ip", "l2"], "Similarity to rank by."] = "cosine"
     index_type: Annotated[str, "Search structure, as of `dpindex build`."] = "f32"
@@ -310,11 +310,10 @@ class MeasureOptions:
     )
     denoise: Annotated[
         Literal["auto", "linear", "score"] | None,
-        "Fit a denoiser to the private codes; costs no budget.  [default: none]",
+        "--denoise KIND",
+        "auto, linear or score, learned from the codes.",
     ] = None
-    max_queries: Annotated[int | None, "Use the first queries only, so many.  [default: all]"] = (
-        None
-    )
+    max_queries: Annotated[int | None, "Use the first so many queries only."] = None
     skip_leak_check: Annotated[bool, "Accept a codebook made of BASE."] = False
 
 
@@ -324,23 +323,24 @@ class PageOptions:
 
     examples: Annotated[int, "Queries and records to show; 0 shows none."] = 6
     image_shape: Annotated[
-        str | None, "Show vectors as pictures: HEIGHTxWIDTH, or HEIGHTxWIDTHx3 for colours."
+        str | None, "--image-shape HxW", "Show vectors as pictures; HxWx3 in colours."
     ] = None
     base_texts: Annotated[Path | None, "Texts of the vectors, a line each."] = None
     query_texts: Annotated[Path | None, "Texts of the queries, a line each."] = None
-    ids: Annotated[str | None, "File of ids to show, one for each vector."] = None
+    ids: Annotated[str | None, "--ids FILE", "Ids to show, one for each vector."] = None
     public_texts: Annotated[
         Path | None,
-        "Texts of the vectors of --public-sample or --codebook, a line each: shows the text that "
-        "an attacker infers for a record.",
+        "Texts of --public-sample or --codebook: shows which one an attacker infers of a record.",
     ] = None
     public_sample: Annotated[
-        str | None, "PUBLIC vectors of the same kind, from which a panel of attacks learns."
+        str | None, "--public-sample FILE", "PUBLIC vectors, from which a panel of attacks learns."
     ] = None
     labels: Annotated[
-        str | None, "File of labels, one for each vector, which attacks try to infer."
+        str | None, "--labels FILE", "Labels of the vectors, which attacks try to infer."
     ] = None
-    public_labels: Annotated[str | None, "Labels of --public-sample."] = None
+    public_labels: Annotated[str | None, "--public-labels FILE", "Labels of --public-sample."] = (
+        None
+    )
     title: Annotated[str | None, "Heading of the page."] = None
     ranges: o.RangesFile = None
 
@@ -419,8 +419,8 @@ def evaluate(
     base: Annotated[str, typer.Argument(help="Vectors to search.")],
     queries: Annotated[str, typer.Argument(help="Query vectors.")],
     *,
-    report: Annotated[Path, "Directory for report.html, curve.csv, curve.png, runs.csv."],
-    replace: Annotated[bool, "Replace a report of another evaluation in the directory."] = False,
+    report: Annotated[Path, "--report FOLDER", "Folder for report.html and its tables."],
+    replace: Annotated[bool, "Replace a report of another evaluation."] = False,
     grid: GridOptions,
     measured: MeasureOptions,
     page: PageOptions,
@@ -431,6 +431,9 @@ def evaluate(
     The report is one page that works offline, with a slider if there are several epsilons. It
     shows the vectors themselves: send around reports of public vectors only. Finished runs are
     kept: run again to resume.
+
+    $ dpindex evaluate base.npy queries.npy --report report --beta 1
+    --methods dp-oporp-staircase,none-oporp --epsilons 1,3,10 --runs 1
     """
     from dpindex.study import evaluate as measure
     from dpindex.study.report import TITLE, require_libraries, write_report
@@ -504,7 +507,10 @@ def demo(
         Path, typer.Argument(help="Directory for the index and the report.")
     ] = Path("dpindex-demo"),
 ) -> None:
-    """Run an example on bundled digits, in under a minute."""
+    """Run an example on bundled digits, in under a minute.
+
+    $ dpindex demo
+    """
     from dpindex.study import run_demo
 
     with out.progress_bar("measuring") as progress:

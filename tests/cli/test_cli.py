@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -20,6 +21,7 @@ from specs import needed
 from test_docs import COMMANDS
 
 import dpindex as dpi
+from dpindex.cli import _commands
 from dpindex.mechanism.method_table import Method
 from dpindex.storage.journal import PrivateFolder
 
@@ -322,7 +324,11 @@ def test_info_and_methods_for_programs(run: Run, files: Path) -> None:
     assert facts["guarantee"]["adjacency"] == {"kind": "attribute", "beta": 1.0}
     names = [row["name"] for row in json.loads(run("methods", "--json")[1])]
     assert names == [method.name for method in dpi.methods()]
-    assert "Li & Li 2023 Alg. 8" in run("methods")[1]
+    few, every = run("methods")[1], run("methods", "--all")[1]
+    assert few.startswith("record-codebook  (symbols")
+    assert few.count("Choose it for: ") == every.count("Choose it for: ") == 10
+    assert "Li & Li 2023 Alg. 8" in every
+    assert "Li & Li 2023 Alg. 8" not in few
 
 
 @pytest.mark.slow
@@ -572,9 +578,28 @@ def test_every_option_has_a_help_text(run: Run, command: str) -> None:
     code, output, _ = run(*command.split(), "--help")
     assert code == 0
     assert "--no-" not in output
-    listed = output.partition("Options:\n")[2]
+    listed, _, example = output.partition("\nExample:\n")
     for option in re.findall(r"^  -.*(?:\n {5,}.*)*", listed, re.MULTILINE):
-        assert re.search(r"(?: {2}|\n {5,})[A-Za-z0-9]", option[2:]), option
+        assert re.search(r"(?: {2}|\n {5,})[A-Za-z0-9*]", option[2:]), option
+    words = shlex.split(example.replace("\\\n", " ").partition(">")[0])
+    assert words[0] == "dpindex"
+    *groups, name = words[1 : 1 + len(command.split())]
+    assert [*groups, name] == command.split()
+    group = _commands().get_command(None, "race") if groups else _commands()
+    found = group.get_command(None, name)
+    found.make_context(name, words[1 + len(command.split()) :])  # all its options exist
+
+
+def test_help_of_build_fits_two_screens(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those in the example come first: it takes them."""
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = run("build", "--help")[1].splitlines()
+    assert len(lines) <= 66
+    assert max(map(len, lines)) <= 80
+    needed = lines[lines.index("Needed first:") + 1 :]
+    assert [line.split()[0] for line in needed[: needed.index("")] if line[2] == "-"] == [
+        *("--method", "--epsilon", "--beta", "--scale", "--bounds"),
+    ]
 
 
 def test_help_is_not_cut_off(run: Run) -> None:
