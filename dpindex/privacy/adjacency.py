@@ -9,6 +9,7 @@ from fractions import Fraction
 from typing import Any, ClassVar, Literal, TypeAlias, TypeVar, get_args
 
 from dpindex.base.arrays import finite_number, from_kind
+from dpindex.base.bounds import LowerBound, UpperBound
 from dpindex.base.errors import InputError
 
 Neighbouring: TypeAlias = Literal["add-remove", "replace"]
@@ -136,7 +137,8 @@ class Attribute(VectorAdjacency):
     kind = "attribute"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "beta", finite_number(self.beta, "beta", above=0.0))
+        beta = finite_number(self.beta, "beta", above=0.0)
+        object.__setattr__(self, "beta", LowerBound(beta))
 
     @property
     def size(self) -> float:
@@ -151,7 +153,7 @@ class Attribute(VectorAdjacency):
     def larger_changes(self, epsilon: float, growth: str, dim: int) -> list[str]:
         return [
             f"more than one attribute at once: a change of m attributes costs m × {epsilon:g}, and "
-            f"a whole record of {dim} attributes up to {dim * epsilon:g} (group privacy{growth}): "
+            f"a whole record of {dim} attributes up to {UpperBound(dim * epsilon):g} (group privacy{growth}): "
             f"an attribute-level epsilon is not a record-level one",
             "embeddings: one coordinate of an embedding is nobody's secret, and it is secret whose "
             "vector it is; methods for whole records (adjacency record) hide that",
@@ -173,7 +175,7 @@ class L2(VectorAdjacency):
 
     def __post_init__(self) -> None:
         radius = finite_number(self.radius, "the l2 radius", above=0.0)
-        object.__setattr__(self, "radius", radius)
+        object.__setattr__(self, "radius", LowerBound(radius))
 
     @property
     def size(self) -> float:

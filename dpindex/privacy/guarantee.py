@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from typing import Any, Literal
 
+from dpindex.base.bounds import UpperBound
 from dpindex.base.display import facts_html
 from dpindex.base.errors import InputError
 from dpindex.privacy.adjacency import Adjacency, Record
@@ -68,6 +69,10 @@ class Guarantee:
     delta_over: Literal["noise", "projection"] = "noise"
     also: tuple[Guarantee, ...] = ()
 
+    def __post_init__(self) -> None:
+        for name in ("epsilon", "delta"):
+            object.__setattr__(self, name, UpperBound(getattr(self, name)))
+
     @property
     def promises(self) -> tuple[Guarantee, ...]:
         """Each promise by itself, the first under :attr:`adjacency`."""
@@ -102,7 +107,7 @@ class Guarantee:
 
     def group(self, changes: int) -> float:
         """Epsilon for ``changes`` neighbouring steps at once (group privacy), in [0, ∞)."""
-        return changes * self.epsilon
+        return UpperBound(changes * self.epsilon)
 
     def at(self, change: Adjacency) -> Guarantee:
         """Return the promise about another change, which takes m steps between neighbours.

@@ -151,7 +151,7 @@ def statement_of(summary: Summary) -> Statement:
         "unit of privacy": guarantee.units,
         "trust model": _trust_model(summary),
         "definition": _definition(guarantee),
-        "epsilon": guarantee.to_dict()["epsilon"],
+        "epsilon": _epsilon(guarantee),
         "delta": guarantee.delta,
         "meaning": [guarantee.protects(), guarantee.odds()],
         "mechanism": f"{spec.method}: {spec.method_row.summary}",
@@ -161,8 +161,8 @@ def statement_of(summary: Summary) -> Statement:
         "source of noise": _source_of_noise(guarantee),
         "composition": [
             "one release of every vector; epsilons and deltas of further releases add up",
-            f"a private query is a release of the query's own vector at epsilon = "
-            f"{summary.settings.query_spec.budget:g}",
+            f"a private query is a release of the query's own vector: "
+            f"{summary.settings.query_spec.guarantee}",
         ],
         "post-processing": _post_processing(summary),
         "published in the clear": [
@@ -212,7 +212,7 @@ def _trust_model(summary: Summary) -> str:
     return (
         f"shuffle: every vector is randomized by itself, and a collector published {summary.count} "
         f"codes in a secret random order; it is trusted to keep no ids, times or order, not with "
-        f"vectors: against it epsilon = {summary.settings.spec.guarantee.epsilon:g}"
+        f"vectors: against it {summary.settings.spec.guarantee}"
     )
 
 
@@ -220,6 +220,13 @@ def _ids_in_the_clear(summary: Summary) -> str:
     if summary.settings.shuffle_delta is None:
         return "ids, their order and number"
     return "the number of codes; ids are row numbers after the shuffle"
+
+
+def _epsilon(guarantee: Guarantee) -> float | list[str] | None:
+    """Return the epsilon; of several promises each with what it is about."""
+    if guarantee.also:
+        return [f"{one.epsilon:g} for {one.adjacency.describe()}" for one in guarantee.promises]
+    return None if guarantee.definition == "none" else guarantee.epsilon
 
 
 def _definition(guarantee: Guarantee) -> str:

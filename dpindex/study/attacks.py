@@ -317,6 +317,7 @@ class _Panel:
         names, public_labels = np.unique(labels.public[self._learned], return_inverse=True)
         truth = labels.base[self._attacked]
         majority = float((truth == names[np.bincount(public_labels).argmax()]).mean())
+        most_frequent = np.unique(truth, return_counts=True)[1].max() / len(truth)
         classifiers = self._classifiers(np.eye(len(names))[public_labels])
 
         def rate(vectors: Floats) -> float:
@@ -330,7 +331,8 @@ class _Panel:
         others = self._reconstruct(self._codes.take(crowd.ravel())) - self._reconstruct.guess
         own = rate(self._estimates)
         of_others = rate(others.reshape(*crowd.shape, -1).mean(axis=1))
-        bound = max_inference_rate(self._spec, majority)
+        # Of these vectors, whatever the public ones are like: who knows that guesses it.
+        bound = max_inference_rate(self._spec, most_frequent)
         yield self._figure("attribute inference", "own code", own, majority, bound)
         yield self._figure("attribute inference", "ten nearest others", of_others, majority)
 

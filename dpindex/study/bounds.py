@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-
+from dpindex.base.bounds import UpperBound
 from dpindex.mechanism.spec import Spec
 from dpindex.privacy import Record
 
 _ANSWERS = 10
 _ALMOST_ALL = 0.99
-_SHARES = np.exp(-np.linspace(0.01, 70.0, 20_000))
 
 
 def max_top_k_rate(spec: Spec, candidates: int, places: int = 1) -> float | None:
@@ -36,7 +34,7 @@ def max_top_k_rate(spec: Spec, candidates: int, places: int = 1) -> float | None
     if not isinstance(spec.adjacency, Record) or spec.epsilon is None:
         return None
     others = (candidates - 1) * math.exp(-spec.epsilon)
-    return min(1.0, places / (1.0 + others) + spec.delta)
+    return UpperBound(min(1.0, places / (1.0 + others) + spec.delta))
 
 
 def max_linkage_rate(spec: Spec, n: int) -> float | None:
@@ -59,7 +57,7 @@ def max_linkage_rate(spec: Spec, n: int) -> float | None:
         return None
     others = (n - 1) * math.exp(-2.0 * spec.epsilon)
     slack = others * (1.0 + math.exp(spec.epsilon)) * spec.delta
-    return min(1.0, (1.0 + slack) / (1.0 + others))
+    return UpperBound(min(1.0, (1.0 + slack) / (1.0 + others)))
 
 
 def max_inference_rate(spec: Spec, before: float) -> float | None:
@@ -70,30 +68,29 @@ def max_inference_rate(spec: Spec, before: float) -> float | None:
     if not isinstance(spec.adjacency, Record) or spec.epsilon is None:
         return None
     against = (1.0 - before) * math.exp(-spec.epsilon)
-    return min(1.0, before / (before + against) + spec.delta)
+    return UpperBound(min(1.0, before / (before + against) + spec.delta))
 
 
 def max_tpr(spec: Spec, false_positives: float) -> float | None:
     """Return the highest true-positive rate of telling a record from any other, at that rate."""
     if not isinstance(spec.adjacency, Record) or spec.epsilon is None:
         return None
-    return min(1.0, math.exp(spec.epsilon) * false_positives + spec.delta)
+    return UpperBound(min(1.0, math.exp(spec.epsilon) * false_positives + spec.delta))
 
 
 def max_bits(epsilon: float) -> float:
     """Return the most that a code says about its record, in bits, if any two may be confused.
 
-    If all codewords are equally frequent, a report that lies in the set of nearest codewords with a
-    chance p, and is uniform otherwise, carries the Kullback-Leibler divergence of p from the share
-    of codewords in the set. No mechanism carries more than the best share does (Kairouz, Oh &
-    Viswanath 2016), which is near ``(ε − 1 − ln ε)/ln 2`` bits.
+    The chances of any report under two records differ by a factor of e^ε at most, so over what is
+    expected they carry most where they take two values alone, ``e^ε`` apart (Kairouz, Oh &
+    Viswanath 2016). Of all shares of records that have the larger one the best carries
+    ``(a − 1 − ln a)/ln 2`` bits with ``a = ε/(1 − e^−ε)``.
 
     >>> [round(max_bits(epsilon), 2) for epsilon in (6.0, 8.0, 10.0, 12.0)]
     [4.65, 7.1, 9.66, 12.28]
     """
-    growth = math.expm1(epsilon) * _SHARES + 1.0
-    inside = math.exp(epsilon) * _SHARES / growth
-    return float((inside * epsilon - np.log(growth)).max()) / math.log(2)
+    most = epsilon / -math.expm1(-epsilon)
+    return UpperBound((most - 1.0 - math.log(most)) / math.log(2))
 
 
 def information_lines(spec: Spec, n: int) -> tuple[str, ...]:
@@ -116,7 +113,7 @@ def information_lines(spec: Spec, n: int) -> tuple[str, ...]:
         bits = inside * math.log2(inside / share)
         if inside < 1.0:
             bits += (1.0 - inside) * math.log2((1.0 - inside) / (1.0 - share))
-        carried = f"; a code of this codebook carries {bits:.2f}"
+        carried = f"; a code of this codebook carries {UpperBound(bits):.2f}"
     return (
         f"At epsilon = {spec.budget:g} no code of any method says more than "
         f"{max_bits(spec.budget):.2f} bits about its record{carried}. Pointing at {_ANSWERS} of "

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dpindex.base.bounds import LowerBound
 from dpindex.base.errors import InputError
 from dpindex.mechanism.spec import Spec
 from dpindex.privacy import (
@@ -36,7 +37,7 @@ def test_accepts_numbers_of_every_kind_and_keeps_a_float(value: Any) -> None:
         text = json.dumps(adjacency.to_dict())
         assert "2.0" in text
         assert adjacency_from_dict(json.loads(text)) == adjacency
-    assert type(attribute(value).beta) is float
+    assert type(attribute(value).beta) is LowerBound
     assert attribute(value) == Attribute(2.0)
     assert l2(value) == L2(2.0)
 
