@@ -1,15 +1,15 @@
 """Numbers that are printed for a user: each knows the side of its bound, and none is beaten.
 
-| number | printed by | side | its test |
+| number | printed by | side | tested by |
 |---|---|---|---|
-| epsilon, delta of every promise, totals | ``info``, statement, ledger, ``plan``, page | at most | text below; proofs by ``audit`` |
-| beta, radius | the same | at least | text below |
-| odds of a 50:50 guess | ``info``, statement, ``plan`` | at most | the likelihood ratio of neighbours |
-| linkage of whole records | ``info`` | at most | ``Linkage``, and no figure for attributes (E1) |
-| bits of a code, and of a codebook | ``info``, ``plan`` | at most | mutual information, counted |
-| what epsilon allows in ``attacks.csv`` and the report | ``evaluate`` | at most | the panel itself |
-| linkage and reconstruction measured | ``plan``, ``evaluate``, page | estimate | vectors that were kept back |
-| similarity ± stderr | ``query``, ``Hits`` | 9 in 10 within two | every method, norms that vary |
+| epsilon, delta, totals | ``info``, statement, ledger, page | at most | texts; ``audit`` |
+| beta, radius | the same | at least | texts |
+| odds of a 50:50 guess | ``info``, statement, ``plan`` | at most | the law of two neighbours |
+| linkage of records | ``info`` | at most | ``Linkage``; of attributes none is stated (E1) |
+| bits of a code | ``info``, ``plan`` | at most | mutual information, counted |
+| what epsilon allows | report of ``evaluate`` | at most | the panel of attacks |
+| linkage, reconstruction | ``plan``, report, page | estimate | vectors that are kept back |
+| similarity and its error | ``query``, ``Hits`` | two errors hold 9 in 10 | every method |
 """
 
 from __future__ import annotations

@@ -153,8 +153,8 @@ class Attribute(VectorAdjacency):
     def larger_changes(self, epsilon: float, growth: str, dim: int) -> list[str]:
         return [
             f"more than one attribute at once: a change of m attributes costs m × {epsilon:g}, and "
-            f"a whole record of {dim} attributes up to {UpperBound(dim * epsilon):g} (group privacy{growth}): "
-            f"an attribute-level epsilon is not a record-level one",
+            f"a whole record of {dim} attributes up to {UpperBound(dim * epsilon):g} (group "
+            f"privacy{growth}): an attribute-level epsilon is not a record-level one",
             "embeddings: one coordinate of an embedding is nobody's secret, and it is secret whose "
             "vector it is; methods for whole records (adjacency record) hide that",
         ]
