@@ -2,9 +2,9 @@
 
     python bench/coverage.py [--only mnist,counts …] [--output FOLDER]
 
-Each row is one index of at most 8000 vectors, calibrated, and the ten best hits of 200 queries that
-are not among them. ``truth`` and ``stated`` are mean similarities, ``covered`` is the share of true
-ones within 1.96 errors (of hits with an error), ``unstated`` the share of hits without one,
+Each row is one index of at most 8000 vectors, calibrated or not, and the ten best hits of 200
+queries that are not among them. ``truth`` and ``stated`` are mean similarities, ``covered`` is the
+share of true ones within 1.96 errors (of hits with one), ``unstated`` the share of hits without,
 ``rmse`` the root of the mean square of truth less similarity, and ``found`` the share of hits among
 the true 50 nearest. ``first`` and ``later`` are processor seconds of a search with one query, right
 after a vector was added and again. The data are in DPINDEX_DATA.
@@ -26,12 +26,13 @@ import numpy as np
 from scipy import sparse
 
 import dpindex as dpi
+from dpindex.study.planner import fit_codebook
 
 DATA = Path(os.environ.get("DPINDEX_DATA", Path(__file__).parents[2] / "shared" / "data"))
 ROWS, QUERIES, FOUND = 8000, 200, 10
 COLUMNS = (
-    "data", "method", "k", "epsilon", "denoised", "metric", "query", "truth", "stated", "stderr",
-    "covered", "unstated", "rmse", "found", "first", "later",
+    "data", "method", "k", "beta", "epsilon", "denoised", "metric", "calibrated", "query", "truth",
+    "stated", "stderr", "covered", "unstated", "rmse", "found", "first", "later",
 )  # fmt: skip
 
 
@@ -109,6 +110,14 @@ def occupancy() -> tuple[Any, dict[str, Any]]:
     return _table("occupancy")
 
 
+def airfoil() -> tuple[Any, dict[str, Any]]:
+    return _table("airfoil")
+
+
+def skin() -> tuple[Any, dict[str, Any]]:
+    return _table("skin")
+
+
 def _table(name: str) -> tuple[Any, dict[str, Any]]:
     with np.load(DATA / f"tab_{name}.npz") as stored:
         x = stored["X"].astype(np.float64)
@@ -127,7 +136,9 @@ class Setting:
     beta: float | None = 1.0
     denoised: bool = False
     metric: str = "cosine"
-    codewords: int = 0
+    public: int = 0
+    """Public vectors that a codebook or a design is made of."""
+    centroids: int = 0
     foreign: bool = False
 
 
@@ -148,8 +159,8 @@ def _settings() -> Iterator[Setting]:
     yield Setting(embeddings, "dp-oporp-staircase", 3.0, 192, denoised=True)
     yield Setting(embeddings, "record-cap", 8.0, 256, beta=None)
     for epsilon in (8.0, 12.0):
-        yield Setting(embeddings, "record-codebook", epsilon, beta=None, codewords=1000)
-    yield Setting(embeddings, "record-codebook", 8.0, beta=None, codewords=1000, foreign=True)
+        yield Setting(embeddings, "record-codebook", epsilon, beta=None, public=1000)
+    yield Setting(embeddings, "record-codebook", 8.0, beta=None, public=1000, foreign=True)
     for data in (counts, activity):
         yield Setting(data, "raw-square-wave", 5.0)
         yield Setting(data, "raw-square-wave", 3.0)
@@ -165,6 +176,27 @@ def _settings() -> Iterator[Setting]:
         yield Setting(data, "raw-staircase", 5.0, beta=0.1)
         yield Setting(data, "raw-staircase", 5.0, beta=0.1, metric="l2")
     yield Setting(naval, "raw-staircase", 5.0, beta=0.1, denoised=True)
+    for data in (naval, occupancy, airfoil, skin):
+        for epsilon in (2.0, 5.0, 10.0):
+            yield Setting(data, "raw-square-wave-narrow", epsilon)
+        yield Setting(data, "raw-square-wave-narrow", 5.0, beta=0.1)
+        yield Setting(data, "raw-staircase", 5.0)
+        yield Setting(data, "dp-signoporp-rr", 5.0, 2)
+    for data in (naval, occupancy):
+        yield Setting(data, "raw-square-wave-narrow", 5.0, denoised=True)
+        yield Setting(data, "dp-oporp-staircase", 5.0, 5, beta=0.1)
+    yield Setting(counts, "raw-square-wave-narrow", 3.0)
+    yield Setting(counts, "raw-square-wave-narrow", 3.0, denoised=True)
+    for data in (mnist, cifar, counts, naval, occupancy):
+        for epsilon in (6.0, 10.0):
+            yield Setting(data, "record-codebook", epsilon, beta=None, public=2000, centroids=200)
+    for epsilon in (6.0, 8.0, 10.0):
+        yield Setting(embeddings, "record-codebook", epsilon, beta=None, public=2000, centroids=200)
+    for data in (mnist, embeddings):
+        yield Setting(data, "record-codebook", 8.0, beta=None, public=2000)
+        yield Setting(data, "codebook-softmax", 2.0, beta=0.5, public=2000, centroids=200)
+        yield Setting(data, "dp-designed-laplace", 2.0, 32, beta=0.5, public=2000)
+        yield Setting(data, "dp-signdesigned-geometric", 2.0, 64, beta=0.5, public=2000)
     for epsilon in (3.0, 8.0):
         yield Setting(lengths, "dp-oporp-staircase", epsilon, 32)
         yield Setting(lengths, "raw-staircase", epsilon)
@@ -198,29 +230,37 @@ def measure(setting: Setting) -> Iterator[dict[str, Any]]:
     vectors, facts = setting.data()
     order = np.random.default_rng(0).permutation(vectors.shape[0])
     queries, public = vectors[order[:QUERIES]], vectors[order[QUERIES : QUERIES + 1]]
-    codewords = vectors[order[QUERIES : QUERIES + setting.codewords]] if setting.codewords else None
-    first = QUERIES + setting.codewords + 1
+    sample = vectors[order[QUERIES + 1 : QUERIES + 1 + setting.public]]
+    first = QUERIES + setting.public + 1
     base = vectors[order[first : first + ROWS]]
-    if setting.foreign and codewords is not None:
+    if setting.foreign:
         # A codebook of one half of the directions, of which the collection knows nothing.
-        codewords = codewords * np.where(np.arange(codewords.shape[1]) % 2, -1.0, 1.0)
+        sample = sample * np.where(np.arange(sample.shape[1]) % 2, -1.0, 1.0)
     adjacency: Any = dpi.record() if setting.beta is None else dpi.attribute(beta=setting.beta)
     if setting.beta is None:
         facts = {}
-    if codewords is not None:
-        facts = {"codebook": dpi.Codebook(codewords)}
+    if "codebook" in setting.method:
+        book = dpi.Codebook(sample)
+        if setting.centroids:
+            book = fit_codebook(np.asarray(sample, np.float32), setting.centroids)
+        facts = {"codebook": book}
+    if "designed" in setting.method:
+        facts = facts | {
+            "design": dpi.design(
+                sample, epsilon=setting.epsilon, beta=setting.beta or 1.0, code_length=setting.k,
+                scale=facts.get("scale", 1.0), signs="sign" in setting.method,
+            )
+        }  # fmt: skip
     spec = dpi.Spec(
         setting.method, vectors.shape[1], k=setting.k, epsilon=setting.epsilon,
         adjacency=adjacency, **facts,
     )  # fmt: skip
     index = dpi.PrivateIndex(spec, metric=setting.metric)
-    index.add(base)
+    index.add(base, skip_leak_check=True)  # rows of tables repeat
     if setting.denoised:
         index.fit_denoiser()
-    if hasattr(index, "calibrate"):
-        index.calibrate()
     index.search(queries[:1], query="exact")
-    index.add(public)
+    index.add(public, skip_leak_check=True)
     seconds = []
     for _ in range(4):
         start = time.process_time()
@@ -231,25 +271,30 @@ def measure(setting: Setting) -> Iterator[dict[str, Any]]:
     near = truth if setting.metric == "l2" else -truth
     nearest = np.argpartition(near, 50, axis=1)[:, :50]
     facts = spec.scale**2 if setting.metric != "cosine" else 1.0
-    for mode in ("exact", "private"):
-        hits = index.search(queries, k=FOUND, query=mode)
-        true = np.take_along_axis(truth, hits.ids, axis=1) / facts
-        off = hits.similarity - true
-        stated = np.isfinite(hits.stderr) & np.isfinite(hits.similarity)
-        yield {
-            "query": mode,
-            "truth": true.mean(),
-            "stated": np.nanmean(hits.similarity),
-            "stderr": np.nanmean(hits.stderr),
-            "covered": (np.abs(off) <= 1.96 * hits.stderr)[stated].mean() if stated.any() else 1.0,
-            "unstated": 1 - stated.mean(),
-            "rmse": np.sqrt(np.nanmean(off**2)),
-            "found": np.mean(
-                [np.isin(*pair).mean() for pair in zip(hits.ids, nearest, strict=True)]
-            ),
-            "first": seconds[0],
-            "later": min(seconds[1:]),
-        }
+    for calibrated in (False, True)[: 1 + (setting.metric == "cosine")]:
+        if calibrated:
+            index.calibrate()
+        for mode in ("exact", "private"):
+            hits = index.search(queries, k=FOUND, query=mode)
+            true = np.take_along_axis(truth, hits.ids, axis=1) / facts
+            off = hits.similarity - true
+            stated = np.isfinite(hits.stderr) & np.isfinite(hits.similarity)
+            inside = (np.abs(off) <= 1.96 * hits.stderr)[stated]
+            yield {
+                "calibrated": "yes" if calibrated else "no",
+                "query": mode,
+                "truth": true.mean(),
+                "stated": np.nanmean(hits.similarity) if stated.any() else np.nan,
+                "stderr": np.nanmean(hits.stderr) if stated.any() else np.nan,
+                "covered": inside.mean() if stated.any() else 1.0,
+                "unstated": 1 - stated.mean(),
+                "rmse": np.sqrt(np.nanmean(off**2)) if stated.any() else np.nan,
+                "found": np.mean(
+                    [np.isin(*pair).mean() for pair in zip(hits.ids, nearest, strict=True)]
+                ),
+                "first": seconds[0],
+                "later": min(seconds[1:]),
+            }
 
 
 def main() -> None:
@@ -262,7 +307,7 @@ def main() -> None:
     done = set()
     if path.exists():
         with path.open(newline="") as file:
-            done = {tuple(row[c] for c in COLUMNS[:6]) for row in csv.DictReader(file)}
+            done = {tuple(row[c] for c in COLUMNS[:7]) for row in csv.DictReader(file)}
     else:
         path.write_text(",".join(COLUMNS) + "\n")
     for setting in _settings():
@@ -270,7 +315,9 @@ def main() -> None:
         if options.only and setting.data.__name__ not in options.only.split(","):
             continue
         words = "yes" if setting.denoised else "no"
-        key = (name, setting.method, str(setting.k or ""), f"{setting.epsilon:g}", words,
+        size = setting.k or setting.centroids or setting.public or ""
+        beta = "record" if setting.beta is None else f"{setting.beta:g}"
+        key = (name, setting.method, str(size), beta, f"{setting.epsilon:g}", words,
                setting.metric)  # fmt: skip
         if key in done:
             continue
@@ -286,7 +333,7 @@ def main() -> None:
             values = {c: v if isinstance(v, str) else f"{v:.4g}" for c, v in row.items()}
             with path.open("a", newline="") as file:
                 csv.DictWriter(file, COLUMNS, lineterminator="\n").writerow(values)
-            print(*values.values(), flush=True)
+            print(*(values[c] for c in COLUMNS), flush=True)
 
 
 if __name__ == "__main__":

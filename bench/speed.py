@@ -30,6 +30,7 @@ from pathlib import Path
 
 import faiss
 import filter as filtering
+import latency
 import numpy as np
 import sparse
 from cryptography.hazmat.backends.openssl import backend
@@ -341,6 +342,7 @@ PARTS: dict[str, Callable[[], None]] = {
     "ingest": ingest,
     "processes": two_processes,
     "search": search,
+    "latency": latency.main,
     "filter": filters,
     "sparse": sparse_products,
 }

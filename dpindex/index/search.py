@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, NamedTuple
 import numpy as np
 
 from dpindex.base.arrays import AnyArray, Doubles, Vectors, finite_number, row_blocks
-from dpindex.base.errors import InputError, QualityWarning
+from dpindex.base.errors import InputError
 from dpindex.index.filters import Filter
 from dpindex.index.hits import Estimates, Hits, joined, no_hits
 from dpindex.index.kinds import kind_of
@@ -23,7 +22,6 @@ from dpindex.mechanism.spec import Projector, Spec
 from dpindex.similarity.designed import exact_coordinates
 from dpindex.similarity.float_codes import Estimate
 from dpindex.similarity.similarity import Estimator, ExactQueries, PrivateQueries, Queries
-from dpindex.similarity.symbol_codes import far_queries
 from dpindex.storage.ids import Rows
 from dpindex.storage.manifest import Settings
 from dpindex.storage.payload import Table
@@ -198,11 +196,6 @@ class Searchable(ABC):
             would not be private, originals or answers that do not fit, and exact queries of sign
             codes that were published without them.
 
-        Warns
-        -----
-        QualityWarning
-            Once, if many of at least 20 queries lie far from all codewords of a codebook.
-
         >>> import dpindex as dpi
         >>> terms = {"epsilon": 1.0, "adjacency": dpi.attribute(1.0)}
         >>> index = dpi.PrivateIndex(dpi.Spec("dp-oporp-staircase", dim=8, k=8, **terms))
@@ -351,12 +344,6 @@ class Searchable(ABC):
 
 QueryMode = Literal["exact", "private"]
 
-_MIN_QUERIES = 20
-"""Queries of which the share that lies far is known well enough to be told."""
-
-_MANY_FAR = 0.2
-"""Share of queries that lie far from which on is warned."""
-
 
 def checked_k(k: Any) -> int:
     """Return ``k``; InputError unless it is a whole number of at least 1."""
@@ -421,7 +408,6 @@ class QueryMaker:
         self.query_spec = query_spec
         self._leaves = leaves
         self._projector = Projector(spec)
-        self._warned = False
         Projector(query_spec)  # refuses now what could not be asked later
 
     def vectors(self, queries: Vectors) -> Any:
@@ -436,7 +422,6 @@ class QueryMaker:
             query_mode(mode or "private", leaves=self._leaves)
             return self._of_codes(queries)
         mode = query_mode(mode, leaves=self._leaves)
-        self._warn_of_far(queries)
         if mode == "exact":
             vectors = exact_coordinates(self._projector.rows(queries), self.spec)
             return ExactQueries(self._projector.asked(queries), self.spec, vectors)
@@ -460,24 +445,3 @@ class QueryMaker:
         # The spec decodes them, whatever they say of themselves.
         spec = specs[codes.fingerprint]
         return PrivateQueries(spec.format.codes(codes.stored), spec)
-
-    def _warn_of_far(self, queries: Any) -> None:
-        """Warn once if many of at least 20 queries, shape (nq, dim), lie far from all codewords.
-
-        The answer does not depend on it: that to private queries is a function of their codes.
-        """
-        codebook = self.spec.codebook
-        if codebook is None or self._warned or not isinstance(queries, np.ndarray):
-            return
-        if queries.ndim != 2 or len(queries) < _MIN_QUERIES:
-            return
-        self._warned = True
-        share = far_queries(queries, codebook)
-        if share > _MANY_FAR:
-            warnings.warn(
-                f"{share:.0%} of the queries lie farther from the codebook than 95 % of public "
-                "vectors do: it holds nothing like them, and few of their neighbours will be "
-                "found",
-                QualityWarning,
-                stacklevel=4,
-            )

@@ -22,17 +22,13 @@ import numpy.typing as npt
 
 from dpindex.base.arrays import (
     Doubles,
-    Floats,
     Singles,
-    in_units_of_largest,
     row_blocks,
     spaced,
-    unit,
 )
 from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.noise import SymbolLaw
 from dpindex.mechanism.noise.symbols import CodebookResponse, nearest
-from dpindex.mechanism.parameters import Codebook
 from dpindex.mechanism.public_random import PublicStream
 
 Places: TypeAlias = npt.NDArray[np.integer[Any]]
@@ -142,8 +138,6 @@ _COMPARED = 2048
 _DEVIATIONS = 4.0
 _MAX_HALVES = 16
 _ENOUGH_PAIRS = 2000
-_FAR = 0.05
-"""Share of public vectors that count as far."""
 
 
 def crowding(sample: Codes, law: SymbolLaw) -> float:
@@ -211,28 +205,3 @@ def _met(left: Singles, right: Singles, subset: int) -> tuple[float, float]:
     met = float((falls * (falls - 1.0)).sum()) / subset**2
     count = len(right)
     return len(left) * met / max(count * (count - 1), 1), met / 2.0
-
-
-def far_queries(queries: Floats, codebook: Codebook) -> float:
-    """Return the share of queries that lie farther from the codebook than public vectors do.
-
-    Farther means that the nearest codeword is farther than that of 95 in 100 codewords is, if every
-    second codeword is left out; so it is 0.05 for queries of the codebook's kind.
-
-    >>> book = Codebook(np.random.default_rng(0).normal(size=(400, 8)))
-    >>> far_queries(np.random.default_rng(1).normal(size=(500, 8)), book) < 0.15
-    True
-    """
-    left = codebook.vectors[::2]
-    asked = unit(in_units_of_largest(queries[spaced(len(queries), _COMPARED)]))
-    found = (asked @ left.T).max(axis=1)
-    return float((found < _least_usual(codebook)).mean())
-
-
-@lru_cache(maxsize=8)
-def _least_usual(codebook: Codebook) -> float:
-    """Return the cosine to the nearest codeword that 95 in 100 codewords reach."""
-    left = codebook.vectors[::2]
-    right = codebook.vectors[1::2]
-    nearest_cosine = (right[spaced(len(right), _COMPARED)] @ left.T).max(axis=1)
-    return float(np.quantile(nearest_cosine, _FAR))

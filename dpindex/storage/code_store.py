@@ -20,7 +20,7 @@ MAPPED_BYTES = 1 << 20
 
 _SEGMENT_BYTES = 1 << 25
 _SEGMENT_ROWS = 65536
-_BLOCK_NUMBERS = 1 << 22
+_BLOCK_NUMBERS = 1 << 20
 """Coordinates of codes that are handled together: 16 MB of float32."""
 
 

@@ -193,6 +193,8 @@ def _are_means(evidence: LeakEvidence) -> bool:
     """
     from scipy.special import gammaincinv  # here: few codes have a codebook
 
+    if len(evidence.words) < 2:  # one vector, as is added often, has no variance
+        return False
     rounded = np.rint(evidence.offsets / _SAME_OFFSET).astype(np.int32)
     keys = np.column_stack([evidence.words, rounded])
     _, different = np.unique(keys, axis=0, return_index=True)
