@@ -52,9 +52,11 @@ def open(
         from dpindex.integrations.client import Client
 
         return Client(os.fspath(place))
-    from dpindex.integrations.published import is_database_url, open_published
+    from dpindex.integrations.places import is_database_url
 
     if is_database_url(place):
+        from dpindex.integrations.published import open_published
+
         return open_published(place, collection)
     from dpindex.index.private_index import PrivateIndex
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import os
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -13,7 +15,11 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from dpindex.base.arrays import AnyArray, Bytes, Doubles, Singles
+from dpindex.base.errors import InputError
 from dpindex.base.files import holding_folder
+
+_OWN = ("id", "code", "vector")
+"""Columns that are no payload."""
 
 
 @dataclass(frozen=True)
@@ -78,16 +84,62 @@ class Rows:
 
 
 class Database(ABC):
-    """One collection of a database, and a few documents that belong to it.
+    """One collection of a database.
 
     It stores and finds rows, and knows nothing of what codes mean. Conditions (``where``) are text
     in the database's own language, which is passed on as it is. Every method raises InputError for
     what the database refuses. ``tests/integrations/database_contract.py`` holds an implementation
     to this contract.
+
+    Parameters
+    ----------
+    address : str
+        As a row of :data:`dpindex.integrations.places.PLACES` matches it.
+    name : str
+        Of the collection.
+
+    Raises
+    ------
+    InputError
+        If nothing answers there, and without the packages it needs.
     """
 
+    title: ClassVar[str]
+    """What the database is called in messages."""
     max_found: ClassVar[int]
     """Most rows that one answer holds."""
+    column_name: ClassVar[re.Pattern[bytes]]
+    """What the whole name of a payload column matches, in UTF-8."""
+
+    files: str | None = None
+    """Where the database lies, if that is in files of this machine."""
+    layout: Layout
+    """Of the collection, since it was opened or made."""
+
+    def __init__(self, address: str, name: str) -> None:
+        self.address = address
+        self.name = name
+
+    @property
+    def place(self) -> str:
+        """What messages begin with."""
+        return f"{self.address}, {self.name}"
+
+    def beside(self, suffix: str) -> Database:
+        """Another collection over the same connection, whose name has that suffix."""
+        other = copy.copy(self)
+        other.name += suffix
+        return other
+
+    def check_columns(self, layout: Layout) -> None:
+        """Refuse a payload column whose name the database cannot have."""
+        for field in layout.fields:
+            if field.name in _OWN or not self.column_name.fullmatch(field.name.encode()):
+                raise InputError(
+                    f"{self.title} cannot have a payload column called {field.name!r}: "
+                    f"{', '.join(_OWN)} are taken, and a name matches "
+                    f"{self.column_name.pattern.decode()}; rename it in the index."
+                )
 
     @abstractmethod
     def is_in(self, column: Literal["id", "code"], values: Sequence[Any]) -> str:
@@ -98,15 +150,15 @@ class Database(ABC):
 
     @abstractmethod
     def exists(self) -> bool:
-        """Whether there is a collection, or a document."""
+        """Whether there is a collection."""
 
     @abstractmethod
     def drop(self) -> None:
-        """Remove the collection and all documents, as far as they are there."""
+        """Remove the collection if it is there."""
 
     @abstractmethod
     def create(self, layout: Layout) -> None:
-        """Make the collection, which is not there yet."""
+        """Make the collection, which is not there yet, and open it."""
 
     @abstractmethod
     def open(self, layout: Layout) -> None:
@@ -147,20 +199,13 @@ class Database(ABC):
     def count(self, where: str | None = None) -> int:
         """How many rows meet a condition."""
 
-    @abstractmethod
-    def read(self, name: str) -> bytes | None:
-        """A document; None if there is none of that name."""
-
-    @abstractmethod
-    def write(self, name: str, data: bytes) -> None:
-        """Keep a document, in the place of one of the same name."""
-
-    @abstractmethod
     def lease(self) -> AbstractContextManager[Path | None]:
         """Be the only collector of the collection until the block ends.
 
         The lease is where the collection is, so it holds whatever machine, state folder or symbolic
-        link a collector comes from. A Milvus server offers no lease, and gives none.
+        link a collector comes from. Beside files it is the operating system's lock of a folder. It
+        ends with the process that holds it, and holds between machines as far as the file system
+        shares locks. A Milvus server has neither locks nor insertion that keeps ids unique.
 
         Returns
         -------
@@ -172,18 +217,12 @@ class Database(ABC):
         BusyError
             If another collector has the lease.
         """
+        if self.files is None:
+            return nullcontext()
+        files = Path(os.path.realpath(self.files))
+        folder = files.with_name(f"{files.name}.{self.name}.collector")
+        return holding_folder(folder, f"{self.files}, collection {self.name},")
 
     @abstractmethod
     def close(self) -> None:
         """Let go of the database."""
-
-
-def lease_beside(place: str, collection: str) -> AbstractContextManager[Path | None]:
-    """Lease a collection in files: hold the lock of a folder beside the true path of the files.
-
-    The lock is the operating system's. It ends with the process that holds it, and holds between
-    machines as far as the file system shares locks.
-    """
-    files = Path(os.path.realpath(place))
-    folder = files.with_name(f"{files.name}.{collection}.collector")
-    return holding_folder(folder, f"{place}, collection {collection},")

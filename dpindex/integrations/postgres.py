@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -16,11 +17,8 @@ from dpindex.integrations.database import Database, Layout, Rows
 
 __all__ = ["Postgres"]
 
-_OWN = ("id", "code", "vector")
 _TEXT = 'text collate "C"'
 """Strings in the order of code points, as elsewhere."""
-_LONGEST_NAME = 63
-"""Bytes of a name; longer ones are cut by the server, in silence."""
 _SCORES = {"ip": "-(vector <#> {})", "l2": "-vector_l2_squared_distance(vector, {})"}
 """pgvector's operators are distances: of an inner product, its negative."""
 _LEASE = """
@@ -39,26 +37,30 @@ def _name(text: str) -> str:
 
 
 class Postgres(Database):
-    """A table of PostgreSQL 14 or later; its documents are rows of a second, ``NAME_dpindex``.
+    """A table of PostgreSQL 14 or later.
 
     Symbols are an integer column with an index. Other codes are a column of bits, so that
     ``bit_count(code # query)`` is their Hamming distance. Everything is committed where it returns.
     """
 
+    title = "PostgreSQL"
     max_found = 65_536
+    column_name = re.compile(rb"(?s).{1,63}")  # longer names are cut by the server, in silence
 
     def __init__(self, address: str, name: str) -> None:
+        super().__init__(address, name)
+        if re.search("//[^/@]*:[^/@]*@|password=", address):
+            raise InputError("an address holds no password; give it as PGPASSWORD or in ~/.pgpass.")
         self._psycopg = import_extra("psycopg", "PostgreSQL needs psycopg", "postgres")
         self._arrow = import_extra("pyarrow", "PostgreSQL needs pyarrow", "postgres")
-        self._place = f"{address}, {name}"
-        self._table = _name(name)
-        self._documents = _name(f"{name}_dpindex")
-        for table in (self._table, self._documents):
-            _check_length(table.strip('"'))
         with self._asking():
             self._connection = self._psycopg.connect(address, autocommit=True)
             self._register_bits()
             self._has_vectors = self._register_vectors()
+
+    @property
+    def _table(self) -> str:
+        return _name(self.name)
 
     @contextmanager
     def _asking(self) -> Iterator[None]:
@@ -66,17 +68,17 @@ class Postgres(Database):
             yield
         except self._psycopg.errors.UniqueViolation:
             raise InputError(
-                f"{self._place}: another writer has added one of these ids; ids must be unique."
+                f"{self.place}: another writer has added one of these ids; ids must be unique."
             ) from None
         except self._psycopg.OperationalError as error:
             raise StorageError(
-                f"{self._place}: PostgreSQL cannot be reached, or has no room ({one_line(error)})."
+                f"{self.place}: PostgreSQL cannot be reached, or has no room ({one_line(error)})."
             ) from None
         except (self._psycopg.Error, ValueError, OverflowError) as error:
             if isinstance(error, InputError):
                 raise
             raise InputError(
-                f"{self._place}: PostgreSQL refuses this ({one_line(error)})."
+                f"{self.place}: PostgreSQL refuses this ({one_line(error)})."
             ) from None
 
     def _register_bits(self) -> None:
@@ -125,21 +127,17 @@ class Postgres(Database):
         """Run a command; conditions in it hold literals, so % stands for itself without values."""
         return self._connection.execute(command, values or None, binary=True)
 
-    def _tables(self) -> list[str]:
-        query = "select to_regclass(%s) is not null"
-        tables = (self._table, self._documents)
-        return [table for table in tables if self._run(query, table).fetchone()[0]]
-
     def exists(self) -> bool:
         with self._asking():
-            return bool(self._tables())
+            (found,) = self._run("select to_regclass(%s) is not null", self._table).fetchone()
+        return bool(found)
 
     def drop(self) -> None:
         with self._asking():
-            for table in self._tables():
-                self._run(f"drop table {table}")
+            self._run(f"drop table if exists {self._table}")
 
     def create(self, layout: Layout) -> None:
+        self.check_columns(layout)
         columns = self._columns(layout)
         if layout.vector_width and not self._has_vectors:
             self._add_pgvector()
@@ -155,7 +153,7 @@ class Postgres(Database):
         try:
             self._run("create extension if not exists vector")
         except self._psycopg.Error:
-            raise InputError(f"{self._place}: {_NEEDS_PGVECTOR}") from None
+            raise InputError(f"{self.place}: {_NEEDS_PGVECTOR}") from None
         self._has_vectors = self._register_vectors()
 
     def _columns(self, layout: Layout) -> dict[str, str]:
@@ -166,12 +164,6 @@ class Postgres(Database):
         if layout.vector_width:
             columns["vector"] = f"vector({layout.vector_width}) not null"
         for field in layout.fields:
-            if field.name in _OWN or not field.name:
-                raise InputError(
-                    f"PostgreSQL cannot have a payload column called {field.name!r} here: "
-                    f"{', '.join(_OWN)} are taken; rename it in the index."
-                )
-            _check_length(field.name)
             kind = self._kind(field)
             columns[field.name] = _TEXT if kind == "text" else kind
         return columns
@@ -199,9 +191,9 @@ class Postgres(Database):
         )
 
     def open(self, layout: Layout) -> None:
-        self._layout = layout
+        self.layout = layout
         if layout.vector_width and not self._has_vectors:
-            raise InputError(f"{self._place}: {_NEEDS_PGVECTOR}")
+            raise InputError(f"{self.place}: {_NEEDS_PGVECTOR}")
         self._names = ["id", "code"]
         self._kinds = [
             "text" if layout.text_ids else "int8",
@@ -242,13 +234,13 @@ class Postgres(Database):
     def _values(self, rows: Rows) -> Iterator[Sequence[Any]]:
         """The columns of some rows, as values that psycopg sends."""
         yield rows.ids.tolist()
-        if self._layout.code_bytes:
+        if self.layout.code_bytes:
             yield [_Bits(code.tobytes()) for code in rows.codes]
         else:
             yield rows.codes.tolist()
         if rows.vectors is not None:
             yield list(rows.vectors)
-        for field in self._layout.fields:
+        for field in self.layout.fields:
             values = rows.payload[field.name].to_pylist()
             if field.name in self._json:
                 wrap = partial(_wrapped, self._psycopg.types.json.Jsonb)
@@ -273,7 +265,7 @@ class Postgres(Database):
                 f"select id, {score} as score from {self._table} {among} "
                 f"order by score desc, id limit {count}"
             )
-            ids.append(self._layout.id_array([row[0] for row in rows]))
+            ids.append(self.layout.id_array([row[0] for row in rows]))
             scores.append(np.array([row[1] for row in rows], np.float64))
         return ids, scores
 
@@ -282,7 +274,7 @@ class Postgres(Database):
         if query.dtype == np.uint8:
             return f"-bit_count(code # X'{query.tobytes().hex()}')"
         numbers = ",".join(map(repr, query.astype(float).tolist()))
-        return _SCORES[self._layout.metric].format(f"'[{numbers}]'::vector")
+        return _SCORES[self.layout.metric].format(f"'[{numbers}]'::vector")
 
     def _rows(self, command: str) -> list[tuple[Any, ...]]:
         with self._asking():
@@ -292,15 +284,15 @@ class Postgres(Database):
     def select(self, where: str, count: int, *, payload: bool = False) -> Rows:
         fields: Sequence[Any] = ()
         if payload:
-            fields = self._layout.fields
+            fields = self.layout.fields
         columns = ", ".join(map(_name, ["id", "code", *(field.name for field in fields)]))
         rows = self._rows(f"select {columns} from {self._table} where {where} limit {count}")
         ids, codes, *values = zip(*rows, strict=True) if rows else [()] * (2 + len(fields))
         table = None
         if fields:
             arrays = [self._column(v, f.type) for v, f in zip(values, fields, strict=True)]
-            table = self._arrow.table(arrays, schema=self._layout.schema)
-        layout = self._layout
+            table = self._arrow.table(arrays, schema=self.layout.schema)
+        layout = self.layout
         return Rows(layout.id_array(ids), layout.code_array(codes), payload=table)
 
     def _column(self, values: Sequence[Any], kind: Any) -> Any:
@@ -316,28 +308,6 @@ class Postgres(Database):
             among = f"where {where}"
         return int(self._rows(f"select count(*) from {self._table} {among}")[0][0])
 
-    def read(self, name: str) -> bytes | None:
-        with self._asking():
-            if self._documents not in self._tables():
-                return None
-            command = f"select data from {self._documents} where id = %s"
-            row = self._run(command, name).fetchone()
-        if row is None:
-            return None
-        return bytes(row[0])
-
-    def write(self, name: str, data: bytes) -> None:
-        with self._asking():
-            self._run(
-                f"create table if not exists {self._documents} (id text primary key, data bytea)"
-            )
-            self._run(
-                f"insert into {self._documents} values (%s, %s) "
-                f"on conflict (id) do update set data = excluded.data",
-                name,
-                data,
-            )
-
     @contextmanager
     def lease(self) -> Iterator[Path | None]:
         """Be the only collector: an advisory lock of this session, which ends with it.
@@ -347,9 +317,9 @@ class Postgres(Database):
         with self._asking():
             answer = self._run(_LEASE.format("pg_try_advisory_lock"), self._table).fetchone()
         if answer is None:
-            raise InputError(f"{self._place}: the table is missing; publish the index anew.")
+            raise InputError(f"{self.place}: the table is missing; publish the index anew.")
         if not answer[0]:
-            raise BusyError(f"{self._place} is being written by another collector; wait for it.")
+            raise BusyError(f"{self.place} is being written by another collector; wait for it.")
         try:
             yield None
         finally:
@@ -370,10 +340,3 @@ def _wrapped(wrap: Any, value: Any) -> Any:
     if value is None:
         return None
     return wrap(value)
-
-
-def _check_length(name: str) -> None:
-    if len(name.encode()) > _LONGEST_NAME:
-        raise InputError(
-            f"PostgreSQL cuts names after {_LONGEST_NAME} bytes, and {name!r} is longer; rename it."
-        )

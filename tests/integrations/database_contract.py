@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 
 from dpindex.integrations.database import Database, Layout, Rows
+from dpindex.integrations.publication import Documents
 
 pa = pytest.importorskip("pyarrow")
 
@@ -104,11 +105,26 @@ class DatabaseContract:
         assert [len(i) for i in database.search(rows.codes[:3], 2, "id > 4")[0]] == [0, 0, 0]
 
     def test_documents_of_any_size(self, database: Database) -> None:
-        assert database.read("facts") is None
+        documents = Documents(database)
+        assert not documents.open()
+        documents.begin()
+        assert len(documents) == 0
+        assert documents.read("facts") is None
         for size in (0, 1, 48_000, 6_000_001):
             data = np.random.default_rng(size).bytes(size)
-            database.write("facts", data)
-            database.write("facts2", b"another")
-            assert database.read("facts") == data
-        database.drop()
+            documents.write("facts", data)
+            documents.write("facts2", b"another")
+            assert documents.read("facts") == data
+        assert documents.open()
+        documents.begin()
+        assert documents.read("facts") is None
         assert not database.exists()
+
+    def test_a_collection_can_be_dropped_and_made_again(self, database: Database) -> None:
+        for _ in range(2):
+            database.drop()
+            assert not database.exists()
+            database.create(Layout(False, 2, 3, "ip"))
+            assert database.exists()
+            assert database.count() == 0
+            database.insert(rows_of([1]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import dpindex as dpi
 from dpindex import InputError
 from dpindex.integrations.database import Layout, Rows
 from dpindex.integrations.lance import Lance
+from dpindex.integrations.publication import Documents
 
 pa = pytest.importorskip("pyarrow")
 pytest.importorskip("lancedb")
@@ -70,13 +72,11 @@ def test_small_files_are_joined(database: Lance) -> None:
     database.create(Layout(False, 2, 3, "ip"))
     for i in range(102):
         database.insert(_rows([i]))
-        database.write("facts", str(i).encode())
-    other = Lance(database._place.partition(", ")[0], "books")
+    other = Lance(database.address, "books")
     other.open(Layout(False, 2, 3, "ip"))
     database.finish()
     assert database._table.stats()["fragment_stats"]["num_fragments"] == 1
     assert other.count() == database.count() == 102
-    assert other.read("facts") == b"101"
 
 
 @pytest.mark.parametrize("name", ["", "a.b", "a`b", "code", "_distance", "_rowid"])
@@ -97,14 +97,44 @@ def test_a_place_where_no_folder_can_be(tmp_path: Path) -> None:
         Lance(str(tmp_path / "no.lance"), "books").exists()
 
 
+def _documents(place: str) -> Documents:
+    documents = Documents(Lance(place, "books"))
+    assert documents.open()
+    return documents
+
+
+def _publish_also(documents: Documents, facts: bytes, name: str, data: bytes) -> None:
+    """A document that the facts name too, as somebody who writes the database can."""
+    documents.write(name, data)
+    stated = json.loads(facts)
+    stated["documents"][name] = hashlib.sha256(data).hexdigest()
+    documents.write("facts", json.dumps(stated).encode())
+
+
 FOREIGN_DOCUMENTS = (
     *(b"", b"\xff", b"[]", b"1", b"null", b'"x"', b"{}", b"[" * 100_000, b'{"format": 1}'),
     b'{"format": [1]}',
 )
 FOREIGN_FIELDS = (
-    *({"dtype": 1}, {"dtype": "O"}, {"dtype": "nonsense"}, {"metric": "dot"}, {"metric": 1}),
-    *({"rows": "9"}, {"done": -1}, {"complete": 1}, {"query_epsilon": []}, {"query_epsilon": -1.0}),
-    *({"fingerprint": None}, {"denoised": True}, {"more": 1}, {"shuffle_delta": 1e-8}),
+    *({"dtype": 1}, {"dtype": "O"}, {"dtype": "nonsense"}, {"rows": "9"}, {"done": -1}),
+    *({"complete": 1}, {"settings": 1}, {"settings": {}}, {"documents": []}, {"more": 1}),
+    *({"documents": {"denoiser": "00"}}, {"documents": {"facts": 1}}),
+)
+FOREIGN_SETTINGS = (
+    *(
+        {"metric": "dot"},
+        {"metric": 1},
+        {"metric": []},
+        {"query_epsilon": []},
+        {"query_epsilon": -1.0},
+    ),
+    *(
+        {"spec": None},
+        {"spec": {}},
+        {"spec": []},
+        {"spec": {"method": "x"}},
+        {"shuffle_delta": 1e-8},
+    ),
 )
 
 
@@ -115,28 +145,25 @@ def test_low_foreign_documents_end_in_one_sentence(tmp_path: Path) -> None:
     )
     index.add(np.random.default_rng(0).uniform(-1, 1, (9, 6)))
     dpi.publish(index, place, "books")
-    database = Lance(place, "books")
-    facts = database.read("facts")
+    documents = _documents(place)
+    facts = documents.read("facts")
     assert facts is not None
-    changed = [json.dumps({**json.loads(facts), **field}).encode() for field in FOREIGN_FIELDS]
+    known = json.loads(facts)
+    fields = [*FOREIGN_FIELDS, *({"settings": known["settings"] | s} for s in FOREIGN_SETTINGS)]
+    changed = [json.dumps({**known, **field}).encode() for field in fields]
     for document in (*FOREIGN_DOCUMENTS, *changed):
-        database.write("facts", document)
+        documents.write("facts", document)
         with pytest.raises(InputError) as caught:
             dpi.open(place, "books")
         assert str(caught.value).isprintable()
         assert str(caught.value).endswith("."), document
-    database.write("facts", facts)
-    spec = database.read("spec") or b""
     for document in (*FOREIGN_DOCUMENTS, b"AAAA"):
-        database.write("spec", document)
-        with pytest.raises(InputError) as caught:
-            dpi.open(place, "books")
-        assert str(caught.value).isprintable()
-        database.write("spec", spec)
-        database.write("schema", document)
+        _publish_also(documents, facts, "schema", document)
         with pytest.raises(InputError, match="no schema"):
             dpi.open(place, "books")
-        database.write("schema", pa.schema([]).serialize().to_pybytes())
+    documents.write("schema", pa.schema([]).serialize().to_pybytes())
+    with pytest.raises(InputError, match="a document is missing or was changed"):
+        dpi.open(place, "books")
 
 
 def test_h2_a_published_schema_with_names_that_forge_is_refused(tmp_path: Path) -> None:
@@ -146,9 +173,9 @@ def test_h2_a_published_schema_with_names_that_forge_is_refused(tmp_path: Path) 
     )
     index.add(np.random.default_rng(0).uniform(-1, 1, (9, 6)))
     dpi.publish(index, place, "books")
-    database = Lance(place, "books")
+    documents = _documents(place)
     schema = pa.schema([("year\n\x1b[2Jepsilon = 0.1", "string")]).serialize().to_pybytes()
-    database.write("schema", schema)
+    _publish_also(documents, documents.read("facts") or b"", "schema", schema)
     with pytest.raises(InputError, match="characters that cannot be printed") as caught:
         dpi.open(place, "books")
     assert str(caught.value).isprintable()
@@ -162,10 +189,13 @@ def test_h2_a_published_schema_with_names_that_forge_is_refused(tmp_path: Path) 
         {"id": ["facts"], "data": ["{}"]},
         {"id": [1], "data": [b"{}"]},
         {"key": ["facts"], "data": [b"{}"]},
+        {"id": ["facts/0"], "code": [1], "data": [None]},
+        {"id": ["facts/0"], "code": [1], "data": ["%"]},
+        {"id": ["facts/0", "facts/0"], "code": [1, 1], "data": ["", ""]},
     ],
 )
 def test_low_a_foreign_table_of_documents_is_refused(tmp_path: Path, table: Any) -> None:
     place = str(tmp_path / "x.lance")
     Lance(place, "books")._connection.create_table("books_dpindex", pa.table(table))
-    with pytest.raises(InputError, match="none of dpindex's"):
+    with pytest.raises(InputError, match=r"LanceDB refuses|damaged|no published|not valid"):
         dpi.open(place, "books")

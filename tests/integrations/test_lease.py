@@ -20,7 +20,7 @@ from dpindex.base.errors import BusyError, StorageError
 from dpindex.integrations.client import Client
 from dpindex.integrations.collector import Collector, Submission, UnavailableError
 from dpindex.integrations.database import Layout
-from dpindex.integrations.published import open_database
+from dpindex.integrations.places import open_database
 
 pytestmark = [*LITE, pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")]
 

@@ -71,4 +71,4 @@ def test_places_where_no_milvus_is(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="refuses"):
         Milvus(str(tmp_path / "no.db"), "books")
     with pytest.raises(InputError, match="no server answers"):
-        Milvus("http://127.0.0.1:9", "books")
+        Milvus("milvus://127.0.0.1:9", "books")

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from dpindex import InputError
-from dpindex.integrations.published import is_database_url, open_database
+from dpindex.integrations.places import is_database_url, open_database
 
 
 @pytest.mark.parametrize(
-    "text", ["milvus://h:1", "milvus+tls://h", "milvus:///a/b.db", "b.db", "/a/b.lance"]
+    "text", ["milvus://h:1", "milvus+tls://h", "postgres://h/d", "b.db", "/a/b.lance"]
 )
 def test_addresses_of_engines(text: str) -> None:
     assert is_database_url(text)
@@ -27,9 +27,9 @@ def test_folders_and_stores_are_none(text: str) -> None:
 @pytest.mark.parametrize(
     ("address", "name", "said"),
     [
-        ("b.db", "two words", "is called by letters"),
+        ("b.db", "two words", "is called by at most"),
         ("milvus://me:secret@h:1", "books", "MILVUS_TOKEN"),
-        ("milvus:///a/b", "books", "ends in .db"),
+        ("milvus://h:1", 56 * "x", "at most 55"),
         ("missing.db", "books", "nothing at missing.db"),
         ("missing.lance", "books", "nothing at missing.lance"),
     ],

@@ -17,8 +17,8 @@ import dpindex as dpi
 from dpindex import InputError
 from dpindex.base.errors import StorageError
 from dpindex.integrations.database import Layout, Rows
+from dpindex.integrations.places import open_database
 from dpindex.integrations.postgres import Postgres
-from dpindex.integrations.published import open_database
 
 psycopg = pytest.importorskip("psycopg")
 pa = pytest.importorskip("pyarrow")
@@ -124,7 +124,7 @@ def test_f7_submitted_ids_are_no_commands_where_backslashes_escape(uri: str) -> 
     ("field", "sentence"),
     [
         (("code", "int64"), "are taken"),
-        (("x" * 64, "int64"), "cuts names"),
+        (("x" * 64, "int64"), "rename it"),
         (("when", pa.timestamp("ns")), "no payload column of type"),
     ],
 )

@@ -12,12 +12,13 @@ from lite import LITE, PLACES, address
 
 import dpindex as dpi
 from dpindex import InputError
-from dpindex.integrations import published as publish
+from dpindex.integrations import publish
 from dpindex.integrations.database import Database, Layout
 from dpindex.integrations.lance import Lance
 from dpindex.integrations.milvus import Milvus
+from dpindex.integrations.places import open_database
 from dpindex.integrations.postgres import Postgres
-from dpindex.integrations.published import open_database
+from dpindex.integrations.publication import Documents
 
 pytestmark = LITE
 SPEC = dpi.Spec("dp-oporp-staircase", dim=16, k=8, epsilon=8.0, adjacency=dpi.attribute(1.0))
@@ -58,8 +59,8 @@ def _fail_at(monkeypatch: pytest.MonkeyPatch, name: str, call: int) -> None:
 
 @pytest.mark.parametrize(
     ("name", "call"),
-    [("write", 0), ("write", 2), ("create", 0), ("insert", 0), ("insert", 3), ("write", 5),
-     ("finish", 0)],
+    [("create", 0), ("insert", 0), ("create", 1), *(("insert", i) for i in range(1, 9)),
+     ("drop", 0), ("drop", 1), ("finish", 0), ("finish", 1)],
 )  # fmt: skip
 def test_what_was_cut_off_is_gone_on_with(
     name: str, call: int, place: str, monkeypatch: pytest.MonkeyPatch
@@ -69,13 +70,13 @@ def test_what_was_cut_off_is_gone_on_with(
         _fail_at(patch, name, call)
         with pytest.raises(ConnectionError):
             dpi.publish(index, place, "books")
-    with pytest.raises(InputError, match=r"no published index|unfinished"):
-        dpi.open(place, "books")
-    if (name, call) == ("write", 0):  # not yet known as dpindex's
-        with pytest.raises(InputError, match="none of dpindex's"):
+    if (name, call) == ("finish", 1):  # the last
+        with pytest.raises(InputError, match="there is a published index"):
             dpi.publish(index, place, "books")
-        return
-    dpi.publish(index, place, "books")
+    else:
+        with pytest.raises(InputError, match=r"no published index|unfinished"):
+            dpi.open(place, "books")
+        dpi.publish(index, place, "books")
     served = dpi.open(place, "books")
     assert len(served) == 60
     for id_ in (0, 17, 59):
@@ -110,25 +111,31 @@ def test_what_is_there_is_left_alone(place: str) -> None:
     with pytest.raises(InputError, match="protects nothing"):
         dpi.publish(bare, place, "none")
     foreign = open_database(place, "foreign")
-    foreign.write("another", b"")
     foreign.create(Layout(False, 2, 3, "ip"))
     foreign.close()
     with pytest.raises(InputError, match="none of dpindex's"):
         dpi.publish(index, place, "foreign")
+    others = Documents(open_database(place, "letters"))
+    others.begin()
+    others.write("another", b"")
+    with pytest.raises(InputError, match="none of dpindex's"):
+        dpi.publish(index, place, "letters")
 
 
 def test_wrong_documents_are_named(place: str) -> None:
     dpi.publish(_index(), place, "books")
     database = open_database(place, "books")
-    facts = json.loads(database.read("facts") or b"")
+    documents = Documents(database)
+    assert documents.open()
+    facts = json.loads(documents.read("facts") or b"")
     for change, said in (
         ({"format": 99}, "another version"),
-        ({"fingerprint": "00" * 16}, "fingerprint"),
+        ({"documents": {"denoiser": ""}}, "missing or was changed"),
+        ({"settings": {}}, "settings are damaged"),
         ({"rows": None, "more": 1}, "unknown field"),
-        ({"denoised": True}, "no denoiser"),
         ({"rows": None}, "wrong rows"),
     ):
-        database.write("facts", json.dumps({**facts, **change}).encode())
+        documents.write("facts", json.dumps({**facts, **change}).encode())
         with pytest.raises(InputError, match=said):
             dpi.open(place, "books")
     database.close()
@@ -154,12 +161,14 @@ def test_nothing_but_the_index_is_published(place: str, tmp_path: Path) -> None:
         assert isinstance(database, Lance)
         rows = database._connection.open_table("books_dpindex").to_arrow().to_pylist()
         columns = database._connection.open_table("books").schema.names
-    assert {row["id"].removesuffix("/0") for row in rows} == {"facts", "spec"}
+    assert {row["id"].removesuffix("/0") for row in rows} == {"facts"}
     assert columns == ["id", "code", "vector"]
-    facts = database.read("facts") or b""
+    documents = Documents(database)
+    assert documents.open()
+    facts = documents.read("facts") or b""
     assert str(tmp_path).encode() not in facts
     assert set(json.loads(facts)) == {
-        *("format", "metric", "query_epsilon", "shuffle_delta", "denoised", "dtype", "text_ids"),
-        *("exact_queries", "ids_are_rows", "rows", "digest", "done", "complete", "fingerprint"),
+        *("format", "settings", "documents", "dtype", "text_ids", "exact_queries"),
+        *("ids_are_rows", "rows", "digest", "done", "complete"),
     }
     database.close()

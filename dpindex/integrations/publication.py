@@ -1,0 +1,315 @@
+"""What is published of an index beside its rows, and what its codes are as rows.
+
+Codes, ids, payload, spec, codebook, design, denoiser and calibration are published: what an index
+directory holds, and nothing of a ledger or a journal. Vectors to rank by are functions of codes and
+public parameters.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from typing import Any, Literal, get_origin, get_type_hints
+
+import numpy as np
+
+from dpindex.base.arrays import AnyArray, Singles, checked_fields, json_value, row_blocks, unit
+from dpindex.base.errors import InputError, import_extra, naming, refuse_unprintable
+from dpindex.denoise import Denoiser, denoiser_from_bytes, denoiser_to_bytes
+from dpindex.index.backends import EXACT
+from dpindex.index.kinds import DenoisedVectors, PackedSigns, Ranking, Symbols, new_ranking
+from dpindex.index.private_index import PrivateIndex
+from dpindex.integrations.database import Database, Layout, Rows
+from dpindex.mechanism.codes import Codes
+from dpindex.similarity.calibration import SimilarityCalibration, calibration_from_bytes
+from dpindex.storage.manifest import Settings
+from dpindex.storage.payload import Table
+
+FORMAT = 3
+_DTYPES = ("|u1", "<u2", "<i2", "<i4", "<i8")
+_PART = 64_000
+"""Characters of a document in one row: a string of Milvus has at most 65 535."""
+_PARTS = 100
+"""Rows of a document that are read and written together."""
+
+
+class Documents:
+    """Named bytes, in a collection beside that of the rows: ``NAME_dpindex``.
+
+    A document is base64 text in parts. Each is a row with the id ``name/number``, and their count
+    as its code.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._rows = database.beside("_dpindex")
+        arrow = import_extra("pyarrow", "published indexes need pyarrow", "io")
+        self._table = arrow.table
+        self._layout = Layout(True, 0, 0, "ip", arrow.schema([("data", arrow.string())]))
+
+    def open(self) -> bool:
+        """Whether there are any; a collection without documents counts as one."""
+        is_there = self._rows.exists()
+        if is_there:
+            self._rows.open(self._layout)
+        return is_there
+
+    def begin(self) -> None:
+        """Make the collection anew, without documents."""
+        self._rows.drop()
+        self._rows.create(self._layout)
+
+    def __len__(self) -> int:
+        """Rows of all documents."""
+        return self._rows.count()
+
+    def read(self, name: str) -> bytes | None:
+        """A document; None if it is not whole or not there. InputError if it is damaged."""
+        parts: dict[str, Any] = {}
+        count = 1
+        while len(parts) < count:
+            numbers = range(len(parts), min(count, len(parts) + _PARTS))
+            ids = [f"{name}/{number}" for number in numbers]
+            rows = self._rows.select(self._rows.is_in("id", ids), len(ids), payload=True)
+            if sorted(rows.ids.tolist()) != sorted(ids):
+                return None
+            parts |= dict(zip(rows.ids.tolist(), rows.payload["data"].to_pylist(), strict=True))
+            count = int(rows.codes[0])
+        try:
+            text = "".join(parts[f"{name}/{number}"] for number in range(len(parts)))
+            return base64.b64decode(text, validate=True)
+        except (ValueError, TypeError):
+            raise InputError(f"the document {name} is damaged; publish the index anew.") from None
+
+    def write(self, name: str, data: bytes) -> None:
+        """Keep a document, in the place of one of the same name."""
+        text = base64.b64encode(data).decode()
+        parts = [text[cut] for cut in row_blocks(max(1, len(text)), _PART)]
+        ids = np.array([f"{name}/{number}" for number in range(len(parts))])
+        codes = np.full(len(parts), len(parts), np.int32)
+        for cut in row_blocks(len(parts), _PARTS):
+            table = self._table({"data": parts[cut]}, schema=self._layout.schema)
+            self._rows.insert(Rows(ids[cut], codes[cut], payload=table), replace=True)
+
+    def finish(self) -> None:
+        """Make durable what was written."""
+        self._rows.finish()
+
+
+@dataclass(frozen=True)
+class Facts:
+    """The document ``facts`` of a publication, as JSON.
+
+    Attributes
+    ----------
+    format : int
+    settings : dict
+        Of the index, with its spec.
+    documents : mapping from str to str
+        SHA-256 of each other document by its name.
+    dtype : str
+        Type of the integers of a code.
+    text_ids, exact_queries : bool
+        Whether ids are strings, and whether there are vectors for exact queries.
+    ids_are_rows : bool
+        Whether the ids are 0, 1, 2, … in the order of the rows.
+    rows : int
+        How many were to be published.
+    digest : str
+        SHA-256 of all that was to be published.
+    done : int
+        Rows that are published for certain.
+    complete : bool
+        Whether it may be searched.
+    """
+
+    format: int
+    settings: dict[str, Any]
+    documents: dict[str, str]
+    dtype: str
+    text_ids: bool
+    exact_queries: bool
+    ids_are_rows: bool
+    rows: int
+    digest: str = ""
+    done: int = 0
+    complete: bool = False
+
+    @classmethod
+    def read(cls, documents: Documents) -> Facts | None:
+        """Read and check them; None if there are none, InputError for other JSON."""
+        text = documents.read("facts")
+        if text is None:
+            return None
+        data = json_value(text, "the description")
+        if isinstance(data, dict) and data.get("format") != FORMAT:
+            raise InputError("it was published by another version of dpindex.")
+        facts = cls(**checked_fields(data, cls, "the description"))
+        for name, kind in get_type_hints(cls).items():
+            if not isinstance(getattr(facts, name), get_origin(kind) or kind):
+                raise InputError(f"the description has a wrong {name}.")
+        if facts.dtype not in _DTYPES or min(facts.rows, facts.done) < 0:
+            raise InputError("the description contradicts itself.")
+        return facts
+
+    def write(self, documents: Documents) -> None:
+        """Keep them, in the place of earlier ones."""
+        documents.write("facts", json.dumps(asdict(self)).encode())
+
+
+@dataclass(frozen=True)
+class Publication:
+    """A published collection without its rows.
+
+    Attributes
+    ----------
+    facts : Facts
+    settings : Settings
+    denoiser : Denoiser, optional
+    calibration : SimilarityCalibration, optional
+    schema : pyarrow.Schema, optional
+        Of the payload.
+    """
+
+    facts: Facts
+    settings: Settings
+    denoiser: Denoiser | None
+    calibration: SimilarityCalibration | None
+    schema: Any
+
+    @classmethod
+    def of(cls, facts: Facts, documents: Mapping[str, bytes]) -> Publication:
+        """Make it of its documents; InputError if they contradict each other."""
+        try:
+            settings = Settings.from_dict(facts.settings)
+            spec = settings.spec
+            for name, part in spec.public_parts.items():
+                spec = spec.with_public(type(part).from_bytes(documents[name]))
+        except (KeyError, TypeError, AttributeError):
+            raise InputError("its settings are damaged.") from None
+        denoiser = calibration = schema = None
+        if "denoiser" in documents:
+            denoiser = denoiser_from_bytes(documents["denoiser"], spec)
+        if "calibration" in documents:
+            calibration = calibration_from_bytes(documents["calibration"])
+        if "schema" in documents:
+            schema = _schema_from(documents["schema"])
+        settings = replace(settings, spec=spec, index_type=EXACT)
+        return cls(facts, settings, denoiser, calibration, schema)
+
+    @classmethod
+    def read(cls, database: Database) -> Publication | None:
+        """Read the documents of a collection; None if there is no publication.
+
+        Raises
+        ------
+        InputError
+            If they contradict themselves, were changed, or were written by a later version.
+        """
+        documents = Documents(database)
+        if not documents.open():
+            return None
+        with naming("the published collection cannot be read"):
+            facts = Facts.read(documents)
+            if facts is None:
+                return None
+            if not facts.complete:
+                raise InputError("the publication is unfinished; run it again.")
+            contents = {name: documents.read(name) or b"" for name in facts.documents}
+            if marks(contents) != facts.documents:
+                raise InputError("a document is missing or was changed; publish the index anew.")
+            return cls.of(facts, contents)
+
+    @cached_property
+    def ranking(self) -> Ranking:
+        """The ranking that turns codes into vectors to rank by, and queries likewise."""
+        return new_ranking(self.settings, self.denoiser)
+
+    @property
+    def by_symbol(self) -> bool:
+        """True if rows are found by the symbols that their codes are."""
+        return isinstance(self.ranking, Symbols)
+
+    @property
+    def by_hamming(self) -> bool:
+        """True if private queries are compared with stored codes by their Hamming distance."""
+        return isinstance(self.ranking, PackedSigns)
+
+    @cached_property
+    def layout(self) -> Layout:
+        """The columns of the collection."""
+        spec = self.settings.spec
+        code_bytes = vector_width = 0
+        if not self.by_symbol:
+            code_bytes = spec.format.width * np.dtype(self.facts.dtype).itemsize
+            if self.facts.exact_queries or not self.by_hamming:
+                vector_width = self.ranking.width
+        metric: Literal["ip", "l2"] = "ip"
+        if self.settings.metric == "l2":
+            metric = "l2"
+        return Layout(self.facts.text_ids, code_bytes, vector_width, metric, self.schema)
+
+    def ranked(self, vectors: AnyArray) -> Singles:
+        """Vectors of codes or queries of which inner products, or distances, are the scores."""
+        single = np.ascontiguousarray(vectors, np.float32)
+        scaled = isinstance(self.ranking, PackedSigns | DenoisedVectors)
+        if scaled or self.settings.metric != "cosine":
+            return single
+        return unit(single)
+
+    def rows_of(self, codes: Codes, ids: AnyArray, payload: Table) -> Rows:
+        """Rows of a collection with this layout."""
+        if self.by_symbol:
+            return Rows(ids, codes.stored[:, 0], payload=payload)
+        stored = codes.format.concatenate([codes.stored])  # as narrow as they can be
+        if not np.can_cast(stored.dtype, self.facts.dtype):
+            raise InputError("these codes have larger numbers than the published index can hold.")
+        packed = np.ascontiguousarray(stored.astype(self.facts.dtype)).view(np.uint8)
+        vectors = None
+        if self.layout.vector_width:
+            items: AnyArray = codes.to_float() if self.by_hamming else self.ranking.items(codes)
+            vectors = self.ranked(items)
+        return Rows(ids, packed, vectors, payload)
+
+    def codes_of(self, rows: Rows) -> Codes:
+        """The codes of rows that came out of the collection; InputError if they are none."""
+        format_ = self.settings.spec.format
+        if self.by_symbol:
+            stored = rows.codes.astype(np.uint16).reshape(-1, 1)
+        else:
+            stored = np.ascontiguousarray(rows.codes).view(self.facts.dtype)
+        if fault := format_.fault(stored):
+            raise InputError(f"the collection is damaged: codes in it {fault}; publish it anew.")
+        return format_.codes(stored)
+
+
+def _schema_from(data: bytes) -> Any:
+    """The schema of a payload; InputError for bytes that are none."""
+    import pyarrow as pa
+
+    try:
+        schema = pa.ipc.read_schema(pa.py_buffer(data))
+    except (pa.ArrowException, OSError):
+        raise InputError("its payload has no schema.") from None
+    refuse_unprintable(schema.names, "payload column")
+    return schema
+
+
+def marks(documents: Mapping[str, bytes]) -> dict[str, str]:
+    """SHA-256 of each document."""
+    return {name: hashlib.sha256(data).hexdigest() for name, data in documents.items()}
+
+
+def documents_of(index: PrivateIndex) -> dict[str, bytes]:
+    """What is published of an index beside facts and rows."""
+    documents = {name: part.to_bytes() for name, part in index.spec.public_parts.items()}
+    if index.denoiser is not None:
+        documents["denoiser"] = denoiser_to_bytes(index.denoiser)
+    if index.calibration is not None:
+        documents["calibration"] = index.calibration.to_bytes()
+    if index.payload is not None:
+        documents["schema"] = index.payload.schema.serialize().to_pybytes()
+    return documents

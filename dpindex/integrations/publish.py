@@ -1,0 +1,169 @@
+"""Publishing: an index is written to a vector database, and what was cut off is gone on with."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import replace
+
+import numpy as np
+
+from dpindex.base.arrays import row_blocks
+from dpindex.base.display import no_progress
+from dpindex.base.errors import InputError, naming
+from dpindex.index.backends import EXACT
+from dpindex.index.private_index import PrivateIndex
+from dpindex.integrations.database import Database
+from dpindex.integrations.places import open_database
+from dpindex.integrations.publication import (
+    FORMAT,
+    Documents,
+    Facts,
+    Publication,
+    documents_of,
+    marks,
+)
+from dpindex.storage.ids import ids_to_bytes
+from dpindex.storage.manifest import Settings
+from dpindex.storage.payload import Table
+
+_WIDER = {"|i1": "<i2", "<i2": "<i4"}
+"""What integers are kept as: noise of codes that are added later may go beyond what is there."""
+_CHUNK_BYTES = 1 << 20
+"""Of a request: Milvus Lite takes 50 times as long for a row in one of eight megabytes."""
+_ROW_BYTES = 256
+
+
+def publish(
+    index: PrivateIndex,
+    uri: str | os.PathLike[str],
+    collection: str = "dpindex",
+    *,
+    exact_queries: bool = True,
+    allow_unprotected: bool = False,
+    progress: Callable[[int, int], object] | None = None,
+) -> None:
+    """Write an index to a vector database, where :func:`dpindex.open` finds it.
+
+    Codes, ids, payload, spec and denoiser are published, and nothing else. It costs no budget.
+    What was interrupted is gone on with by the same call. Rows that are added meanwhile are left
+    out.
+
+    Parameters
+    ----------
+    index : PrivateIndex
+    uri : str
+        As for :func:`dpindex.open`.
+    collection : str
+        Its name there; new.
+    exact_queries : bool
+        Whether signs are kept as vectors too, 32 times as large, to rank by exact queries.
+    allow_unprotected : bool
+        Publish the exact codes of a ``none-*`` baseline.
+    progress : callable, optional
+        Called with the rows that are published, and all.
+
+    Raises
+    ------
+    InputError
+        If the index is empty, the collection is there, or the database refuses something.
+
+    >>> import dpindex as dpi
+    >>> dpi.publish(dpi.open("my-index"), "books.db", "books")  # doctest: +SKIP
+    """
+    index.spec.refuse_unprotected(allow_unprotected, "publish it")
+    if len(index) == 0:
+        raise InputError("the index is empty: there is nothing to publish.")
+    with (
+        naming(f"{os.fspath(uri)}, collection {collection}"),
+        closing(open_database(uri, collection, new=True)) as database,
+    ):
+        _write(database, index, exact_queries, progress or no_progress)
+
+
+def _write(
+    database: Database,
+    index: PrivateIndex,
+    exact_queries: bool,
+    progress: Callable[[int, int], object],
+) -> None:
+    codes, ids, payload = index.codes, index.ids, index.payload
+    dtype = codes.stored.dtype.str
+    contents = documents_of(index)
+    settings = Settings(index.spec, index.metric, EXACT, index.query_epsilon, index.shuffle_delta)
+    facts = Facts(
+        format=FORMAT,
+        settings=settings.to_dict(),
+        documents=marks(contents),
+        dtype=_WIDER.get(dtype, dtype),
+        text_ids=ids.dtype.kind == "U",
+        exact_queries=exact_queries,
+        ids_are_rows=np.array_equal(ids, np.arange(len(ids))),
+        rows=len(ids),
+    )
+    layout = Publication.of(facts, contents).layout
+    row_bytes = layout.code_bytes + 4 * layout.vector_width + _ROW_BYTES
+
+    def chunks(start: int) -> Iterator[tuple[slice, Table]]:
+        for rows in row_blocks(len(ids), _CHUNK_BYTES // row_bytes, start):
+            yield rows, None if payload is None else payload.slice(start, rows.stop - start)
+            start = rows.stop
+
+    digest = hashlib.sha256(repr(facts).encode())
+    for rows, table in chunks(0):
+        digest.update(codes.take(rows).stored.tobytes() + ids_to_bytes(ids[rows]))
+        if table is not None:
+            digest.update(json.dumps(table.to_pylist(), default=str).encode())
+    facts = replace(facts, digest=digest.hexdigest())
+    publication = Publication.of(facts, contents)
+    documents = Documents(database)
+    done = _begin(database, documents, publication, contents)
+    replaced = done > 0  # what an interrupted call wrote after its last note is there already
+    for rows, table in chunks(done):
+        database.insert(publication.rows_of(codes.take(rows), ids[rows], table), replace=replaced)
+        replaced = False
+        replace(facts, done=rows.stop).write(documents)
+        progress(rows.stop, len(ids))
+    database.finish()
+    if (count := database.count()) != len(ids):
+        raise InputError(
+            f"the collection has {count} rows in place of {len(ids)}: something else writes it; "
+            f"drop it and publish again."
+        )
+    replace(facts, done=len(ids), complete=True).write(documents)
+    documents.finish()
+
+
+def _begin(
+    database: Database,
+    documents: Documents,
+    publication: Publication,
+    contents: Mapping[str, bytes],
+) -> int:
+    """Make the collection, or resume one; return how many rows it has for certain.
+
+    The facts are the first document: a collection beside them is dpindex's. Before they are
+    written there are documents without a row, or nothing.
+    """
+    earlier = Facts.read(documents) if documents.open() else None
+    if earlier is None and (database.exists() or (documents.open() and len(documents))):
+        raise InputError("there is a collection of that name, which is none of dpindex's.")
+    if earlier is not None:
+        if earlier.complete:
+            raise InputError(
+                "there is a published index of that name; name another collection, or drop that "
+                "one."
+            )
+        if earlier.done and earlier.digest == publication.facts.digest:
+            database.open(publication.layout)
+            return earlier.done
+    database.drop()
+    documents.begin()
+    publication.facts.write(documents)
+    for name, data in contents.items():
+        documents.write(name, data)
+    database.create(publication.layout)
+    return 0
