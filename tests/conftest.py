@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import shutil
 import signal
 import sys
 from collections.abc import Callable
@@ -18,6 +19,8 @@ if int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", 1)) > 1:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 # A background job starts with Ctrl-C ignored, and so would every test that sends it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+DATA = Path(os.environ.get("DPINDEX_DATA", Path(__file__).parents[2] / "shared" / "data"))
 
 # No test depends on how busy the machine is, nor on which examples are drawn today.
 settings.register_profile(
@@ -39,6 +42,33 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         Path(file).write_text("".join(f"{report.nodeid}\n" for report in reports), "utf-8")
 
 
+# What a machine may lack though every package is installed: how a skip names it, and its programs.
+_PLATFORM = {
+    "no PostgreSQL is installed": ("postgres", "initdb"),
+    "needs Node in the path": ("node",),
+    "needs Chromium in the path": ("chromium", "chromium-browser", "google-chrome"),
+}
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Where ``DPINDEX_COMPLETE`` says that all packages are installed, fail if a test was skipped.
+
+    Only a program that this machine lacks, or data that are not here, excuse one.
+    """
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    if "DPINDEX_COMPLETE" not in os.environ or reporter is None:
+        return
+    for report in reporter.stats.get("skipped", []):
+        reason = str(report.longrepr[2]).removeprefix("Skipped: ")
+        programs = _PLATFORM.get(reason, ())
+        absent = bool(programs) and not any(map(shutil.which, programs))
+        absent |= "set DPINDEX_DATA" in reason and not DATA.is_dir()
+        if not absent:
+            reporter.line(f"SKIPPED though all is installed: {report.nodeid}: {reason}")
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
 @pytest.fixture(autouse=True)
 def _state(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     """Logs of collectors lie apart for each test, and not in the user's folder."""
@@ -48,11 +78,9 @@ def _state(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyP
 @pytest.fixture(scope="session")
 def data_dir() -> Path:
     """Where the evaluation data lie: ``$DPINDEX_DATA``, or ``../shared/data``; skips if absent."""
-    default = Path(__file__).resolve().parents[2] / "shared" / "data"
-    path = Path(os.environ.get("DPINDEX_DATA", default))
-    if not path.is_dir():
-        pytest.skip(f"no data at {path}: set DPINDEX_DATA")
-    return path
+    if not DATA.is_dir():
+        pytest.skip(f"no data at {DATA}: set DPINDEX_DATA")
+    return DATA
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 """Audit of guarantees: an exact verifier of the integers that run, and an attack on releases."""
 
-from dpindex.audit.attack import AttackReport, Finding, attack, attack_png, attack_releases
+from dpindex.audit.attack import AttackReport, Finding, attack, attack_releases
 from dpindex.audit.exact import (
     default_specs,
     not_covered,
@@ -15,6 +15,6 @@ from dpindex.audit.verdict import Check, ExactReport
 
 __all__ = [
     "AttackReport", "Check", "CodesReport", "ExactReport", "Finding", "Pair",
-    "attack", "attack_png", "attack_releases", "default_specs", "examine", "not_covered",
+    "attack", "attack_releases", "default_specs", "examine", "not_covered",
     "read_claim", "self_test", "verify", "verify_each",
 ]  # fmt: skip

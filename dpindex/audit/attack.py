@@ -1,4 +1,4 @@
-"""An attack on the guarantee, and its picture: a lower bound on epsilon from what is published.
+"""An attack on the guarantee: a lower bound on epsilon from what is published.
 
 Worst-case neighbours are privatized many times; the chance of an event under each gives a lower
 bound on epsilon (Clopper & Pearson 1934). A fifth of the trials choose the events and the rest are
@@ -29,7 +29,6 @@ from scipy import optimize, special
 from dpindex.audit.pairs import Pair, worst_pairs
 from dpindex.audit.verdict import Counts
 from dpindex.base.arrays import AnyArray, Floats, finite_number, whole_number
-from dpindex.base.display import BLUE, DARK, ORANGE, new_figure, tidy, to_png
 from dpindex.base.errors import InputError
 from dpindex.index.private_index import PrivateIndex
 from dpindex.mechanism.codes import Codes, codes_from_bytes
@@ -52,8 +51,6 @@ _COMMAND_ROWS = 20_000
 _REPEAT_ROWS = 8192
 _MAX_CANDIDATES = 1024
 _REACH = 1 << 16
-_MIN_COUNT = 20
-_MAX_BARS = 160
 
 Histogram = tuple[Counts, Counts, Counts]
 """Values observed, and how often under the first neighbour and under the second."""
@@ -77,8 +74,6 @@ class AttackReport:
         Vectors privatized, all pairs and routes together.
     seconds : float
         How long it took.
-    histogram : (values, counts, counts)
-        What was seen of the first pair under either neighbour while training, for the picture.
 
     >>> from dpindex import attribute
     >>> spec = Spec("dp-oporp-staircase", dim=6, k=2, epsilon=1.0, adjacency=attribute(1.0))
@@ -93,7 +88,6 @@ class AttackReport:
     findings: tuple[Finding, ...]
     vectors: int
     seconds: float
-    histogram: Histogram
 
     @property
     def lower_bound(self) -> float:
@@ -409,7 +403,6 @@ class _Run:
             tuple(findings),
             self.vectors,
             time.perf_counter() - self.started,
-            self.histograms[0],
         )
 
 
@@ -539,79 +532,3 @@ def epsilon_lower_bound(hits: Any, trials: Any, delta: float, alpha: float) -> A
     low, _ = binomial_bounds(hits[0], trials[0], alpha / 2)
     _, high = binomial_bounds(hits[1], trials[1], alpha / 2)
     return np.log(np.maximum((low - delta) / high, 1.0))
-
-
-def attack_png(report: AttackReport) -> bytes:
-    """A PNG of the released values, the log of their ratio, and every test's bound and the claim.
-
-    Parameters
-    ----------
-    report : AttackReport
-        What :func:`attack` returned.
-
-    Raises
-    ------
-    InputError
-        Without matplotlib.
-
-    >>> from dpindex import attribute
-    >>> spec = Spec("dp-oporp-staircase", dim=6, k=2, epsilon=1.0, adjacency=attribute(1.0))
-    >>> attack_png(attack(spec, trials=2000, through_files=False))[1:4]
-    b'PNG'
-    """
-    figure = new_figure(12, 4.8)
-    panels = figure.subplot_mosaic(
-        [["values", "bounds"], ["ratios", "bounds"]], width_ratios=(1.2, 1), height_ratios=(1.2, 1)
-    )
-    _draw_values(panels["values"], panels["ratios"], report)
-    _draw_bounds(panels["bounds"], report)
-    for panel in panels.values():
-        tidy(panel)
-    return to_png(figure)
-
-
-def _draw_values(values: Any, ratios: Any, report: AttackReport) -> None:
-    places, *sides = report.histogram
-    # As many neighbouring values together as make a readable number of steps; rare ends left out.
-    seen = places[sides[0] + sides[1] >= _MIN_COUNT]
-    width = max(1, -(-int(seen[-1] - seen[0] + 1) // _MAX_BARS))
-    edges = np.arange(seen[0], seen[-1] + width + 1, width) - 0.5
-    counts = [np.histogram(places, edges, weights=side)[0] for side in sides]
-    looks = ((BLUE, "vector"), (ORANGE, "neighbour"))
-    for count, side, (colour, name) in zip(counts, sides, looks, strict=True):
-        values.stairs(count / side.sum(), edges, color=colour, fill=True, alpha=0.4, label=name)
-    values.legend(frameon=False, fontsize=9)
-    values.set_ylabel("share of releases")
-    values.set_title("what a release shows of the attribute that changed", fontsize=10)
-    values.tick_params(labelbottom=False)
-    values.sharex(ratios)
-    enough = np.minimum(*counts) >= _MIN_COUNT
-    with np.errstate(divide="ignore", invalid="ignore"):
-        ratio = np.where(enough, np.log(counts[0] / counts[1]), np.nan)
-    ratios.stairs(ratio, edges, baseline=None, color=DARK, linewidth=1.2)
-    for bound in (-report.guarantee.epsilon, report.guarantee.epsilon):
-        ratios.axhline(bound, color=DARK, linestyle="--", linewidth=1)
-    ratios.set_ylabel("log of their ratio")
-    ratios.set_xlabel("what is observed of a release")
-
-
-def _draw_bounds(panel: Any, report: AttackReport) -> None:
-    findings = report.findings[::-1]
-    promise = report.guarantee
-    bounds = [finding.lower_bound for finding in findings]
-    colours = [ORANGE if bound > promise.epsilon else BLUE for bound in bounds]
-    panel.barh(range(len(bounds)), bounds, color=colours, height=0.32)
-    panel.axvline(promise.epsilon, color=DARK, linestyle="--", linewidth=1.4)
-    for place, finding in enumerate(findings):
-        words = f"{finding.name}: {finding.lower_bound:.3f}"
-        panel.text(0.004 * promise.epsilon, place + 0.22, words, fontsize=8.5, va="bottom")
-    panel.set_yticks([])
-    panel.set_ylim(-0.6, len(bounds) - 0.1)
-    panel.set_xlim(0, 1.15 * max(promise.epsilon, *bounds))
-    panel.set_xlabel(f"epsilon is at least … (confidence {report.confidence:g} for all together)")
-    verdict = "VIOLATED" if report.violated else "not refuted"
-    delta = ""
-    if promise.delta:
-        delta = f", δ = {promise.delta:g}"
-    title = f"{report.subject}, claimed ε = {promise.epsilon:g}{delta} (dashed): {verdict}"
-    panel.set_title(title, fontsize=10)

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dpindex.base.errors import InputError
-from dpindex.base.files import create_file
 from dpindex.cli import options as o
 from dpindex.cli import output as out
 
@@ -27,7 +26,6 @@ class AttackOptions:
     seconds: Annotated[float, "Time for the trials of the attack."] = 20.0
     trials: Annotated[int | None, "Vectors for each neighbour, instead of a time."] = None
     confidence: Annotated[float, "Confidence of all lower bounds together."] = 0.999
-    plot: Annotated[Path | None, "PNG file for a picture of the attack."] = None
 
 
 def audit(
@@ -71,10 +69,8 @@ def audit(
 
 def _attack(claim: Spec | SketchSpec, effort: AttackOptions, as_json: bool) -> bool:
     """Whether the attack refutes the claim."""
-    from dpindex.audit import attack, attack_png
+    from dpindex.audit import attack
 
-    if effort.plot is not None:
-        out.refuse_existing(effort.plot)
     with out.progress_bar("attacking") as bar:
         report = attack(
             claim,
@@ -83,8 +79,6 @@ def _attack(claim: Spec | SketchSpec, effort: AttackOptions, as_json: bool) -> b
             confidence=effort.confidence,
             progress=lambda done: bar(math.floor(100 * done), 100),
         )
-    if effort.plot is not None:
-        create_file(effort.plot, attack_png(report))
     _print(report.to_dict(), str(report), as_json)
     return report.violated
 

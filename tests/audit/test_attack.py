@@ -232,13 +232,11 @@ def test_baselines_have_no_claim() -> None:
 
 @pytest.mark.slow
 def test_command_line(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
     path = tmp_path / "spec.json"
     path.write_text(STAIRCASE.to_json())
     words = ["audit", str(path), "--trials", "2000", "--confidence", str(SURE)]
-    done = CliRunner().invoke(app, [*words, "--plot", str(tmp_path / "a.png")])
+    done = CliRunner().invoke(app, words)
     assert done.exit_code == 0, done.output
     assert "not refuted" in done.output
-    assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
     done = CliRunner().invoke(app, [*words, "--json"])
     assert json.loads(done.output)["violated"] is False
