@@ -6,6 +6,7 @@ import inspect
 import json
 import os
 import re
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from functools import wraps
@@ -27,7 +28,7 @@ from typer.core import TyperCommand
 from typer.models import OptionInfo
 
 from dpindex.base.arrays import MAX_TEXT
-from dpindex.base.errors import InputError, escaped
+from dpindex.base.errors import InputError, QualityWarning, escaped
 from dpindex.base.files import MAGIC
 from dpindex.data import Dataset, Ranges, VectorSource, read_ids, read_payload
 from dpindex.data.readers import VECTOR_SUFFIXES
@@ -449,7 +450,10 @@ def as_command(function: Callable[..., None]) -> Callable[..., None]:
         try:
             for name, group in groups.items():
                 values[name] = group(**{f.name: values.pop(f.name) for f in fields(group)})
-            function(**values)
+            with warnings.catch_warnings():
+                warnings.simplefilter("default", QualityWarning)
+                warnings.showwarning = _noted
+                function(**values)
         except InputError as error:
             sentence = _mistaken(given, options)
             if sentence is None:
@@ -462,6 +466,11 @@ def as_command(function: Callable[..., None]) -> Callable[..., None]:
     run.__signature__ = inspect.Signature(list(options.values()))  # type: ignore[attr-defined]
     run.__annotations__ = {name: option.annotation for name, option in options.items()}
     return run
+
+
+def _noted(message: Warning | str, *_: Any, **__: Any) -> None:
+    """Show a warning without its line of source, which no user wrote."""
+    note(str(message).rstrip("."))
 
 
 def _options(stated: Any) -> dict[str, inspect.Parameter]:

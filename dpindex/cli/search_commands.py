@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import warnings
 from collections.abc import Mapping
 from contextlib import nullcontext
 from pathlib import Path
@@ -13,7 +12,7 @@ import numpy as np
 import typer
 
 from dpindex.base.arrays import AnyArray, limited_threads
-from dpindex.base.errors import InputError, QualityWarning, naming
+from dpindex.base.errors import InputError, naming
 from dpindex.cli import options as o
 from dpindex.cli import output as out
 from dpindex.data import Ranges, open_dataset, open_vectors, read_ids
@@ -95,12 +94,7 @@ def query(
     if k > len(opened):
         o.note(f"-k {k} is more than the {len(opened)} vectors of {index}: all are listed")
     owner = _owner(rerank, ids, ranges)
-    with (
-        naming(queries),
-        limited_threads(),
-        warnings.catch_warnings(record=True) as caught,
-    ):
-        warnings.simplefilter("always", QualityWarning)
+    with naming(queries), limited_threads():
         hits = opened.search(
             vectors,
             k=k,
@@ -110,8 +104,6 @@ def query(
             rerank=owner,
             allow_unprotected=allow_unprotected,
         )
-    for warning in caught:
-        o.note(str(warning.message))
     columns = hits.columns
     if owner is None:
         del columns["exact"]

@@ -11,7 +11,7 @@ from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
-import scipy.sparse
+import scipy
 
 from dpindex.base.arrays import Doubles, Floats, Singles, Vectors, row_blocks
 from dpindex.mechanism.codes import Codes
