@@ -5,7 +5,7 @@ Every error is an :class:`InputError`. A subclass exists where a caller must tel
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
@@ -109,10 +109,10 @@ class QualityWarning(UserWarning):
 
 
 @contextmanager
-def naming(name: str) -> Iterator[None]:
+def naming(name: str, *, but: Collection[str] = ()) -> Iterator[None]:
     """Let the sentence of an :class:`InputError` begin with the name of the file it is about.
 
-    The error keeps its class.
+    The error keeps its class. One about a parameter in ``but`` is not about the file.
 
     >>> with naming("x.npy"):
     ...     raise InputError("row 3 is empty.")
@@ -124,7 +124,7 @@ def naming(name: str) -> Iterator[None]:
         yield
     except InputError as error:
         sentence = str(error.args[0])
-        if not sentence.startswith(name):
+        if error.field not in but and not sentence.startswith(name):
             error.args = (f"{name}: {sentence}",)
         raise
 

@@ -128,7 +128,7 @@ def build(
         out.print_totals(terms.ledger, ids)
     uncovered = coverage_warning(built.manifest.crowding)
     if uncovered is not None:
-        typer.echo(f"Warning: {uncovered}", err=True)
+        o.note(uncovered.removesuffix("."))
     out.say(f"What this protects and what it does not: dpindex info {shlex.quote(index)}")
 
 

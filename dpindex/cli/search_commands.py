@@ -25,6 +25,7 @@ if TYPE_CHECKING:  # help loads no noise laws
 
 
 _SHOWN = 10
+_MEASURES = {"ip": "inner product", "l2": "squared distance"}
 _WHEN = {
     "record-codebook": "whole records secret, public vectors of the kind at hand (embeddings)",
     "record-cap": "whole records secret, no public vectors",
@@ -94,7 +95,7 @@ def query(
     if k > len(opened):
         o.note(f"-k {k} is more than the {len(opened)} vectors of {index}: all are listed")
     owner = _owner(rerank, ids, ranges)
-    with naming(queries), limited_threads():
+    with naming(queries, but=("filter", "k", "candidates")), limited_threads():
         hits = opened.search(
             vectors,
             k=k,
@@ -158,7 +159,9 @@ def _hits_table(
 ) -> str:
     lines = []
     for row, rank in np.ndindex(rows, columns["ids"].shape[1]):
-        value = columns["similarity"][row, rank]
+        value = float(columns["similarity"][row, rank])
+        if metric == "l2":  # an unbiased estimate may be below 0, a distance never is
+            value = max(value, 0.0)
         estimate = "needs declared norm"
         if "exact" in columns and columns["exact"][row, rank]:
             estimate = f"{value:.3f} exact"
@@ -166,7 +169,8 @@ def _hits_table(
             estimate = f"{value:.3f} ± {columns['stderr'][row, rank]:.3f}"
         extra = [column[row, rank] for column in payload.values()]
         lines.append((row, rank + 1, columns["ids"][row, rank], estimate, *extra))
-    return out.table(["query", "rank", "id", f"{metric} (estimate ± error)", *payload], lines)
+    heading = _MEASURES.get(metric, metric)
+    return out.table(["query", "rank", "id", f"{heading} (estimate ± error)", *payload], lines)
 
 
 def publish(

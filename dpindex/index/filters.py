@@ -98,7 +98,8 @@ def kept_rows(filter_: Filter, store: CodeStore) -> Rows:
 def _no_filter(reason: str) -> InputError:
     return InputError(
         f"a filter is a list of ids, a mask of bools, a function of a row, or an expression such "
-        f'as "year >= 2020": {reason}'
+        f'as "year >= 2020": {reason}',
+        field="filter",
     )
 
 
@@ -137,7 +138,8 @@ def _matching(expression: Any, store: CodeStore) -> Rows:
         columns = ", ".join(f"{name} ({kind})" for name, kind in store.payload.columns.items())
         raise InputError(
             f"the filter {expression} has no meaning here ({one_line(error)}); the columns are: "
-            f"{ID}, {columns or 'no payload'}."
+            f"{ID}, {columns or 'no payload'}.",
+            field="filter",
         ) from None
     # Arrow takes longer to make bytes of its bits than to compare a column.
     packed = np.frombuffer(bits.buffers()[1], np.uint8)
@@ -173,7 +175,8 @@ def parsed(text: str, columns: list[str]) -> Any:
             raise
         reason = getattr(error, "msg", None) or str(error) or "it is nested too deeply"
         raise InputError(
-            f"the filter {text[:200]!r} cannot be read ({reason}); {_GRAMMAR}."
+            f"the filter {text[:200]!r} cannot be read ({reason}); {_GRAMMAR}.",
+            field="filter",
         ) from None
 
 
@@ -227,7 +230,8 @@ class _Translator:
         if name not in self._columns:
             raise InputError(
                 f"the filter {self._text[:200]!r} names {name!r}; the columns are "
-                f"{', '.join(self._columns)}, and strings are quoted."
+                f"{', '.join(self._columns)}, and strings are quoted.",
+                field="filter",
             )
         return self._compute.field(name)
 
@@ -243,7 +247,8 @@ class _Translator:
     def _refused(self, node: ast.expr) -> InputError:
         part = ast.get_source_segment(self._text.strip(), node) or "a part of it"
         return InputError(
-            f"the filter {self._text[:200]!r} cannot be read at {part[:80]!r}; {_GRAMMAR}."
+            f"the filter {self._text[:200]!r} cannot be read at {part[:80]!r}; {_GRAMMAR}.",
+            field="filter",
         )
 
 

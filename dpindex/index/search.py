@@ -348,7 +348,7 @@ QueryMode = Literal["exact", "private"]
 def checked_k(k: Any) -> int:
     """Return ``k``; InputError unless it is a whole number of at least 1."""
     if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:
-        raise InputError(f"k must be a whole number of at least 1, not {k!r}.")
+        raise InputError(f"k must be a whole number of at least 1, not {k!r}.", field="k")
     return int(k)
 
 

@@ -28,7 +28,8 @@ _LEASE = """
 """Call a function of advisory locks with a key of the table, by whatever path it is found."""
 _NEEDS_PGVECTOR = (
     "number codes, and exact queries of signs, need the extension pgvector at the server; let its "
-    "administrator run CREATE EXTENSION vector, or publish sign codes for private queries alone."
+    "administrator run CREATE EXTENSION vector, or publish signs for private queries alone "
+    "(exact_queries=False; dpindex publish --private-only)."
 )
 
 

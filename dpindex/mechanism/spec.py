@@ -306,6 +306,11 @@ def quality_warnings(spec: Spec, count: int | None = None) -> list[str]:
     if not spec.method_row.private:
         return []
     sentences = []
+    if spec.guarantee.definition == "iDP":
+        sentences.append(
+            "individual differential privacy (iDP) promises less than differential privacy: "
+            "vectors can be reconstructed from these codes"
+        )
     share = share_of_range(spec)
     if share is not None and share < _SMALL_SHARE:
         low, high = (bound * spec.scale for bound in spec.bounds)

@@ -390,6 +390,23 @@ def test_denoised_and_compact_indexes(run: Run, files: Path) -> None:
     assert json.loads(run("info", "ix", "--json")[1])["denoiser"]["kind"] == "linear"
 
 
+def test_idp_is_said_to_promise_less(run: Run, files: Path) -> None:
+    terms = ("--epsilon", 2, "--beta", 1)
+    for method, said in (("idp-signrp-rr", True), ("dp-signoporp-rr", False)):
+        _, _, error = run("build", "x.npy", method, "--method", method, *terms)
+        assert ("vectors can be reconstructed from these codes" in error) == said
+
+
+def test_a_squared_distance_is_named_and_never_negative(run: Run, files: Path) -> None:
+    terms = ("--method", "raw-staircase", "--epsilon", 1, "--beta", 2, "--metric", "l2")
+    run("build", "x.npy", "ix", *terms)
+    _, out, _ = run("query", "ix", "q.npy", "-k", 3)
+    assert "  squared distance (estimate ± error)" in out
+    assert " -" not in out
+    scores = json.loads(run("query", "ix", "q.npy", "-k", 3, "--format", "json")[1])
+    assert np.min(scores["similarity"]) < 0  # the unbiased estimates stay as they are
+
+
 def test_a_denoiser_that_cannot_be_learned_is_no_failure(run: Run, files: Path) -> None:
     """The budget is spent and the index is good: it says so and goes on."""
     code, out, err = run("build", "x.npy", "ix", *STAIRCASE, "--denoise", "score")

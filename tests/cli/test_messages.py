@@ -100,6 +100,12 @@ class TestFlags:
         fails(run("plan", "--beta", 1, "--dim", 6, "--n", 500, "--epsilon", 1), "public-sample")
         fails(run("build", "far.npy", "new", *STAIRCASE), "set scale or bounds", "or clip")
 
+    def test_a_wrong_option_is_not_the_fault_of_the_query_file(self, run: Run, files: Path) -> None:
+        for flag, value in (("-k", 0), ("--filter", "year > 3"), ("--filter", "year >")):
+            said = run("query", "ix", "x.npy", flag, value)
+            fails(said, f"({flag}).")
+            assert "x.npy" not in said[2]
+
     def test_the_library_names_parameters(self) -> None:
         with pytest.raises(InputError, match=r"to save it \(allow_unprotected\)\.$"):
             Spec("none-oporp", dim=6, adjacency=attribute(1.0)).refuse_unprotected(False, "save it")

@@ -220,7 +220,7 @@ def test_a_sample_in_groups_is_named() -> None:
     terms: dict[str, Any] = {"methods": ["record-cap"]}
     for sample, warned in ((vectors, False), (near, True)):
         remarks = plan(**terms, public=sample).remarks
-        assert remarks[0].startswith("Warning: most vectors of the sample have near") == warned
+        assert remarks[0].startswith("Most vectors of the sample have near") == warned
         assert any("bits about its record" in line for line in remarks)
     told = plan(**terms, public=near, groups=np.tile(np.arange(160), 5)).remarks
     assert not told[0].startswith("Warning")

@@ -43,7 +43,7 @@ _UNLIKE = (
     "measured on sentence embeddings of other topics."
 )
 _IN_GROUPS = (
-    "Warning: most vectors of the sample have near duplicates in it, and the prediction counts "
+    "Most vectors of the sample have near duplicates in it, and the prediction counts "
     "them as neighbours: for queries without such siblings it is far too high. State the groups of "
     "the sample, and give public queries."
 )
