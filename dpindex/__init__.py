@@ -32,11 +32,10 @@ if TYPE_CHECKING:
     from dpindex.integrations.publish import publish
     from dpindex.integrations.published import PublishedIndex
     from dpindex.mechanism.codes import BitCodes, FloatCodes, SymbolCodes, codes_from_bytes
-    from dpindex.mechanism.design import Design
     from dpindex.mechanism.method_table import methods
     from dpindex.mechanism.optimiser import design
-    from dpindex.mechanism.parameters import Codebook
     from dpindex.mechanism.privatizer import Privatizer
+    from dpindex.mechanism.public_parts import Codebook, Design
     from dpindex.mechanism.spec import Spec
     from dpindex.privacy import Guarantee, attribute, l2, record
     from dpindex.study.evaluation import evaluate
@@ -84,7 +83,7 @@ __all__ = [
 # never loads the secret stream.
 _HOME = {
     "accounting.composition": ["compose"],
-    "mechanism.parameters": ["Codebook"],
+    "mechanism.public_parts": ["Codebook", "Design"],
     "mechanism.codes": ["BitCodes", "FloatCodes", "SymbolCodes", "codes_from_bytes"],
     "base.errors": [
         *("BusyError", "DamagedError", "InputError", "NoGuaranteeError", "QualityWarning"),
@@ -98,7 +97,6 @@ _HOME = {
     "integrations.publish": ["publish"],
     "integrations.published": ["PublishedIndex"],
     "accounting.ledger": ["Ledger"],
-    "mechanism.design": ["Design"],
     "mechanism.optimiser": ["design"],
     "mechanism.method_table": ["methods"],
     "study.evaluation": ["evaluate"],

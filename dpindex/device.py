@@ -9,8 +9,6 @@ from __future__ import annotations
 import os
 
 from dpindex.base.arrays import Vectors
-from dpindex.mechanism.design import Design
-from dpindex.mechanism.parameters import Codebook
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec
 
@@ -22,8 +20,7 @@ def privatize(
     spec: Spec | str | os.PathLike[str],
     *,
     max_epsilon: float,
-    codebook: str | os.PathLike[str] | None = None,
-    design: str | os.PathLike[str] | None = None,
+    public: str | os.PathLike[str] | None = None,
 ) -> bytes:
     """Return the private code of a vector, as bytes to send; it spends epsilon for each vector.
 
@@ -37,10 +34,8 @@ def privatize(
         The largest epsilon that the owner of the vector accepts, whatever the spec says; a delta
         above 1e-4 is never accepted. It is that of one release under the spec's own adjacency: read
         ``spec.guarantee.protects()``.
-    codebook : path, optional
-        The public codewords, for a spec that names some.
-    design : path, optional
-        The public projection, for a spec that names one.
+    public : path, optional
+        The codebook or design, for a spec that names one.
 
     Returns
     -------
@@ -50,7 +45,7 @@ def privatize(
     ------
     InputError
         For a spec that cannot be read, promises a larger epsilon or delta, or none, or lacks its
-        codebook; and for a vector of another length, with NaN, or outside the bounds.
+        codebook or design; and for a vector of another length, with NaN, or outside the bounds.
 
     >>> import dpindex as dpi
     >>> spec = dpi.Spec("dp-oporp-staircase", dim=6, k=2, epsilon=2.0, adjacency=dpi.attribute(1.0))
@@ -59,8 +54,6 @@ def privatize(
     """
     if not isinstance(spec, Spec):
         spec = Spec.read(spec)
-    if codebook is not None:
-        spec = spec.with_public(Codebook(codebook))
-    if design is not None:
-        spec = spec.with_public(Design.read(design))
+    if public is not None:
+        spec = spec.with_public(public)
     return Privatizer(spec, max_epsilon=max_epsilon).privatize(vector).to_bytes()

@@ -442,7 +442,7 @@ class Designed(Map):
         matrix = [[0] * k for _ in range(spec["dim"])]
         for i, attribute in enumerate(used):
             matrix[attribute] = [arrays["entries"][j * len(used) + i] for j in range(k)]
-        power = 2 if spec["design"]["gaussian"] else 1
+        power = spec["design"]["norm"]
         if max(sum(abs(w) ** power for w in row) for row in matrix) > 256**power:
             raise DisagreementError("a column of the design is too heavy")
         mean_square = Fraction(sum(w * w for row in matrix for w in row), spec["dim"] * k)

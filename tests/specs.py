@@ -47,17 +47,17 @@ def needed(row: Method, dim: int = 24) -> dict[str, Any]:
         arguments["min_norm"] = 2.0
     adjacencies = {"attribute": attribute(1.0), "l2": l2(1.0), "record": record()}
     arguments["adjacency"] = adjacencies[row.adjacencies[0]]
-    if row.family.codebook:
+    if row.family.public is Codebook:
         arguments["codebook"] = codebook(dim)
-    if row.family.design != "none":
-        arguments["design"] = designed(dim, row.family.design == "l2")
+    if row.family.public is Design:
+        arguments["design"] = designed(dim, row.needs_delta)
     return arguments
 
 
 def example(row: Method, dim: int = 24, **changes: Any) -> Spec:
     """A small spec of that method."""
     lengths = row.family.lengths
-    fixed = row.family.keeps_all or row.family.design != "none"
+    fixed = row.family.keeps_all or row.family.public is Design
     k = None if fixed else lengths[0] if lengths else min(dim, 8)
     return Spec(**{**needed(row, dim), "dim": dim, "k": k, **changes})
 
@@ -65,7 +65,7 @@ def example(row: Method, dim: int = 24, **changes: Any) -> Spec:
 def length(row: Method, wanted: int) -> int | None:
     """A code length as near to the one wanted as the method has; None for its only one."""
     lengths = row.family.lengths
-    fixed = row.family.keeps_all or row.family.design != "none"
+    fixed = row.family.keeps_all or row.family.public is Design
     if fixed or (lengths and len(lengths) == 1):
         return None
     return max(wanted, lengths[0]) if lengths else wanted

@@ -523,7 +523,7 @@ def drawn(row: Any, choice: random.Random) -> Spec:
     size = choice.choice([1.0, 0.25, 0.1, 2.0, 3.7])
     if not row.calibration.rounded:
         fields["dim"] = dim = choice.choice([1, 2, 5, 13, 24, 33, 50])
-        if row.family.codebook:
+        if row.family.public is dpi.Codebook:
             fields |= {"codebook": codebook(dim), "subset": choice.randrange(1, 50)}
         else:
             fields["k"] = choice.choice([64, 136, 256])
@@ -540,14 +540,14 @@ def drawn(row: Any, choice: random.Random) -> Spec:
     fields["k"] = choice.choice([1, 2, 4, 7, 8, 12]) * fields["repetitions"]
     if row.family.keeps_all:
         fields["k"] = None
-    if row.family.codebook:
+    if row.family.public is dpi.Codebook:
         del fields["k"]
         fields["codebook"] = codebook(fields["dim"])
         fields["record_epsilon"] = choice.choice([None, 2.0, 20.0])
         fields["adjacency"] = choice.choice([attribute(size), l2(size)])
-    if row.family.design != "none":
+    if row.family.public is dpi.Design:
         del fields["k"]
-        fields["design"] = designed(fields["dim"], row.family.design == "l2")
+        fields["design"] = designed(fields["dim"], row.needs_delta)
     fields["scale"] = choice.choice([1.0, 255.0, 0.01, 3.3])
     fields["clip"] = choice.random() < 0.3
     fields["seed"] = choice.randrange(2**63)

@@ -41,7 +41,7 @@ from dpindex.denoise import (
 from dpindex.denoise.denoiser import CalibrationBins, Channel, EPIteration, ScoreTable
 from dpindex.index.private_index import PrivateIndex
 from dpindex.mechanism.codes import BitCodes, NumberFormat, SymbolFormat, codes_from_bytes
-from dpindex.mechanism.parameters import Codebook
+from dpindex.mechanism.public_parts import Codebook
 from dpindex.race import SRP, PStable, RaceSketch, SketchSpec
 from dpindex.storage.ids import ids_from_bytes, ids_to_bytes
 from dpindex.storage.manifest import Manifest

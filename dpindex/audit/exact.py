@@ -40,11 +40,10 @@ from dpindex.base.errors import InputError
 from dpindex.base.files import MAGIC, read_file
 from dpindex.index.private_index import PrivateIndex
 from dpindex.mechanism.codes import Codes, NumberFormat
-from dpindex.mechanism.design import Design
 from dpindex.mechanism.method_table import Family, Method, methods
 from dpindex.mechanism.optimiser import design
-from dpindex.mechanism.parameters import Codebook
 from dpindex.mechanism.privatizer import Privatizer
+from dpindex.mechanism.public_parts import Codebook, Design
 from dpindex.mechanism.public_random import BitSource, PublicStream
 from dpindex.mechanism.spec import Spec
 from dpindex.privacy import L2, Attribute, VectorAdjacency, attribute, l2, record
@@ -269,10 +268,10 @@ def _candidates() -> Iterator[Spec]:
         calibration = row.calibration
         fields: dict[str, Any] = {"method": row.name, "dim": _DIM, "k": _length(family)}
         fields["bounds"] = (0.0, 1.0) if calibration.bounded else (-1.0, 1.0)
-        if family.codebook:
+        if family.public is Codebook:
             fields["codebook"] = _codebook()
-        if family.design != "none":
-            fields |= {"design": _design(family.design == "l2"), "k": None}
+        if family.public is Design:
+            fields |= {"design": _design(calibration.delta == "required"), "k": None}
         repetitions = (1, 3) if family.repeats else (1,)
         deltas = _DELTAS[calibration.delta]
         for kind, entries, delta in product(row.adjacencies, family.entries or (None,), deltas):

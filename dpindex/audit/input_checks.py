@@ -24,10 +24,10 @@ from dpindex.audit.words import Dealt
 from dpindex.base.arrays import AnyArray, row_blocks
 from dpindex.base.errors import InputError
 from dpindex.base.files import unpack
-from dpindex.mechanism.design import Design
 from dpindex.mechanism.noise import NumberLaw, SymbolLaw
 from dpindex.mechanism.parameters import Grid
 from dpindex.mechanism.projections import Sensitivity
+from dpindex.mechanism.public_parts import Design
 from dpindex.mechanism.public_random import PublicStream
 from dpindex.mechanism.spec import Spec
 from dpindex.privacy import Neighbouring, Record
@@ -303,7 +303,7 @@ def _design_check(spec: Spec, design: Design, max_column_l1: int) -> Check:
     """
     _, arrays = unpack(design.to_bytes(), "design")
     sizes = [[abs(int(entry)) for entry in column] for column in arrays["entries"].T.tolist()]
-    power = 2 if design.gaussian else 1
+    power = design.norm
     heaviest = max(sum(size**power for size in column) for column in sizes)
     grid = spec.rounding_grid
     reach = (grid.reach / grid.step + 1) * max_column_l1

@@ -21,8 +21,8 @@ from dpindex.audit.verdict import Check
 from dpindex.audit.words import Recorder, Replay
 from dpindex.base.arrays import Doubles
 from dpindex.mechanism.method_table import find_method
-from dpindex.mechanism.parameters import Codebook
 from dpindex.mechanism.privatizer import Privatizer
+from dpindex.mechanism.public_parts import Codebook
 from dpindex.mechanism.public_random import PublicStream
 from dpindex.mechanism.secret_random import fill
 from dpindex.mechanism.spec import Spec
@@ -68,7 +68,7 @@ def _spec(method: str) -> Spec:
     row = find_method(method)
     if "record" in row.adjacencies:
         fields["adjacency"] = record()
-    if row.family.codebook:
+    if row.family.public is Codebook:
         words = PublicStream(0, "audit/self-test").words(50 * _DIM, np.uint16)
         fields["codebook"] = Codebook(words.reshape(50, _DIM) - 2.0**15)
     return Spec(method, _DIM, **fields)

@@ -103,7 +103,9 @@ def _subject(path: Path, public_part: Path | None) -> tuple[Spec | SketchSpec, C
     from dpindex.mechanism.spec import Spec
 
     claim, codes = read_claim(path)
-    return o.with_public_part(claim, public_part) if isinstance(claim, Spec) else claim, codes
+    if isinstance(claim, Spec) and public_part is not None:
+        claim = claim.with_public(public_part)
+    return claim, codes
 
 
 def _verify(path: Path | None, public_part: Path | None, as_json: bool) -> None:

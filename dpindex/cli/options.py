@@ -199,14 +199,11 @@ class SpecOptions(DataOptions):
     seed: Annotated[int, "PUBLIC seed of the projection."] = 0
 
     def stated(self) -> dict[str, Any]:
-        from dpindex.mechanism.design import Design
-        from dpindex.mechanism.parameters import Codebook
+        from dpindex.mechanism.public_parts import PARTS
 
-        return {
-            **super().stated(),
-            "codebook": read_if_named(Codebook, self.codebook),
-            "design": read_if_named(Design.read, self.design),
-        }
+        paths = {kind: getattr(self, kind) for kind in PARTS}
+        read = {kind: read_if_named(PARTS[kind].read, path) for kind, path in paths.items()}
+        return {**super().stated(), **read}
 
 
 @dataclass(frozen=True)
@@ -325,16 +322,6 @@ def scaled_source(source: VectorSource, path: Path | None) -> VectorSource:
     if path is None:
         return source
     return Ranges.read(path).source(source)
-
-
-def with_public_part(spec: Spec, path: Path | None) -> Spec:
-    """The spec with the codewords or the design in that file, if one was named."""
-    from dpindex.mechanism.design import Design
-    from dpindex.mechanism.parameters import Codebook
-
-    if path is None:
-        return spec
-    return spec.with_public(Codebook(path) if spec.design is None else Design.read(path))
 
 
 def parsed_list(text: str, option: str, read: type) -> list[Any]:

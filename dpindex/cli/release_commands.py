@@ -172,7 +172,9 @@ def privatize(
     from dpindex.storage.targets import CodesFile
 
     out.refuse_existing(codes)
-    described = o.with_public_part(Spec.read(spec), public_part)
+    described = Spec.read(spec)
+    if public_part is not None:
+        described = described.with_public(public_part)
     terms = release.terms()
     ids = release.ids_for_ledger("codes carry")
     target = CodesFile(
@@ -312,7 +314,7 @@ def codebook(
 
     $ dpindex codebook public.npy codebook.npy --size 200 --centroids
     """
-    from dpindex.mechanism.parameters import Codebook
+    from dpindex.mechanism.public_parts import Codebook
     from dpindex.study.planner import fit_codebook
 
     if output.suffix != ".npy":

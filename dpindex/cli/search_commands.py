@@ -283,13 +283,9 @@ def _code_lines(about: Summary, recall: float | None) -> dict[str, str]:
         "search": f"{settings.metric}, index type {settings.index_type}, private queries at "
         f"epsilon = {settings.query_spec.budget:g}",
     }
-    if spec.codebook is not None:
-        lines["codebook"] = (
-            f"{len(spec.codebook)} public codewords, {spec.codebook.digest[:12]}…; "
-            f"{spec.symbol_law.summary}"
-        )
-    if spec.design is not None:
-        lines["design"] = f"public, {spec.design.digest[:12]}…; codes are decoded and then compared"
+    if spec.public is not None:
+        use = "codes are decoded and then compared" if spec.design else spec.symbol_law.summary
+        lines[spec.public.kind] = f"{spec.public.contents}, {spec.public.digest[:12]}…; {use}"
     if recall is not None:
         lines["recall"] = (
             f"{settings.index_type} finds {recall:.3f} of the ten nearest that a flat search "

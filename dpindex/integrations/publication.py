@@ -186,8 +186,9 @@ class Publication:
         try:
             settings = Settings.from_dict(facts.settings)
             spec = settings.spec
-            for name, part in spec.public_parts.items():
-                spec = spec.with_public(type(part).from_bytes(documents[name]))
+            if spec.public is not None:
+                part = spec.public.from_bytes(documents[spec.public.kind])
+                spec = spec.with_public(part)
         except (KeyError, TypeError, AttributeError):
             raise InputError("its settings are damaged.") from None
         denoiser = calibration = schema = None
@@ -305,7 +306,9 @@ def marks(documents: Mapping[str, bytes]) -> dict[str, str]:
 
 def documents_of(index: PrivateIndex) -> dict[str, bytes]:
     """What is published of an index beside facts and rows."""
-    documents = {name: part.to_bytes() for name, part in index.spec.public_parts.items()}
+    documents: dict[str, bytes] = {}
+    if (part := index.spec.public) is not None:
+        documents[part.kind] = part.to_bytes()
     if index.denoiser is not None:
         documents["denoiser"] = denoiser_to_bytes(index.denoiser)
     if index.calibration is not None:

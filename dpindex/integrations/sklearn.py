@@ -14,9 +14,8 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from dpindex.base.arrays import Vectors
 from dpindex.base.errors import InputError, QualityWarning
 from dpindex.data import Ranges
-from dpindex.mechanism.design import Design
 from dpindex.mechanism.method_table import find_method
-from dpindex.mechanism.parameters import Codebook
+from dpindex.mechanism.public_parts import Codebook, Design
 from dpindex.mechanism.spec import Spec, quality_warnings
 from dpindex.privacy import VectorAdjacency
 from dpindex.storage.release import release_in_memory

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
 from functools import partial
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 from weakref import WeakValueDictionary
 
 from dpindex.base.arrays import checked_delta, whole_number
@@ -27,6 +27,7 @@ from dpindex.mechanism.projections.dense import (
 from dpindex.mechanism.projections.designed import Designed
 from dpindex.mechanism.projections.records import CodewordMap, Rotation
 from dpindex.mechanism.projections.sparse import FastJL, SparseJL, VerySparse
+from dpindex.mechanism.public_parts import PARTS, Codebook, Design, PublicPart
 from dpindex.privacy import Attribute
 
 _Length = Callable[[Parameters], int]
@@ -62,12 +63,10 @@ class Family:
         ``sparsity`` is a number of blocks, a divisor of k.
     lengths : range, optional
         The code lengths that it takes; by default any.
-    codebook : bool
-        Needs ``codebook``.
+    public : type of PublicPart, optional
+        The public part that it needs.
     subset : bool
         Takes ``subset``.
-    design : "none", "l1" or "l2"
-        Takes a ``design``, whose columns have that norm.
     moves : "one", "units" or "any"
         What one attribute does to a projected vector: see
         :class:`dpindex.mechanism.noise.Calibration`.
@@ -81,9 +80,8 @@ class Family:
     repeats: bool = False
     blocks: bool = False
     lengths: range | None = None
-    codebook: bool = False
+    public: type[PublicPart] | None = None
     subset: bool = False
-    design: Literal["none", "l1", "l2"] = "none"
     moves: Moves = "any"
 
     def resolved(self, parameters: Parameters) -> dict[str, Any]:
@@ -92,7 +90,7 @@ class Family:
             raise InputError(
                 f"{parameters.method} takes no repetitions: they are for sign codes of OPORP."
             )
-        self._check_design(parameters)
+        self._check_public(parameters)
         k = parameters.k or self.default_length(parameters)
         if self.keeps_all and k != parameters.dim:
             raise InputError(
@@ -125,48 +123,37 @@ class Family:
             "subset": self._subset(parameters),
         }
 
-    def _check_design(self, parameters: Parameters) -> None:
-        given = parameters.design
-        if self.design == "none":
-            if given is not None:
-                raise InputError(f"{parameters.method} takes no design; leave it out.")
+    def _check_public(self, parameters: Parameters) -> None:
+        for kind, part in PARTS.items():
+            if part is not self.public and getattr(parameters, kind) is not None:
+                raise InputError(f"{parameters.method} takes no {kind}; leave it out.")
+        if self.public is None:
             return
-        if given is None:
-            raise InputError(
-                f"{parameters.method} needs a design, made of public vectors of the same kind.",
-                field="design",
-            )
+        given = parameters.part(self.public)
         if given.dim != parameters.dim:
-            raise InputError(f"the design has dim = {given.dim}, the spec dim = {parameters.dim}.")
-        if given.gaussian != (self.design == "l2"):
-            remedy = "with" if self.design == "l2" else "without"
+            raise InputError(
+                f"the {given.kind} has dim = {given.dim}, the spec dim = {parameters.dim}."
+            )
+        if not isinstance(given, Design):
+            return
+        if parameters.k not in (None, given.code_length):
+            raise InputError(f"k is that of the design, {given.code_length}; leave it out.")
+        if given.norm != (2 if parameters.delta > 0 else 1):
+            remedy = "with" if parameters.delta > 0 else "without"
             raise InputError(
                 f"the columns of this design suit other noise; make one {remedy} a delta.",
                 field="design",
             )
-        if parameters.k not in (None, given.code_length):
-            raise InputError(f"k is that of the design, {given.code_length}; leave it out.")
 
     def _subset(self, parameters: Parameters) -> int | None:
-        book = parameters.codebook
         given = parameters.subset
-        if not self.subset and given is not None:
-            raise InputError(f"{parameters.method} takes no subset; leave it out.")
-        if not self.codebook:
-            if book is not None:
-                raise InputError(f"{parameters.method} takes no codebook; leave it out.")
-            return None
-        if book is None:
-            raise InputError(
-                f"{parameters.method} needs a codebook: a file of public vectors of the same kind.",
-                field="codebook",
-            )
-        if book.dim != parameters.dim:
-            raise InputError(f"the codebook has dim = {book.dim}, the spec dim = {parameters.dim}.")
         if not self.subset:
+            if given is not None:
+                raise InputError(f"{parameters.method} takes no subset; leave it out.")
             return None
+        size = len(parameters.part(Codebook))
         return whole_number(
-            given or _informative_subset(book.size, parameters.budget), "subset", 1, book.size - 1
+            given or _informative_subset(size, parameters.budget), "subset", 1, size - 1
         )
 
     def _entries(self, parameters: Parameters) -> str | None:
@@ -296,23 +283,9 @@ def _always(length: int) -> _Length:
     return lambda parameters: length
 
 
-def _codewords(parameters: Parameters) -> Encoder:
-    return CodewordMap(parameters.public_words)
-
-
 def _scores(parameters: Parameters) -> Encoder:
     signs = isinstance(parameters.adjacency, Attribute)
-    return softmax.codeword_scores(parameters.public_words, signs)
-
-
-def _designed(parameters: Parameters) -> Encoder:
-    if parameters.design is None:
-        raise InputError(f"{parameters.method} needs a design.")
-    return Designed(parameters.design)
-
-
-def _designed_length(parameters: Parameters) -> int:
-    return parameters.design.code_length if parameters.design else 1
+    return softmax.codeword_scores(parameters.part(Codebook), signs)
 
 
 _numbers = _always(128)
@@ -324,15 +297,24 @@ IDENTITY = Family(
 OPORP = Family(_oporp, _oporp_length, bins=True, moves="one")
 SIGN_OPORP = replace(OPORP, default_length=_sign_length)
 REPEATED_OPORP = replace(SIGN_OPORP, repeats=True, moves="units")
-DESIGNED = Family(_designed, _designed_length, design="l1")
-GAUSSIAN_DESIGNED = replace(DESIGNED, design="l2")
+DESIGNED = Family(
+    lambda parameters: Designed(parameters.part(Design)),
+    lambda parameters: parameters.part(Design).code_length,
+    public=Design,
+)
 RADEMACHER = Family(partial(_made, Rademacher), _numbers, moves="units")
 SIGN_RADEMACHER = Family(partial(_made, Rademacher), _signs, moves="units")
 GAUSSIAN = Family(partial(_made, Gaussian), _numbers)
 SPARSE_JL = Family(partial(_made, SparseJL), _numbers, blocks=True, moves="units")
 FAST_JL = Family(partial(_made, FastJL), _numbers)
 ROTATION = Family(partial(_made, Rotation), _numbers, lengths=range(64, 1025, 8))
-CODEWORDS = Family(_codewords, _always(1), lengths=range(1, 2), codebook=True, subset=True)
+CODEWORDS = Family(
+    lambda parameters: CodewordMap(parameters.part(Codebook)),
+    _always(1),
+    lengths=range(1, 2),
+    public=Codebook,
+    subset=True,
+)
 SCORES = replace(CODEWORDS, make=_scores, subset=False)
 DENSE_NUMBERS = _dense("gaussian", _numbers)
 DENSE_SIGNS = _dense("rademacher", _signs)
@@ -421,10 +403,8 @@ class Method:
             needs.append(" or ".join(self.adjacencies))
         if self.calibration.bounded:
             needs.append("bounds no wider than beta")
-        if self.family.codebook:
-            needs.append("a codebook")
-        if self.family.design != "none":
-            needs.append("a design")
+        if self.family.public is not None:
+            needs.append(f"a {self.family.public.kind}")
         return " and ".join(needs)
 
     @property
@@ -580,7 +560,7 @@ _ROWS = (
     Method("dp-designed-laplace", DESIGNED, additive.LAPLACE,
         "projection designed on public vectors with Laplace noise: what varies together adds up",
         "Li et al. 2010; McKenna et al. 2018; Edmonds, Nikolov & Ullman 2020 (matrix mechanism)"),
-    Method("dp-designed-gaussian", GAUSSIAN_DESIGNED, gaussian.OPTIMAL_GAUSSIAN,
+    Method("dp-designed-gaussian", DESIGNED, gaussian.OPTIMAL_GAUSSIAN,
         "projection designed on public vectors with optimal Gaussian noise",
         "Li et al. 2010 (matrix mechanism); Balle & Wang 2018 Thm 8"),
     Method("dp-sjlt-laplace", SPARSE_JL, additive.LAPLACE,

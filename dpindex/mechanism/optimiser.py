@@ -38,8 +38,8 @@ from dpindex.base.arrays import (
 from dpindex.base.errors import InputError
 from dpindex.base.files import pack
 from dpindex.data import VectorSource, as_source, open_vectors
-from dpindex.mechanism.design import DTYPES, ENTRY_BITS, MAX_LENGTH, Design
 from dpindex.mechanism.noise.gaussian import optimal_sigma
+from dpindex.mechanism.public_parts import DTYPES, ENTRY_BITS, MAX_LENGTH, Design
 
 _MAX_SAMPLE = 1 << 16
 _MAX_ATTRIBUTES = 4096
@@ -284,7 +284,7 @@ def _finished(
     unseen = max(float(np.trace(rest)), 0.0) + known.left_out
     facts = {
         "dim": dim,
-        "gaussian": gaussian,
+        "norm": 2 if gaussian else 1,
         "epsilon": float(epsilon),
         "beta": float(beta),
         "energy": float(np.trace(covariance) + mean @ mean) + known.left_out,

@@ -1,4 +1,4 @@
-"""A public codebook: vectors of a public sample that private records are compared with."""
+"""The public fields of a spec, each checked by itself, and the grid that attributes lie on."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import hashlib
 import json
 import math
 import os
-import re
-from contextlib import nullcontext
 from dataclasses import Field, dataclass, field, fields, replace
 from functools import cached_property, lru_cache
 from typing import Any, Protocol, TypeVar
@@ -19,189 +17,22 @@ from dpindex.base.arrays import (
     AnyArray,
     Fault,
     Floats,
-    Singles,
     checked_epsilon,
     checked_fields,
     finite_number,
-    in_units_of_largest,
-    issparse,
     json_value,
     not_finite,
-    real_matrix,
-    spaced,
-    unit,
     whole_number,
 )
 from dpindex.base.display import facts_html
 from dpindex.base.errors import InputError, NoGuaranteeError
-from dpindex.base.files import pack, parse_file, unpack
-from dpindex.data import as_source, dense_rows, open_vectors
-from dpindex.mechanism.design import Design
+from dpindex.base.files import parse_file
+from dpindex.mechanism.public_parts import PARTS, Codebook, Design, PublicPart
 from dpindex.privacy import VectorAdjacency, adjacency_from_dict
-
-MIN_SIZE = 2
-MAX_SIZE = 1 << 16
-RADIUS = 4095.0
-"""Norm of a vector on the integer grid: inner products stay below 2^24 and are exact in float32."""
-
-_STEPS = float(1 << 20)
-_DIGEST = re.compile(r"[0-9a-f]{64}")
-
-
-def on_sphere_grid(vectors: Floats) -> Singles:
-    """Directions of vectors as integers of norm about 4095, float32; a zero vector stays zero.
-
-    ``Σ|u_i c_i| ≤ ‖u‖‖c‖ ≤ 2^24`` for two such vectors, so their inner product is exact in float32
-    in any order: which codeword is nearest does not depend on the machine or the batch.
-    """
-    # Whole numbers first: their squares add exactly for up to 8192 attributes, and square root and
-    # division are correctly rounded, so the grid is the same on every machine.
-    wide = np.rint(in_units_of_largest(vectors) * _STEPS)
-    norms = np.sqrt(np.einsum("ij,ij->i", wide, wide))[:, None]
-    np.divide(wide * RADIUS, norms, out=wide, where=norms > 0)
-    # Towards zero: rounding must not make a vector longer.
-    return np.trunc(wide).astype(np.float32)
-
-
-class Codebook:
-    """Codewords c_1 … c_K, chosen without looking at the private vectors.
-
-    Two codebooks are equal if their codewords as given are, bit for bit as float32. A spec read
-    from JSON names its codebook by size and digest only (:meth:`named`) until it is given.
-
-    Parameters
-    ----------
-    vectors : array, shape (K, dim), or path of a file of vectors
-        K in [2, 65536]; directions count, lengths do not; no codeword may be zero.
-
-    Raises
-    ------
-    InputError
-        For anything else, NaN or infinite values, and zero codewords.
-
-    >>> book = Codebook(np.eye(4))
-    >>> len(book), book.dim
-    (4, 4)
-    """
-
-    def __init__(self, vectors: Any) -> None:
-        if isinstance(vectors, str | os.PathLike):
-            vectors = _loaded(vectors)
-        table = vectors if issparse(vectors) else np.asanyarray(vectors)
-        rows = real_matrix(table, table.shape[-1] if table.ndim else 0, "codewords")
-        if issparse(rows):
-            raise InputError("codewords must be a dense array.")
-        if not MIN_SIZE <= len(rows) <= MAX_SIZE:
-            raise InputError(f"a codebook has {MIN_SIZE} to {MAX_SIZE} codewords, not {len(rows)}.")
-        with np.errstate(over="ignore"):
-            given = np.array(rows, dtype=np.float32)
-        if not np.isfinite(given).all():
-            row = int(np.argwhere(~np.isfinite(given))[0, 0])
-            raise InputError(f"codeword {row} has a value that is not finite in 32 bits.")
-        self._stated: Singles | None = given
-        if (zero := np.flatnonzero(~given.any(axis=1))).size:
-            raise InputError(f"codeword {int(zero[0])} is zero and has no direction.")
-        self.size, self.dim = given.shape
-        shape = f"{self.size}x{self.dim}|".encode()
-        self.digest = hashlib.sha256(shape + given.astype("<f4").tobytes()).hexdigest()
-
-    @classmethod
-    def spaced(cls, vectors: Any, size: int) -> Codebook:
-        """The codebook of ``size`` of the vectors, evenly spaced; all of them if there are so many.
-
-        Which ones depends on their number alone.
-        """
-        opened = isinstance(vectors, str | os.PathLike)
-        with open_vectors(vectors) if opened else nullcontext(as_source(vectors)) as source:
-            return cls(dense_rows(source, spaced(source.shape[0], size)))
-
-    @classmethod
-    def named(cls, data: Any) -> Codebook:
-        """The codebook that ``data`` of :meth:`to_dict` described, without its codewords.
-
-        Raises InputError for anything else.
-        """
-        book = cls.__new__(cls)
-        facts = {}
-        if isinstance(data, dict):
-            facts = data
-        digest = facts.get("sha256")
-        if set(facts) != {"sha256", "size", "dim"} or not _DIGEST.fullmatch(str(digest)):
-            raise InputError("codebook must be {sha256: …, size: …, dim: …}.")
-        book._stated = None
-        book.digest = str(digest)
-        book.size = whole_number(facts["size"], "the size of a codebook", MIN_SIZE, MAX_SIZE)
-        book.dim = whole_number(facts["dim"], "dim of a codebook", 1, (1 << 31) - 1)
-        return book
-
-    def to_dict(self) -> dict[str, Any]:
-        """Size and digest, for JSON."""
-        return {"sha256": self.digest, "size": self.size, "dim": self.dim}
-
-    @property
-    def stated(self) -> Singles:
-        """The codewords as they were given, float32, shape (K, dim); InputError if not here."""
-        if self._stated is None:
-            raise InputError(
-                f"the codebook {self.digest[:12]}… of {self.size} codewords is not here: give the "
-                f"file it was made from (in Python also Spec.with_public).",
-                field="codebook",
-            )
-        return self._stated
-
-    @cached_property
-    def vectors(self) -> Singles:
-        """The codewords at norm 1, float32, shape (K, dim)."""
-        return unit(in_units_of_largest(self.stated))
-
-    def to_bytes(self) -> bytes:
-        """The codewords in the common container: see :meth:`from_bytes`."""
-        return pack("codebook", {}, {"vectors": self.stated})
-
-    @classmethod
-    def from_bytes(cls, data: bytes) -> Codebook:
-        """The inverse of :meth:`to_bytes`; InputError if ``data`` is anything else."""
-        _, arrays = unpack(data, "codebook")
-        if set(arrays) != {"vectors"} or arrays["vectors"].dtype != np.float32:
-            raise InputError("this codebook has a header that no dpindex writes.")
-        return cls(arrays["vectors"])
-
-    def __reduce__(self) -> Any:
-        # What is made of the codewords is made again where it is needed.
-        if self._stated is None:
-            return Codebook.named, (self.to_dict(),)
-        return Codebook, (self._stated,)
-
-    def __len__(self) -> int:
-        return int(self.size)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Codebook) and self.digest == other.digest
-
-    def __hash__(self) -> int:
-        return hash(self.digest)
-
-    def __repr__(self) -> str:
-        return f"<Codebook: {self.size} codewords of {self.dim} attributes, {self.digest[:12]}>"
-
-    @cached_property
-    def grid(self) -> Singles:
-        """The codewords on the integer grid, transposed: shape (dim, K)."""
-        return np.ascontiguousarray(on_sphere_grid(self.stated).T)
-
-
-def _loaded(path: str | os.PathLike[str]) -> AnyArray:
-    with open_vectors(path) as source:
-        if source.shape[0] > MAX_SIZE:
-            raise InputError(
-                f"{os.fspath(path)} has {source.shape[0]} vectors; a codebook has at most "
-                f"{MAX_SIZE} codewords; make a smaller one of them (dpindex codebook)."
-            )
-        return dense_rows(source, np.arange(source.shape[0]))
-
 
 _FORMAT = 1
 _Stated = TypeVar("_Stated", bound="Parameters")
+_Part = TypeVar("_Part", bound=PublicPart)
 
 
 @dataclass(frozen=True, repr=False)
@@ -255,10 +86,9 @@ class Parameters:
                 values[name] = finite_number(value, name, above=0.0)
         if self.subset is not None:
             values["subset"] = whole_number(self.subset, "subset", 1, 1 << 16)
-        if not isinstance(self.codebook, Codebook | None):
-            raise InputError("codebook must be a dpindex.Codebook.")
-        if not isinstance(self.design, Design | None):
-            raise InputError("design must be a dpindex.Design.")
+        for kind, part in PARTS.items():
+            if not isinstance(getattr(self, kind), part | None):
+                raise InputError(f"{kind} must be a dpindex.{part.__name__}.")
         if not isinstance(self.clip, bool):
             raise InputError(f"clip must be true or false, not {self.clip!r}.")
         if not isinstance(self.adjacency, VectorAdjacency):
@@ -290,11 +120,18 @@ class Parameters:
         return self.epsilon
 
     @property
-    def public_words(self) -> Codebook:
-        """:attr:`codebook` of a method that has one; InputError for others."""
-        if self.codebook is None:
-            raise InputError(f"{self.method} needs a codebook.", field="codebook")
-        return self.codebook
+    def public(self) -> PublicPart | None:
+        """The codebook or the design, if there is one."""
+        return self.codebook or self.design
+
+    def part(self, kind: type[_Part]) -> _Part:
+        """Return :attr:`public` of a method that has one of that kind; InputError for others."""
+        if not isinstance(self.public, kind):
+            raise InputError(
+                f"{self.method} needs a {kind.kind}, made of public vectors of the same kind.",
+                field=kind.kind,
+            )
+        return self.public
 
     @cached_property
     def fingerprint(self) -> bytes:
@@ -313,21 +150,26 @@ class Parameters:
         largest = max(self.subset, self.codebook.size // 2)
         return replace(made, subset=max(1, min(grown, largest)))
 
-    @property
-    def public_parts(self) -> dict[str, Codebook | Design]:
-        """The codebook or the design by the name of its field, if there is one."""
-        parts = {"codebook": self.codebook, "design": self.design}
-        return {name: part for name, part in parts.items() if part is not None}
+    def with_public(self: _Stated, part: PublicPart | str | os.PathLike[str]) -> _Stated:
+        """Return this spec with all of the codebook or design that it names.
 
-    def with_public(self: _Stated, part: Codebook | Design) -> _Stated:
-        """Return this spec with the codewords of its codebook, or with the matrix of its design.
+        Parameters
+        ----------
+        part : Codebook, Design or path of its file
 
-        InputError if it names another one.
+        Raises
+        ------
+        InputError
+            If the spec names another one, or none.
         """
-        name = "design" if isinstance(part, Design) else "codebook"
-        if part != getattr(self, name):
-            raise InputError(f"this is another {name} than the one that the spec names.")
-        changes: dict[str, Any] = {name: part}
+        if self.public is None:
+            raise InputError(f"{self.method} takes no codebook and no design.")
+        if not isinstance(part, PublicPart):
+            part = type(self.public).read(part)
+        if part != self.public:
+            kind = self.public.kind
+            raise InputError(f"this is another {kind} than the one that the spec names.")
+        changes: dict[str, Any] = {part.kind: part}
         return replace(self, **changes)
 
     def to_dict(self) -> dict[str, Any]:
@@ -337,9 +179,8 @@ class Parameters:
         for name in ("entries", "sparsity", "codebook", "subset", "design", "record_epsilon"):
             if data[name] is None:
                 del data[name]
-        for name in ("codebook", "design"):
-            if name in data:
-                data[name] = data[name].to_dict()
+        if self.public is not None:
+            data[self.public.kind] = self.public.to_dict()
         adjacency = self.adjacency.to_dict()
         bounds = list(self.bounds)
         return {**data, "adjacency": adjacency, "bounds": bounds, "format": _FORMAT}
@@ -352,10 +193,9 @@ class Parameters:
         without_format = {name: value for name, value in data.items() if name != "format"}
         values = checked_fields(without_format, cls, "the spec")
         values["adjacency"] = adjacency_from_dict(values["adjacency"])
-        if values.get("codebook") is not None:
-            values["codebook"] = Codebook.named(values["codebook"])
-        if values.get("design") is not None:
-            values["design"] = Design.named(values["design"])
+        for kind, part in PARTS.items():
+            if values.get(kind) is not None:
+                values[kind] = part.named(values[kind])
         return cls(**values)
 
     def to_json(self) -> str:

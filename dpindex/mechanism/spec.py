@@ -21,21 +21,14 @@ from dpindex.base.arrays import (
 )
 from dpindex.base.errors import InputError
 from dpindex.mechanism.codes import CodeFormat
-from dpindex.mechanism.design import Design
 from dpindex.mechanism.method_table import Method, find_method
 from dpindex.mechanism.noise import Law, NumberLaw, SignLaw, SymbolLaw
 from dpindex.mechanism.noise.signs import norm_slack
 from dpindex.mechanism.noise.symbols import CodebookResponse
-from dpindex.mechanism.parameters import (
-    Codebook,
-    Grid,
-    NoGrid,
-    Parameters,
-    Rounding,
-    grid_step,
-)
+from dpindex.mechanism.parameters import Grid, NoGrid, Parameters, Rounding, grid_step
 from dpindex.mechanism.projections import Encoder, Projection, RecordEncoder
 from dpindex.mechanism.projections.records import CodewordMap
+from dpindex.mechanism.public_parts import PublicPart
 from dpindex.privacy import Attribute, Guarantee, record
 
 
@@ -118,7 +111,7 @@ class Spec(Parameters):
 
     def __reduce__(self) -> Any:
         # What it resolves to is made again where it is needed: tables may take megabytes.
-        return _restored, (self.to_json(), self.codebook or self.design)
+        return _restored, (self.to_json(), self.public)
 
     @cached_property
     def method_row(self) -> Method:
@@ -260,7 +253,7 @@ class Spec(Parameters):
         return self.law.code_format(self.code_length, self.fingerprint, self.step)
 
 
-def _restored(text: str, part: Codebook | Design | None) -> Spec:
+def _restored(text: str, part: PublicPart | None) -> Spec:
     spec = Spec.from_json(text)
     if part is None:
         return spec

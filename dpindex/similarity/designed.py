@@ -19,8 +19,8 @@ import numpy as np
 from dpindex.base.arrays import Doubles, Singles, Vectors, issparse
 from dpindex.denoise import Denoiser
 from dpindex.mechanism.codes import Codes
-from dpindex.mechanism.design import Design
 from dpindex.mechanism.noise import SignLaw
+from dpindex.mechanism.public_parts import Design
 from dpindex.mechanism.spec import Spec
 from dpindex.similarity.calibration import SimilarityCalibration
 from dpindex.similarity.float_codes import Estimate

@@ -164,10 +164,10 @@ class IndexDirectory:
     def settings(self, manifest: Manifest) -> Settings:
         """Return the settings, with the spec's codebook or design in full if it has one."""
         spec = manifest.settings.spec
-        for kind, part in spec.public_parts.items():
-            data = self._single(manifest, kind)
+        if spec.public is not None:
+            data = self._single(manifest, spec.public.kind)
             if data is not None:
-                spec = spec.with_public(type(part).from_bytes(data))
+                spec = spec.with_public(spec.public.from_bytes(data))
         return replace(manifest.settings, spec=spec)
 
     def denoiser(self, manifest: Manifest) -> Denoiser | None:
@@ -531,9 +531,8 @@ def write_index(
 def _stage_contents(writer: IndexWriter, contents: Contents, first_row: int) -> None:
     """Stage all that an index holds, from a row on."""
     spec = contents.settings.spec
-    for kind, part in spec.public_parts.items():
-        if kind not in writer.manifest.single:
-            writer.add_single(kind, part.to_bytes())
+    if spec.public is not None and spec.public.kind not in writer.manifest.single:
+        writer.add_single(spec.public.kind, spec.public.to_bytes())
     writer.add_rows(contents.store, first_row)
     if contents.denoiser is not None:
         from dpindex.denoise import denoiser_to_bytes

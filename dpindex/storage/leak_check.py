@@ -40,7 +40,7 @@ from dpindex.base.arrays import (
     unit,
 )
 from dpindex.base.errors import InputError
-from dpindex.mechanism.parameters import MAX_SIZE, Codebook
+from dpindex.mechanism.public_parts import MAX_SIZE, Codebook
 from dpindex.mechanism.public_random import PublicStream
 
 _SHARE = 0.01

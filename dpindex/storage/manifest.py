@@ -274,13 +274,14 @@ class Manifest:
         counts = self.segments.values()
         payloads = {file_path("payload", number) for number in self.segments}
         uneven = self.crowding
+        public = self.settings.spec.public
         return (
             all(type(count) is int and count > 0 for count in counts)
             and all(_NUMBER.fullmatch(number) for number in numbers)
             and len(set(numbers)) == len(numbers)
             and type(self.next_number) is int
             and all(int(number) < self.next_number for number in numbers)
-            and self.settings.spec.public_parts.keys() == self.single.keys() - LEARNED
+            and self.single.keys() - LEARNED == ({public.kind} if public else set())
             # A shuffle publishes codes and nothing else of their senders.
             and (self.settings.shuffle_delta is None or payloads.isdisjoint(self.files))
             and (uneven is None or (isinstance(uneven, float) and 0 <= uneven < math.inf))

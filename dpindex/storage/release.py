@@ -33,8 +33,8 @@ from dpindex.base.errors import DamagedError, InputError, naming
 from dpindex.data.dataset import Dataset, Part
 from dpindex.data.source import Chunk
 from dpindex.mechanism.codes import Codes, codes_from_bytes
-from dpindex.mechanism.parameters import Codebook
 from dpindex.mechanism.privatizer import Privatizer
+from dpindex.mechanism.public_parts import Codebook
 from dpindex.mechanism.spec import Projector, Spec
 from dpindex.storage.code_store import rows_per_segment
 from dpindex.storage.ids import ids_to_bytes

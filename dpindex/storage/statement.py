@@ -266,10 +266,8 @@ def _parameters(spec: Spec) -> dict[str, object]:
     """Return the public parameters of a spec, without what other headings say."""
     elsewhere = {"format", "method", "dim", "epsilon", "delta", "adjacency", "codebook", "design"}
     public = {name: value for name, value in spec.to_dict().items() if name not in elsewhere}
-    if spec.codebook is not None:
-        public["codebook"] = f"{len(spec.codebook)} public codewords, {spec.codebook.digest}"
-    if spec.design is not None:
-        public["design"] = f"a public projection, {spec.design.digest}"
+    if spec.public is not None:
+        public[spec.public.kind] = f"{spec.public.contents}, {spec.public.digest}"
     return {name: value for name, value in public.items() if value is not None}
 
 

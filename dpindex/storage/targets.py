@@ -215,8 +215,8 @@ class IndexTarget(CodeTarget[BuiltIndex]):
 
     def publish(self, journal: Journal, drawn: Drawn) -> BuiltIndex:
         writer = IndexWriter(journal.put, self._segments(journal, drawn))
-        for kind, part in self.spec.public_parts.items():
-            writer.add_single(kind, part.to_bytes())
+        if self.spec.public is not None:
+            writer.add_single(self.spec.public.kind, self.spec.public.to_bytes())
         denoiser, not_denoised = self._add_denoiser(writer, journal, drawn)
         journal.put(MANIFEST, writer.manifest.to_bytes())
         self.publish_files(journal, drawn, writer.manifest)

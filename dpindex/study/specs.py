@@ -9,6 +9,7 @@ from typing import Any
 
 from dpindex.base.errors import InputError
 from dpindex.mechanism.method_table import Method, find_method
+from dpindex.mechanism.public_parts import PARTS
 from dpindex.mechanism.spec import Spec
 from dpindex.privacy import Adjacency, l2, record
 
@@ -129,10 +130,8 @@ def _used(row: Method, common: dict[str, Any]) -> dict[str, Any]:
         "min_norm": row.calibration.norm_bound,
         "entries": entries,
         "sparsity": row.family.blocks or (entries and common.get("entries") == "very-sparse"),
-        "codebook": row.family.codebook,
-        "subset": row.family.codebook,
-        "design": row.family.design != "none",
-    }
+        "subset": row.family.subset,
+    } | {kind: row.family.public is part for kind, part in PARTS.items()}
     fields = {name: value for name, value in common.items() if used.get(name, True)}
     kinds = row.adjacencies if row.private else ()
     if common.get("adjacency") == record() and "l2" in kinds and "record" not in kinds:

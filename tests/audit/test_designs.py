@@ -11,7 +11,7 @@ from specs import example
 import dpindex as dpi
 from dpindex.audit.exact import verify
 from dpindex.base.files import pack, unpack
-from dpindex.mechanism import design as designs
+from dpindex.mechanism import public_parts as designs
 from dpindex.mechanism.method_table import find_method
 from dpindex.mechanism.projections.designed import Designed
 
@@ -77,7 +77,7 @@ def test_a_heavy_design_is_refused_whatever_was_checked_before(
     heavy = altered(design, np.trunc(1.05 * design.entries))
     with pytest.raises(dpi.NoGuaranteeError):
         dpi.Design.from_bytes(heavy)
-    monkeypatch.setattr(designs, "column_weight", lambda entries, gaussian: 0)
+    monkeypatch.setattr(designs, "column_weight", lambda entries, norm: 0)
     slipped = dpi.Design.from_bytes(heavy)
     failed = verify(example(spec.method_row, epsilon=1.0, design=slipped)).failed
     assert failed == ("design: columns of the matrix, and the centre on the grid",)

@@ -474,10 +474,10 @@ def test_every_method_builds_and_answers(run: Run, files: Path, row: Method) -> 
     adjacency = stated["adjacency"].to_dict()
     flag = {"attribute": "--beta", "l2": "--l2", "record": "--record"}[adjacency.pop("kind")]
     options += [flag, *adjacency.values()]
-    if row.family.codebook:
+    if row.family.public is dpi.Codebook:
         np.save(files / "book.npy", stated["codebook"].stated)
         options += ["--codebook", "book.npy"]
-    if row.family.design != "none":
+    if row.family.public is dpi.Design:
         stated["design"].save(files / "made.design")
         options += ["--design", "made.design"]
     if row.family.entries:

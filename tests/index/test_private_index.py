@@ -59,10 +59,10 @@ def _spec(method: str = FLOAT, **changes: Any) -> Spec:
         fields |= {"adjacency": dpi.record(), "bounds": (-1.0, 1.0)}
     elif "attribute" not in row.adjacencies:
         fields["adjacency"] = dpi.l2(1.0)
-    if row.family.codebook:
+    if row.family.public is dpi.Codebook:
         fields["codebook"] = codebook(DIM)
-    if row.family.design != "none":
-        fields["design"] = designed(DIM, row.family.design == "l2", DIM)
+    if row.family.public is dpi.Design:
+        fields["design"] = designed(DIM, row.needs_delta, DIM)
     if "min_norm" in row.needs:
         fields |= {"min_norm": 0.4, "adjacency": dpi.attribute(0.05)}
     if method == "idp-signrp-g":

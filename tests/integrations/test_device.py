@@ -55,11 +55,11 @@ def test_a_delta_that_promises_nothing_is_refused() -> None:
 def test_codewords_are_read_from_their_file(tmp_path: Path) -> None:
     words = np.eye(12, dtype=np.float32)
     np.save(tmp_path / "words.npy", words)
-    book = dpi.Codebook(tmp_path / "words.npy")
+    book = dpi.Codebook.read(tmp_path / "words.npy")
     spec = dpi.Spec("record-codebook", 12, epsilon=8.0, adjacency=dpi.record(), codebook=book)
     (tmp_path / "spec.json").write_text(spec.to_json())
     sent = privatize(
-        words[3], tmp_path / "spec.json", max_epsilon=8.0, codebook=tmp_path / "words.npy"
+        words[3], tmp_path / "spec.json", max_epsilon=8.0, public=tmp_path / "words.npy"
     )
     assert len(dpi.codes_from_bytes(sent)) == 1
 

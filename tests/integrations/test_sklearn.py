@@ -57,7 +57,7 @@ def test_every_method_transforms(row: Any) -> None:
     x = np.random.default_rng(0).uniform(0.5, 1, (20, 12)).astype(np.float32)
     model = clone(PrivateProjection(**arguments, k=k, allow_unprotected=not row.private))
     codes = model.fit_transform(x)
-    assert codes.shape == (20, 12 if row.family.codebook else model.spec_.code_length)
+    assert codes.shape == (20, 12 if row.family.public is dpi.Codebook else model.spec_.code_length)
     assert codes.dtype == np.float32
     assert model.spec_ == dpi.Spec(**arguments, dim=12, k=k)
     assert len(model.get_feature_names_out()) == codes.shape[1]

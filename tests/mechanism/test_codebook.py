@@ -11,8 +11,8 @@ import pytest
 from scipy import sparse
 
 from dpindex import Codebook, InputError, Spec, record
-from dpindex.mechanism.parameters import RADIUS, on_sphere_grid
 from dpindex.mechanism.projections.records import CodewordMap
+from dpindex.mechanism.public_parts import RADIUS, on_sphere_grid
 
 VECTORS = np.random.default_rng(0).normal(size=(40, 12)).astype(np.float32)
 
@@ -26,7 +26,7 @@ def test_vectors_are_kept_as_given_and_compared_by_direction() -> None:
     assert book != Codebook(VECTORS)
     assert book == Codebook((VECTORS * 7).astype(np.float64))
     assert hash(book) == hash(Codebook(VECTORS * 7))
-    assert "40 codewords of 12" in repr(book)
+    assert "40 public codewords of 12" in repr(book)
 
 
 def test_changing_the_array_later_does_not_change_the_codebook() -> None:
@@ -42,11 +42,11 @@ def test_bytes_and_names_round_trip(tmp_path: Path) -> None:
     named = Codebook.named(book.to_dict())
     assert named == book
     assert len(named) == 40
-    with pytest.raises(InputError, match="is not here: give the file"):
+    with pytest.raises(InputError, match="is not here: give its file"):
         named.vectors  # noqa: B018
     assert pickle.loads(pickle.dumps(book)) == book
     np.save(tmp_path / "book.npy", VECTORS)
-    assert Codebook(tmp_path / "book.npy") == book == Codebook(str(tmp_path / "book.npy"))
+    assert Codebook.read(tmp_path / "book.npy") == book
 
 
 @pytest.mark.parametrize(
@@ -75,9 +75,9 @@ def test_files_that_hold_no_vectors_are_refused(tmp_path: Path, data: bytes) -> 
     path = tmp_path / "book.npy"
     path.write_bytes(data)
     with pytest.raises(InputError, match=r"book\.npy"):
-        Codebook(path)
+        Codebook.read(path)
     with pytest.raises(InputError, match=r"none\.npy"):
-        Codebook(tmp_path / "none.npy")
+        Codebook.read(tmp_path / "none.npy")
 
 
 @pytest.mark.parametrize(

@@ -30,10 +30,10 @@ def stated_for(family: Family, **changes: Any) -> Parameters:
     """The same with a codebook or a design for the family that needs one."""
     part: dict[str, Any] = {}
     dim = changes.get("dim", DIM)
-    if family.codebook:
+    if family.public is dpi.Codebook:
         part["codebook"] = codebook(dim)
-    if family.design != "none":
-        part["design"] = designed(dim, family.design == "l2", changes.get("k"))
+    if family.public is dpi.Design:
+        part["design"] = designed(dim, changes.get("delta", 0) > 0, changes.get("k"))
     return stated(**{**part, **changes})
 
 
@@ -44,7 +44,11 @@ def made(family: Family, **changes: Any) -> Projection:
     return family.make(Parameters(**{**values, **family.resolved(parameters)}))
 
 
-LINEAR = {r.family for r in dpi.methods() if r.calibration.rounded and not r.family.codebook}
+LINEAR = {
+    row.family
+    for row in dpi.methods()
+    if row.calibration.rounded and row.family.public is not dpi.Codebook
+}
 """The others look at directions of vectors, and their laws take any input: no contract to keep.
 Scores of codewords, whose number is that of the codebook, have theirs in test_softmax.py."""
 
@@ -55,7 +59,7 @@ SHAPES = [
     for dim, k in ((1, 1), (24, 8), (23, 9), (40, 40), (300, 64))
     if family in LINEAR and not (family.keeps_all and k != dim)
 ]
-RANDOM = [shape for shape in SHAPES if shape.values[0].design == "none"]
+RANDOM = [shape for shape in SHAPES if shape.values[0].public is None]  # type: ignore[attr-defined]
 """Those that preserve inner products; a design is not random, and decoded before it is compared."""
 
 SHAPES += [
@@ -156,7 +160,7 @@ def test_operator_norms_bound_every_direction(family: Family, changes: Any) -> N
 @pytest.mark.parametrize("family", EVERY)
 @pytest.mark.parametrize("dim", [1, 2, 5, 24, 784, 100_000])
 def test_the_default_length_is_allowed(family: Family, dim: int) -> None:
-    if family.codebook or family.design != "none":  # which are as long
+    if family.public is not None:  # which are as long
         dim = min(dim, 1000)
     values = family.resolved(stated_for(family, dim=dim))
     assert set(values) == {"k", "entries", "sparsity", "subset"}
@@ -262,17 +266,18 @@ def test_what_a_family_does_not_use_is_refused(family: Family) -> None:
         refused(family, "a-method has fixed entries", entries="gaussian")
     if not family.blocks:
         refused(family, "does not use sparsity here", sparsity=2)
-    if not family.codebook:
+    if family.public is not dpi.Codebook:
         refused(family, "a-method takes no codebook; leave it out", codebook=codebook(DIM))
     if not family.subset:
         refused(family, "a-method takes no subset; leave it out", subset=3)
-    if family.design == "none":
+    if family.public is not dpi.Design:
         refused(family, "a-method takes no design", design=designed(DIM))
     else:
-        other = designed(DIM, family.design == "l1")
-        refused(family, "suit other noise", design=other)
+        for delta in (0.0, 1e-6):
+            words = "make one without a delta" if delta == 0 else "make one with a delta"
+            refused(family, words, delta=delta, design=designed(DIM, delta == 0))
         refused(family, "the design has dim = 24, the spec dim = 25", dim=25, design=designed(DIM))
-        refused(family, "k is that of the design, 8", k=9, design=designed(DIM, not other.gaussian))
+        refused(family, "k is that of the design, 8", k=9, design=designed(DIM))
         with pytest.raises(InputError, match="a-method needs a design"):
             family.resolved(stated())
     if family.lengths is not None:

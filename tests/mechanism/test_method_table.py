@@ -91,7 +91,7 @@ def test_nothing_else_compares_a_method_name() -> None:
 def test_the_default_k_is_allowed(row: Method, dim: int) -> None:
     spec = example(row, dim, k=None)
     assert spec.code_length == spec.k
-    assert spec.projection.k == (50 if row.family.codebook else spec.k)
+    assert spec.projection.k == (50 if row.family.public is dpi.Codebook else spec.k)
     assert spec.projection.dim == dim
     if row.family.keeps_all:
         assert spec.k == dim

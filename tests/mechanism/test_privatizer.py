@@ -108,7 +108,7 @@ def test_identical_vectors_never_share_noise(row: Any) -> None:
     codes = [dpi.Privatizer(spec, allow_unprotected=True).privatize(x, threads=2) for _ in range(2)]
     both = np.concatenate([np.asarray(part.stored, dtype=np.int32) for part in codes])
     group = 40 if row.codes == "symbols" else 1
-    if row.family.design != "none":  # eight coordinates a code
+    if row.family.public is dpi.Design:  # eight coordinates a code
         group = 16
     assert distinct(both.reshape(len(both) // group, -1)) == len(both) // group
 
@@ -178,7 +178,7 @@ def test_decoded_codes_are_unbiased_with_the_variance_they_state(row: Any, epsil
     fourth moments): a false alarm has probability below 1e-7. That is 1 to 4 % of the variance, so
     noise 5 % too small is seen.
     """
-    changes = {} if row.family.keeps_all or row.family.design != "none" else {"k": 24}
+    changes = {} if row.family.keeps_all or row.family.public is dpi.Design else {"k": 24}
     spec = example(row, epsilon=epsilon, **changes)
     low, high = spec.bounds
     x = np.random.default_rng(6).uniform(low, high, 24)

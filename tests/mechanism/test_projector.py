@@ -81,10 +81,8 @@ def test_projections_agree_across_layouts_splits_and_instances(row: Any) -> None
     assert wanted.shape == (9000, spec.projection.k)
     assert (wanted == np.rint(wanted)).all() or not row.calibration.rounded
     described = dpi.Spec.from_json(spec.to_json())
-    if spec.codebook:
-        described = described.with_public(spec.codebook)
-    if spec.design:
-        described = described.with_public(spec.design)
+    if spec.public is not None:
+        described = described.with_public(spec.public)
     again = dpi.Privatizer(described, allow_unprotected=True)
     wide = np.zeros((9000, 48), dtype=np.float32)
     wide[:, ::2] = x

@@ -30,7 +30,7 @@ POSITIVE = st.floats(1e-30, 1e30)
 def specs(draw: st.DrawFn) -> dpi.Spec:
     """Any valid spec of any method."""
     row = draw(st.sampled_from(dpi.methods()))
-    public = row.family.codebook or row.family.design != "none"
+    public = row.family.public is not None
     largest = 2**31 - 1 if row.family.bins else 64 if public else 2**20
     dim = draw(st.integers(1, largest))
     arguments = needed(row, dim) | {"dim": dim}
@@ -38,7 +38,7 @@ def specs(draw: st.DrawFn) -> dpi.Spec:
     arguments["repetitions"] = repetitions
     if row.family.lengths is not None:
         arguments["k"] = draw(st.none() | st.sampled_from(row.family.lengths))
-    elif row.family.design == "none" and not row.family.keeps_all and draw(st.booleans()):
+    elif row.family.public is not dpi.Design and not row.family.keeps_all and draw(st.booleans()):
         most = min(arguments["dim"], 2**17) if row.family.bins else 2**20
         arguments["k"] = repetitions * draw(st.integers(1, most))
     if row.definition != "none":
@@ -394,7 +394,7 @@ def test_what_a_spec_resolves_to_is_made_once(row: Any) -> None:
     for name in ("projection", "law", "grid", "format"):
         assert getattr(spec, name) is getattr(spec, name)
     assert spec.code_length == spec.format.code_length
-    assert spec.projection.k == (50 if row.family.codebook else spec.code_length)
+    assert spec.projection.k == (50 if row.family.public is dpi.Codebook else spec.code_length)
     assert spec.grid.bits == spec.law.grid_bits
     assert spec.step == spec.grid.step * spec.projection.scale
     assert spec.fingerprint == spec.format.fingerprint

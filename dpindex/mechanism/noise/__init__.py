@@ -18,7 +18,8 @@ from dpindex.base.arrays import AnyArray, Doubles, Floats, Integers
 from dpindex.base.errors import NoGuaranteeError
 from dpindex.base.normal import quantiles
 from dpindex.mechanism.codes import CodeFormat, NumberFormat, SignFormat, SymbolFormat
-from dpindex.mechanism.parameters import Codebook, Parameters
+from dpindex.mechanism.parameters import Parameters
+from dpindex.mechanism.public_parts import Codebook
 from dpindex.mechanism.public_random import BitSource
 
 GRID_BITS = 12

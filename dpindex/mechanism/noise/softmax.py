@@ -45,14 +45,9 @@ from dpindex.base.arrays import Doubles, Floats, Integers, Singles, row_blocks, 
 from dpindex.mechanism.codes import SymbolFormat
 from dpindex.mechanism.noise import GRID_BITS, ONE, Calibration, SymbolLaw, power_below
 from dpindex.mechanism.noise.symbols import draw_uniform, high_product
-from dpindex.mechanism.parameters import (
-    Codebook,
-    Parameters,
-    grid_step,
-    neighbour_distance,
-    on_sphere_grid,
-)
+from dpindex.mechanism.parameters import Parameters, grid_step, neighbour_distance
 from dpindex.mechanism.projections import Projection, RealisedSizes
+from dpindex.mechanism.public_parts import Codebook, on_sphere_grid
 from dpindex.mechanism.public_random import BitSource
 from dpindex.privacy import L2
 
@@ -245,7 +240,7 @@ def uniform_share(size: int, epsilon: float | None) -> int:
 
 
 def _calibrated(parameters: Parameters, scores: CodewordScores) -> SoftmaxResponse:
-    codebook = parameters.public_words
+    codebook = parameters.part(Codebook)
     size = parameters.adjacency.size
     # R: the most that a neighbour moves two scores apart, in whole numbers.
     moved = Fraction(scores.spread << GRID_BITS)

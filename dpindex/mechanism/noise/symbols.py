@@ -45,8 +45,9 @@ from dpindex.mechanism.noise import (
     two_level_chance,
 )
 from dpindex.mechanism.noise.signs import draw_flips
-from dpindex.mechanism.parameters import Codebook, Parameters, grid_point
+from dpindex.mechanism.parameters import Parameters, grid_point
 from dpindex.mechanism.projections import RecordEncoder
+from dpindex.mechanism.public_parts import Codebook
 from dpindex.mechanism.public_random import BitSource
 
 _LEVELS = 31
@@ -425,7 +426,7 @@ def codebook_response(codebook: Codebook, subset: int, epsilon: float) -> Codebo
 
 def _calibrated(parameters: Parameters, encoder: RecordEncoder) -> CodebookResponse:
     subset = parameters.subset or 1
-    return codebook_response(parameters.public_words, subset, parameters.budget)
+    return codebook_response(parameters.part(Codebook), subset, parameters.budget)
 
 
 CODEBOOK_RESPONSE = Calibration(_calibrated, SymbolFormat, adjacencies=("record",), rounded=False)

@@ -9,8 +9,8 @@ import numpy as np
 import scipy
 
 from dpindex.base.arrays import Floats
-from dpindex.mechanism.design import ENTRY_BITS, Design
 from dpindex.mechanism.projections import Projection, RealisedSizes
+from dpindex.mechanism.public_parts import ENTRY_BITS, Design
 
 
 class Designed(Projection):
@@ -24,7 +24,7 @@ class Designed(Projection):
     inner_product_factor = 0.0
 
     def __init__(self, design: Design) -> None:
-        design.to_bytes()  # refuses one that is only named
+        design.require()
         self.dim = design.dim
         self.k = design.code_length
         self._attributes = design.attributes

@@ -11,9 +11,9 @@ import numpy.typing as npt
 import scipy
 
 from dpindex.base.arrays import Floats, issparse, matrix_product, row_blocks
-from dpindex.mechanism.parameters import RADIUS, Codebook, on_sphere_grid
 from dpindex.mechanism.projections import RecordEncoder, check_size
 from dpindex.mechanism.projections.sparse import walsh_hadamard
+from dpindex.mechanism.public_parts import RADIUS, Codebook, on_sphere_grid
 from dpindex.mechanism.public_random import PublicStream
 
 _NUMBERS = 1 << 18

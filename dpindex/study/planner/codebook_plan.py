@@ -28,7 +28,7 @@ import numpy as np
 
 from dpindex.base.arrays import Doubles, Integers, Singles, spaced, unit, whole_number
 from dpindex.base.errors import InputError
-from dpindex.mechanism.parameters import MAX_SIZE, MIN_SIZE, Codebook
+from dpindex.mechanism.public_parts import MAX_SIZE, MIN_SIZE, Codebook
 from dpindex.mechanism.public_random import PublicStream
 from dpindex.mechanism.spec import Spec
 from dpindex.study.planner.plan_result import FOUND, Found, Row

@@ -30,14 +30,13 @@ from dpindex.base.errors import InputError, NoGuaranteeError
 from dpindex.data import VectorSource, as_source
 from dpindex.index.search import QueryMode
 from dpindex.mechanism.codes import SignFormat
-from dpindex.mechanism.design import Design
 from dpindex.mechanism.method_table import Method, find_method
 from dpindex.mechanism.method_table import methods as all_methods
 from dpindex.mechanism.noise.additive import AdditiveNoise
 from dpindex.mechanism.noise.signs import FlipsByLevel
 from dpindex.mechanism.optimiser import design, usual_length
-from dpindex.mechanism.parameters import Codebook
 from dpindex.mechanism.privatizer import Privatizer
+from dpindex.mechanism.public_parts import Codebook, Design
 from dpindex.mechanism.spec import Spec
 from dpindex.privacy import Record, VectorAdjacency, l2, record
 from dpindex.similarity.similarity import Metric
@@ -528,7 +527,7 @@ class _AttributePlanner(_Planner):
             ):
                 refused.append(f"{method.name} is not planned above {MAX_DENSE_DIM} attributes.")
                 continue
-            if method.family.design != "none" or method.family.codebook:
+            if method.family.public is not None:
                 specs += self._of_sample(method, epsilon, refused)
                 continue
             grid = spec_grid(target.dim, [method.name], [epsilon], **self._terms)
@@ -553,7 +552,7 @@ class _AttributePlanner(_Planner):
                 f"{method.name} has no guarantee under {target.adjacency} and delta = {delta:g}."
             )
             return []
-        if method.family.codebook:
+        if method.family.public is Codebook:
             try:
                 book = Codebook(self._codebook_rows[~self._no_codewords])
             except InputError as error:
@@ -749,7 +748,7 @@ class _RecordPlanner(_Planner):
         target = self._target
         specs = []
         for method in self._methods:
-            if method.family.codebook:
+            if method.family.public is Codebook:
                 for book, subset in self._books.books(
                     epsilon, target.at, target.counted_candidates
                 ):

@@ -1,0 +1,412 @@
+"""Public parts of a spec: codebooks and designs, made of public vectors and named by a digest."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from contextlib import nullcontext
+from functools import cached_property
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from dpindex.base.arrays import (
+    AnyArray,
+    Doubles,
+    Floats,
+    Singles,
+    finite_number,
+    in_units_of_largest,
+    issparse,
+    real_matrix,
+    spaced,
+    unit,
+    whole_number,
+)
+from dpindex.base.errors import DamagedError, InputError, NoGuaranteeError
+from dpindex.base.files import pack, parse_file, unpack, write_file
+from dpindex.data import as_source, dense_rows, open_vectors
+
+_MAX_BYTES = 1 << 30
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+_DIM = (1, (1 << 31) - 1)
+
+
+class PublicPart(ABC):
+    """What a method needs beside numbers: made of public vectors, and kept in the index.
+
+    Two are equal if their digests are. A spec read from JSON names its part by shape and digest
+    only (:meth:`named`) until it is given.
+
+    Attributes
+    ----------
+    dim : int
+        Attributes of a vector.
+    digest : str
+        SHA-256 of what it holds, in hexadecimal digits.
+    """
+
+    kind: ClassVar[str]
+    """Its name in specs, files and options."""
+
+    shape: ClassVar[dict[str, tuple[int, int]]]
+    """The whole numbers that a spec states beside the digest, and their limits."""
+
+    dim: int
+    digest: str
+    _only_named = False
+
+    @classmethod
+    def read(cls, path: str | os.PathLike[str]) -> Self:
+        """Return the one in a file; InputError or NoGuaranteeError if it holds none that is sound.
+
+        Parameters
+        ----------
+        path : str or path
+        """
+        return parse_file(path, _MAX_BYTES, cls.from_bytes)
+
+    @classmethod
+    @abstractmethod
+    def from_bytes(cls, data: bytes) -> Self:
+        """Return the one of :meth:`to_bytes`; no size and no claim is trusted.
+
+        Parameters
+        ----------
+        data : bytes
+
+        Raises
+        ------
+        InputError
+            For anything else, and NoGuaranteeError for a design with a column that is too heavy.
+        """
+
+    @abstractmethod
+    def to_bytes(self) -> bytes:
+        """Return it in the common container; InputError if it is only named."""
+
+    @property
+    @abstractmethod
+    def contents(self) -> str:
+        """What it is, in words."""
+
+    def require(self) -> None:
+        """Raise InputError if it is only named."""
+        if self._only_named:
+            raise InputError(
+                f"the {self.kind} {self.digest[:12]}… is not here: give its file (in Python also "
+                f"Spec.with_public).",
+                field=self.kind,
+            )
+
+    @classmethod
+    def named(cls, data: Any) -> Self:
+        """Return the one that :meth:`to_dict` described, without what it holds.
+
+        Parameters
+        ----------
+        data : dict
+
+        Raises
+        ------
+        InputError
+            For anything else.
+        """
+        facts = data if isinstance(data, dict) else {}
+        part = cls.__new__(cls)
+        part._only_named = True
+        part.digest = str(facts.get("sha256"))
+        if set(facts) != {"sha256", *cls.shape} or not _DIGEST.fullmatch(part.digest):
+            raise InputError(f"{cls.kind} must be {{sha256: …, {': …, '.join(cls.shape)}: …}}.")
+        for name, limits in cls.shape.items():
+            setattr(part, name, whole_number(facts[name], f"{name} of a {cls.kind}", *limits))
+        return part
+
+    def to_dict(self) -> dict[str, Any]:
+        """Shape and digest, for JSON."""
+        return {"sha256": self.digest} | {name: getattr(self, name) for name in self.shape}
+
+    def __reduce__(self) -> Any:
+        # What is made of it is made again where it is needed.
+        if self._only_named:
+            return type(self).named, (self.to_dict(),)
+        return type(self).from_bytes, (self.to_bytes(),)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, type(self)) and self.digest == other.digest
+
+    def __hash__(self) -> int:
+        return hash(self.digest)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {self.contents}, {self.digest[:12]}>"
+
+
+MIN_SIZE = 2
+MAX_SIZE = 1 << 16
+RADIUS = 4095.0
+"""Norm of a vector on the integer grid: inner products stay below 2^24 and are exact in float32."""
+
+_STEPS = float(1 << 20)
+
+
+def on_sphere_grid(vectors: Floats) -> Singles:
+    """Directions of vectors as integers of norm about 4095, float32; a zero vector stays zero.
+
+    ``Σ|u_i c_i| ≤ ‖u‖‖c‖ ≤ 2^24`` for two such vectors, so their inner product is exact in float32
+    in any order: which codeword is nearest does not depend on the machine or the batch.
+    """
+    # Whole numbers first: their squares add exactly for up to 8192 attributes, and square root and
+    # division are correctly rounded, so the grid is the same on every machine.
+    wide = np.rint(in_units_of_largest(vectors) * _STEPS)
+    norms = np.sqrt(np.einsum("ij,ij->i", wide, wide))[:, None]
+    np.divide(wide * RADIUS, norms, out=wide, where=norms > 0)
+    # Towards zero: rounding must not make a vector longer.
+    return np.trunc(wide).astype(np.float32)
+
+
+class Codebook(PublicPart):
+    """Codewords c_1 … c_K, chosen without looking at the private vectors.
+
+    Two codebooks are equal if their codewords as given are, bit for bit as float32.
+
+    Parameters
+    ----------
+    vectors : array, shape (K, dim)
+        K in [2, 65536]; directions count, lengths do not; no codeword may be zero.
+
+    Raises
+    ------
+    InputError
+        For anything else, NaN or infinite values, and zero codewords.
+
+    >>> book = Codebook(np.eye(4))
+    >>> len(book), book.dim
+    (4, 4)
+    """
+
+    kind = "codebook"
+    shape: ClassVar = {"size": (MIN_SIZE, MAX_SIZE), "dim": _DIM}
+    size: int
+
+    def __init__(self, vectors: Any) -> None:
+        table = vectors if issparse(vectors) else np.asanyarray(vectors)
+        rows = real_matrix(table, table.shape[-1] if table.ndim else 0, "codewords")
+        if issparse(rows):
+            raise InputError("codewords must be a dense array.")
+        if not MIN_SIZE <= len(rows) <= MAX_SIZE:
+            raise InputError(f"a codebook has {MIN_SIZE} to {MAX_SIZE} codewords, not {len(rows)}.")
+        with np.errstate(over="ignore"):
+            given: Singles = np.array(rows, dtype=np.float32)
+        if not np.isfinite(given).all():
+            row = int(np.argwhere(~np.isfinite(given))[0, 0])
+            raise InputError(f"codeword {row} has a value that is not finite in 32 bits.")
+        if (zero := np.flatnonzero(~given.any(axis=1))).size:
+            raise InputError(f"codeword {int(zero[0])} is zero and has no direction.")
+        self._stated = given
+        self.size, self.dim = given.shape
+        shape = f"{self.size}x{self.dim}|".encode()
+        self.digest = hashlib.sha256(shape + given.astype("<f4").tobytes()).hexdigest()
+
+    @classmethod
+    def read(cls, path: str | os.PathLike[str]) -> Codebook:
+        """Return the codebook of all vectors in a file; InputError for more than 65536 of them.
+
+        Parameters
+        ----------
+        path : str or path
+        """
+        with open_vectors(path) as source:
+            if source.shape[0] > MAX_SIZE:
+                raise InputError(
+                    f"{os.fspath(path)} has {source.shape[0]} vectors; a codebook has at most "
+                    f"{MAX_SIZE} codewords; make a smaller one of them (dpindex codebook)."
+                )
+            return cls(dense_rows(source, np.arange(source.shape[0])))
+
+    @classmethod
+    def spaced(cls, vectors: Any, size: int) -> Codebook:
+        """The codebook of ``size`` of the vectors, evenly spaced; all of them if there are so many.
+
+        Which ones depends on their number alone.
+        """
+        opened = isinstance(vectors, str | os.PathLike)
+        with open_vectors(vectors) if opened else nullcontext(as_source(vectors)) as source:
+            return cls(dense_rows(source, spaced(source.shape[0], size)))
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Codebook:
+        _, arrays = unpack(data, "codebook")
+        if set(arrays) != {"vectors"} or arrays["vectors"].dtype != np.float32:
+            raise InputError("this codebook has a header that no dpindex writes.")
+        return cls(arrays["vectors"])
+
+    def to_bytes(self) -> bytes:
+        return pack("codebook", {}, {"vectors": self.stated})
+
+    @property
+    def contents(self) -> str:
+        return f"{self.size} public codewords of {self.dim} attributes"
+
+    def __len__(self) -> int:
+        return self.size
+
+    @property
+    def stated(self) -> Singles:
+        """The codewords as they were given, float32, shape (K, dim); InputError if not here."""
+        self.require()
+        return self._stated
+
+    @cached_property
+    def vectors(self) -> Singles:
+        """The codewords at norm 1, float32, shape (K, dim)."""
+        return unit(in_units_of_largest(self.stated))
+
+    @cached_property
+    def grid(self) -> Singles:
+        """The codewords on the integer grid, transposed: shape (dim, K)."""
+        return np.ascontiguousarray(on_sphere_grid(self.stated).T)
+
+
+ENTRY_BITS = 8
+"""Entries of W are multiples of 2^-8, kept as integers."""
+
+MAX_LENGTH = 4096
+DTYPES = {"attributes": "i4", "entries": "i2", "centre": "f4", "basis": "f4"}
+DTYPES |= {"cross": "f8", "prior": "f8"}
+_NUMBERS = {"epsilon", "beta", "energy", "unseen", "unseen_along"}
+
+
+class Design(PublicPart):
+    """A public projection ``W(x − c)`` in integers, and what is known of the vectors it is for.
+
+    It is found by :func:`dpindex.design`; no guarantee rests on how.
+
+    Attributes
+    ----------
+    code_length : int
+        Coordinates k of the projection.
+    norm : 1 or 2
+        The norm of which columns of W have at most 1: L1 for Laplace noise and signs, L2 for
+        Gaussian noise.
+
+    >>> public = np.random.default_rng(0).random((500, 2)) @ np.ones((2, 6))
+    >>> from dpindex import design
+    >>> made = design(public, epsilon=1.0, code_length=2)
+    >>> made.dim, made.code_length, bool((np.abs(made.entries).sum(axis=0) <= 256).all())
+    (6, 2, True)
+    >>> Design.from_bytes(made.to_bytes()) == made
+    True
+    """
+
+    kind = "design"
+    shape: ClassVar = {"dim": _DIM, "code_length": (1, MAX_LENGTH), "norm": (1, 2)}
+    code_length: int
+    norm: int
+    _data: bytes
+
+    attributes: npt.NDArray[np.int32]
+    """The attributes that it uses, ascending, shape (m,)."""
+
+    entries: npt.NDArray[np.int16]
+    """W in multiples of 2^-8, shape (k, m)."""
+
+    centre: Singles
+    """c, the public mean, in units of scaled attributes, shape (m,)."""
+
+    basis: Singles
+    """B: orthonormal rows that span μ and W C, in which estimates lie, shape (k + 1, m)."""
+
+    cross: Doubles
+    """``W C Bᵀ``, shape (k, k + 1)."""
+
+    prior: Doubles
+    """``B C Bᵀ``, shape (k + 1, k + 1)."""
+
+    epsilon: float
+    """The epsilon that the design was made for; codes may be made at another."""
+
+    beta: float
+    """The change of an attribute that it was made for, after division by the scale."""
+
+    energy: float
+    """Mean squared norm of the public vectors."""
+
+    unseen: float
+    """The part of the energy that lies outside of B, which no code shows."""
+
+    unseen_along: float
+    """The mean variance of that part along the like part of another vector."""
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Design:
+        facts, arrays = unpack(data, "design")
+        made = cls.__new__(cls)
+        try:
+            made._set(facts, arrays)
+        except (ValueError, LookupError, TypeError, AttributeError):
+            raise DamagedError("these bytes are no design that dpindex makes.") from None
+        made._data = bytes(data)
+        made.digest = hashlib.sha256(data).hexdigest()
+        weight = column_weight(made.entries, made.norm)
+        most = 1 << ENTRY_BITS * made.norm
+        if weight > most:
+            raise NoGuaranteeError(
+                f"the heaviest column of this design weighs {weight} where {most} is allowed: an "
+                f"attribute would move codes by more than its noise hides."
+            )
+        return made
+
+    def _set(self, facts: Mapping[str, Any], arrays: dict[str, AnyArray]) -> None:
+        """Take over facts and arrays; some error if they do not fit together."""
+        k, m = arrays["entries"].shape
+        sides = {"attributes": (m,), "entries": (k, m), "centre": (m,), "basis": (k + 1, m)}
+        sides |= {"cross": (k, k + 1), "prior": (k + 1, k + 1)}
+        if {name: array.shape for name, array in arrays.items()} != sides:
+            raise ValueError("arrays")
+        for name, dtype in DTYPES.items():
+            if arrays[name].dtype != np.dtype(dtype) or not np.isfinite(arrays[name]).all():
+                raise ValueError(name)
+            setattr(self, name, arrays[name])
+        if set(facts) != {"dim", "norm", *_NUMBERS}:
+            raise ValueError("facts")
+        for name, limits in self.shape.items():
+            setattr(self, name, whole_number({**facts, "code_length": k}[name], name, *limits))
+        for name in _NUMBERS:
+            setattr(self, name, finite_number(facts[name], name))
+        ascending = bool((np.diff(self.attributes) > 0).all())
+        inside = m > 0 and self.attributes[0] >= 0 and self.attributes[-1] < self.dim
+        if not (ascending and inside and self.energy > 0):
+            raise ValueError("design")
+
+    def to_bytes(self) -> bytes:
+        self.require()
+        return self._data
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write it to a file, all or nothing; InputError if it is only named.
+
+        Parameters
+        ----------
+        path : str or path
+            Of a new file, or of one that is replaced.
+        """
+        write_file(path, self.to_bytes())
+
+    @property
+    def contents(self) -> str:
+        return f"a public projection of {self.dim} attributes to {self.code_length} coordinates"
+
+
+def column_weight(entries: AnyArray, norm: int) -> int:
+    """The largest ``Σ_j |w_ji|^norm`` of any attribute i, in whole numbers."""
+    sizes = np.abs(entries.astype(np.int64)) ** norm
+    return int(sizes.sum(axis=0).max(initial=0))
+
+
+PARTS: dict[str, type[PublicPart]] = {"codebook": Codebook, "design": Design}
+"""Every kind of public part, by its name."""
