@@ -1,6 +1,6 @@
 """Collect codes of devices for one shuffle, and publish them in a secret random order.
 
-    python shuffle_collector.py index --tokens tokens --fewest 100000 --delta 1e-8
+    python shuffle_collector.py index --tokens tokens --fewest 1000000 --delta 1e-8
 
 No ids, times or order of arrival are kept, and no searches are answered. Nobody who sees the
 published codes can connect one with its sender, which is worth a smaller epsilon: see
@@ -42,6 +42,7 @@ LOG_NAME = ".shuffle"
 MAX_KEYS = 1 << 22
 """Submissions with a key that one run accepts: each key is kept in memory until it ends."""
 
+_LEAST_GAIN = 0.01
 _MAGIC = b"dpishuf1"
 _HEADER = struct.Struct("<8sQdQ")
 """Magic, fewest codes, delta, codes that were answered for certain; its CRC-32 follows."""
@@ -81,6 +82,17 @@ class Shuffle:
             If no shuffle amplifies that of the spec: see :meth:`dpindex.Guarantee.shuffled`.
         """
         return spec.guarantee.shuffled(self.codes, self.delta)
+
+    def refuse_without_gain(self, spec: dpi.Spec) -> None:
+        """Refuse a shuffle of so few codes that it gains hardly any epsilon, and costs delta."""
+        alone, shuffled = spec.guarantee, self.guarantee(spec)
+        if shuffled.epsilon > (1 - _LEAST_GAIN) * alone.epsilon:
+            raise InputError(
+                f"a shuffle of {self.codes} codes gains nothing: it has epsilon = "
+                f"{shuffled.epsilon:g} with delta = {self.delta:g}, and a code alone has "
+                f"{alone.epsilon:g}; ask for more codes (--fewest), or make codes of a smaller "
+                f"epsilon."
+            )
 
 
 class ShuffledFile:
@@ -345,10 +357,16 @@ def main() -> None:
 
     tokens = r.Tokens.read(options.tokens)
     shuffle = Shuffle(options.fewest, options.delta)
+    try:
+        shuffle.refuse_without_gain(dpi.PrivateIndex.open(options.index).spec)
+    except InputError as error:
+        parser.error(str(error))
     with (
         dpi.PrivateIndex.changing(options.index) as index,
         ShuffleCollector(index, options.index, shuffle) as collector,
     ):
+        print(f"{options.index}: a code alone has {collector.spec.guarantee}.")
+        print(f"{options.index}: in the shuffle it has {collector.promise}.", flush=True)
         app = make_app(collector, tokens)
         server = uvicorn.Server(uvicorn.Config(app, port=options.port, access_log=False))
 

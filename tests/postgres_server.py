@@ -9,6 +9,7 @@ import subprocess
 import tempfile
 import time
 from functools import cache
+from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
 
@@ -23,7 +24,11 @@ and database = (select oid from pg_database where datname = current_database())
 @cache
 def programs() -> Path | None:
     """The folder of ``initdb`` and ``pg_ctl``; None where none can be run."""
-    installed = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
+    shipped = find_spec("pgserver")  # a server of pip's, with pgvector
+    if shipped is not None and shipped.origin is not None:
+        installed = [Path(shipped.origin).parent / "pginstall" / "bin" / "initdb"]
+    else:
+        installed = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
     found = installed[-1] if installed else shutil.which("initdb")
     if found is None:
         return None

@@ -191,14 +191,42 @@ class Client:
             If the holder refuses it, does not compare vectors, or cannot be reached.
         """
         numbers = np.asarray(query, np.float64).tolist()
+        return self._compared("/rerank", "similarity", ids, {"query": numbers})
+
+    def reaches(self, query: Any, ids: Any, threshold: float) -> list[bool | None]:
+        """Whether each exact similarity reaches a threshold, and not the similarity.
+
+        It needs a token with the role reaches. Each answer is one inequality for the coordinates of
+        a vector, where a similarity is an equation; who asks often still finds the similarity.
+
+        Parameters
+        ----------
+        query, ids
+            As of :meth:`similarities`, and told to the same holder.
+        threshold : float
+            Of cosines or inner products; under ``l2`` of minus the squared distances.
+
+        Returns
+        -------
+        A list of n answers, None for an id whose vector the holder does not have.
+
+        Raises
+        ------
+        InputError
+            As of :meth:`similarities`.
+        """
+        asked = {"query": np.asarray(query, np.float64).tolist(), "threshold": threshold}
+        return self._compared("/reaches", "reaches", ids, asked)
+
+    def _compared(self, path: str, name: str, ids: Any, asked: dict[str, Any]) -> list[Any]:
+        """What a holder answers about each id, as many in one request as one has."""
         names = np.asarray(ids).tolist()
-        similarities: list[float | None] = []
+        answers: list[Any] = []
         for block in row_blocks(len(names), _MAX_CANDIDATES):
-            body = json.dumps({"query": numbers, "ids": names[block]}).encode()
+            body = json.dumps({**asked, "ids": names[block]}).encode()
             headers = {"Content-Type": "application/json"}
-            answer = json.loads(self._content(*self._ask("/rerank", body, headers)))
-            similarities += answer["similarity"]
-        return similarities
+            answers += json.loads(self._content(*self._ask(path, body, headers)))[name]
+        return answers
 
     def _search(self, codes: bytes, k: int) -> Hits:
         from dpindex.index.hits import Estimates, Hits

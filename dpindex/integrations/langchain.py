@@ -368,13 +368,25 @@ class PrivateVectorStore(VectorStore):
         """Return the ids of documents that a filter keeps; None without one."""
         if filter_ is None:
             return None
+        if not callable(filter_):
+            raise InputError(
+                "filter is a function of a document, such as lambda one: one.metadata['year'] > "
+                "2020: metadata are not published, so the index cannot compare them.",
+                field="filter",
+            )
         names = self.index.ids.tolist()
         documents = self._documents.mget(names)
         return [name for name, one in zip(names, documents, strict=True) if one and filter_(one)]
 
     def _vectors_of(self, ids: Sequence[str]) -> Doubles:
         """Return the application's vectors of these ids, shape (n, dim)."""
-        return np.array(self._vectors.mget(list(ids)), np.float64)
+        vectors = self._vectors.mget(list(ids))
+        if missing := sum(vector is None for vector in vectors):
+            raise InputError(
+                f"the store of vectors lacks {missing} of {len(vectors)} that the index has: give "
+                f"the documents= and vectors= that were filled with it, which must be kept."
+            )
+        return np.array(vectors, np.float64)
 
     def _select_relevance_score_fn(self) -> Callable[[float], float]:
         """Return what turns a cosine into a relevance in [0, 1]."""

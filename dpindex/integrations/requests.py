@@ -37,7 +37,7 @@ MAX_CANDIDATES = 1000
 """Candidates of one request."""
 PER_MINUTE = 60_000
 """Candidates that one token may ask about in a minute, where no other number is named."""
-Role = Literal["submit", "search", "rerank"]
+Role = Literal["submit", "search", "rerank", "reaches", "metrics"]
 
 _MAX_VECTORS = 1 << 25
 _MAX_ID_CHARACTERS = 64
@@ -68,9 +68,10 @@ class Tokens:
     Parameters
     ----------
     text : str
-        A line for each token: the role, ``submit``, ``search`` or ``rerank``, and the token, of at
-        least 32 printable ASCII characters. Empty lines and lines that begin with ``#`` are
-        comments. A token may have several roles, each on a line of its own.
+        A line for each token: the role, ``submit``, ``search``, ``rerank``, ``reaches`` or
+        ``metrics``, and the token, of at least 32 printable ASCII characters. Empty lines and lines
+        that begin with ``#`` are comments. A token may have several roles, each on a line of its
+        own.
 
     Raises
     ------
@@ -90,9 +91,8 @@ class Tokens:
             if not role or role.startswith("#"):
                 continue
             if role not in self._digests:
-                raise InputError(
-                    f"line {number} must begin with submit, search or rerank, then a token."
-                )
+                roles = ", ".join(self._digests)
+                raise InputError(f"line {number} must begin with one of {roles}, then a token.")
             wrong = len(token) < _LEAST_CHARACTERS or " " in token
             if wrong or not (token.isascii() and token.isprintable()):
                 raise InputError(
@@ -348,7 +348,9 @@ class Comparisons:
         """Bytes that a request may have."""
         return _NUMBER_BYTES * self.spec.dim + _MAX_CANDIDATE_CHARACTERS * MAX_CANDIDATES
 
-    def answer(self, body: bytes, id_type: type, asker: str) -> list[float | None]:
+    def answer(
+        self, body: bytes, id_type: type, asker: str, *, yes_or_no: bool = False
+    ) -> list[float | None] | list[bool | None]:
         """Return the similarity of each candidate, None for an id without a vector.
 
         Parameters
@@ -358,30 +360,44 @@ class Comparisons:
         id_type : str or int
         asker : str
             Whose requests are counted together, and what the log calls them.
+        yes_or_no : bool
+            Return in its place whether it reaches the number ``threshold`` of the body; under
+            ``l2`` minus the squared distance does.
 
         Raises
         ------
         RefusedError
             For another body, too many candidates, and too many in a minute.
         """
-        query, ids = self._request(body, id_type)
+        query, ids, threshold = self._request(body, id_type, yes_or_no)
         self._count(asker, len(ids))
         candidates = Candidates(ids[None], None, 0)
         (similarity,) = self.owner.similarities(query[None], candidates, self.metric)
-        answered = int(np.isfinite(similarity).sum())
+        known = np.isfinite(similarity)
         # No id, no number of the query and no similarity is logged.
-        _log.info("%s asked about %d candidates; %d answered", asker, len(ids), answered)
-        return [value if np.isfinite(value) else None for value in similarity.tolist()]
+        _log.info("%s asked about %d candidates; %d answered", asker, len(ids), known.sum())
+        answers: AnyArray = similarity
+        if yes_or_no:
+            answers = (-similarity if self.metric == "l2" else similarity) >= threshold
+        answers = answers.astype(object)
+        answers[~known] = None
+        return list(answers)
 
-    def _request(self, body: bytes, id_type: type) -> tuple[Doubles, AnyArray]:
+    def _request(
+        self, body: bytes, id_type: type, yes_or_no: bool
+    ) -> tuple[Doubles, AnyArray, float]:
         kind = "strings" if id_type is str else "whole numbers"
         wrong = RefusedError(
             422,
             f'the body must be JSON: {{"query": […], "ids": […]}}, {self.spec.dim} finite numbers '
-            f"and a list of {kind}.",
+            f'and a list of {kind}; for a yes or no also a number "threshold".',
         )
-        numbers, ids = _fields(body, ["query", "ids"], wrong)
+        names = ["query", "ids"]
+        if yes_or_no:
+            names.append("threshold")
+        numbers, ids, *least = _fields(body, names, wrong)
         query = _vector(numbers, self.spec.dim, wrong)
+        threshold = float(_vector(least, len(names) - 2, wrong).sum())
         if self.metric == "cosine":  # squares of very large or small numbers are no numbers
             query = in_units_of_largest(query[None])[0]
         if not isinstance(ids, list) or not ids or not all(type(one) is id_type for one in ids):
@@ -392,7 +408,7 @@ class Comparisons:
             )
         if id_type is int:
             try:
-                return query, np.array(ids, np.int64)
+                return query, np.array(ids, np.int64), threshold
             except OverflowError:
                 raise wrong from None
         # Before an array is made, in which every id is as wide as the longest.
@@ -402,7 +418,7 @@ class Comparisons:
             )
         if any("\0" in one for one in ids):  # which an array would drop at the end
             raise wrong
-        return query, np.array(ids, np.str_)
+        return query, np.array(ids, np.str_), threshold
 
     def _count(self, asker: str, candidates: int) -> None:
         """Raise RefusedError if an asker has used up the minute."""

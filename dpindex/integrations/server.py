@@ -13,10 +13,12 @@ import logging
 import os
 import signal
 import socket
+import time
 import traceback
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -258,11 +260,15 @@ def make_app(
         ("GET /health", to.health, "Whether submissions are accepted"),
         ("GET /spec", to.stated_spec, "What devices privatize under"),
         ("GET /guarantee", to.guarantee, "What a code protects and what it does not"),
+        ("GET /metrics", to.metrics, "Requests and seconds, for Prometheus (role metrics)"),
         ("POST /codes", to.submit, "Submit codes (role submit)"),
         ("POST /search", to.search, "The nearest neighbours of queries (role search)"),
     ]
     if comparisons is not None:
-        routes.append(("POST /rerank", to.rerank, "Exact similarities of candidates (role rerank)"))
+        routes += [
+            ("POST /rerank", to.rerank, "Exact similarities of candidates (role rerank)"),
+            ("POST /reaches", to.reaches, "Whether they reach a threshold (role reaches)"),
+        ]
     token = fastapi.Depends(fastapi.security.HTTPBearer(auto_error=False))  # for the page alone
     for name, answer, summary in routes:
         method, path = name.split()
@@ -270,7 +276,8 @@ def make_app(
         if method == "POST":
             statuses = {*_STATUSES, *(status for status, _ in _OUTCOMES.values())}
             document |= {"dependencies": [token], "responses": {code: {} for code in statuses}}
-        app.add_api_route(path, _endpoint(answer, fastapi), methods=[method], **document)
+        endpoint = _endpoint(answer, fastapi, partial(to.note, path))
+        app.add_api_route(path, endpoint, methods=[method], **document)
     return app
 
 
@@ -289,6 +296,12 @@ class _Answers:
         self.index = self.collector.index
         self.spec = self.index.spec
         self.searches = asyncio.Semaphore(os.cpu_count() or 1)
+        self.seconds: dict[tuple[str, int], tuple[int, float]] = {}
+
+    def note(self, path: str, status: int, seconds: float) -> None:
+        """Count an answer, and the time that it took."""
+        count, total = self.seconds.get((path, status), (0, 0.0))
+        self.seconds[path, status] = count + 1, total + seconds
 
     async def health(self, request: Any) -> _Answer:
         if self.collector.accepts:
@@ -303,6 +316,16 @@ class _Answers:
         promise["query_epsilon"] = self.index.query_spec.epsilon
         promise["metric"] = self.index.metric
         return 200, promise
+
+    async def metrics(self, request: Any) -> _Answer:
+        """Counts and seconds by route and status, in Prometheus' text format."""
+        _require(request, self.tokens, "metrics")
+        lines = ["# TYPE dpindex_request_seconds summary"]
+        for (path, status), (count, seconds) in sorted(self.seconds.items()):
+            labels = f'{{route="{path}",status="{status}"}}'
+            lines.append(f"dpindex_request_seconds_count{labels} {count}")
+            lines.append(f"dpindex_request_seconds_sum{labels} {seconds:.6f}")
+        return 200, "\n".join([*lines, ""])
 
     async def submit(self, request: Any) -> _Answer:
         """Keep codes: the body, application/octet-stream, is what `dpindex privatize` writes.
@@ -358,23 +381,41 @@ class _Answers:
 
         The body is application/json: a query and the ids of its candidates.
         """
-        asker = _require(request, self.tokens, "rerank")
+        return 200, {"similarity": await self._compared(request, "rerank")}
+
+    async def reaches(self, request: Any) -> _Answer:
+        """Whether the similarity of each candidate reaches a threshold, or null.
+
+        The body is application/json: a query, the ids of its candidates and a threshold.
+        """
+        return 200, {"reaches": await self._compared(request, "reaches")}
+
+    async def _compared(self, request: Any, role: r.Role) -> Any:
+        asker = _require(request, self.tokens, role)
         assert self.comparisons is not None  # or there is no such route
         body = await _body(request, (_JSON,), self.comparisons.max_body, self.body_seconds)
+        answer = partial(self.comparisons.answer, yes_or_no=role == "reaches")
         async with self.searches:
-            answer = self.comparisons.answer
-            similarity = await asyncio.to_thread(answer, body, self.id_type, asker)
-        return 200, {"similarity": similarity}
+            return await asyncio.to_thread(answer, body, self.id_type, asker)
 
 
-def _endpoint(answer: Callable[[Any], Awaitable[_Answer]], fastapi: Any) -> Any:
-    """A function of a request as FastAPI takes it: every outcome becomes a response."""
-    respond = fastapi.responses.JSONResponse
+def _endpoint(
+    answer: Callable[[Any], Awaitable[_Answer]], fastapi: Any, note: Callable[[int, float], None]
+) -> Any:
+    """A function of a request as FastAPI takes it: every outcome is noted and answered."""
 
     async def endpoint(request: Any) -> Any:
+        began = time.perf_counter()
+        response = await respond(request)
+        note(response.status_code, time.perf_counter() - began)
+        return response
+
+    async def respond(request: Any) -> Any:
         try:
             status, content = await answer(request)
-            return respond(content, status)
+            if isinstance(content, str):
+                return fastapi.responses.PlainTextResponse(content, status)
+            return fastapi.responses.JSONResponse(content, status)
         except r.RefusedError as refusal:
             status = refusal.status
             sentence = str(refusal)
@@ -393,7 +434,7 @@ def _endpoint(answer: Callable[[Any], Awaitable[_Answer]], fastapi: Any) -> Any:
             headers["www-authenticate"] = "Bearer"
         if status in _RETRY_SECONDS:
             headers["retry-after"] = _RETRY_SECONDS[status]
-        return respond({"detail": sentence}, status, headers)
+        return fastapi.responses.JSONResponse({"detail": sentence}, status, headers)
 
     endpoint.__name__ = getattr(answer, "__name__", "endpoint")
     endpoint.__annotations__ = {"request": fastapi.Request}

@@ -28,7 +28,7 @@ testclient = pytest.importorskip("fastapi.testclient")
 pytestmark = pytest.mark.usefixtures("known_noise")
 
 N, DIM = 60, 16
-SEARCH, RERANK = 32 * "b", 32 * "c"
+SEARCH, RERANK, REACHES = 32 * "b", 32 * "c", 32 * "d"
 JSON = {"content-type": "application/json"}
 X = np.random.default_rng(0).uniform(-1, 1, (N, DIM))
 NAMES = [f"n {i}" for i in range(N)]
@@ -44,7 +44,7 @@ def bearer(token: str) -> dict[str, str]:
 def server(tmp_path: Path) -> Iterator[Any]:
     index = dpi.PrivateIndex(SPEC, query_epsilon=6.0)
     index.add(X, NAMES)
-    tokens = Tokens(f"search {SEARCH}\nrerank {RERANK}")
+    tokens = Tokens(f"search {SEARCH}\nrerank {RERANK}\nreaches {REACHES}")
     owner = dpi.Originals(X, NAMES)
     comparisons = Comparisons(owner, SPEC, index.metric, per_minute=100, clock=lambda: 0.0)
     with Collector(index, tmp_path / "log", lambda: None) as collector:
@@ -66,6 +66,32 @@ def test_it_answers_exact_similarities(server: Any, caplog: pytest.LogCaptureFix
     assert other == pytest.approx(UNIT[3] @ UNIT[5])
     (line,) = [record.getMessage() for record in caplog.records]
     assert line == f"{Tokens.name(RERANK)} asked about 3 candidates; 2 answered"
+
+
+@pytest.mark.parametrize("metric", ["cosine", "l2"])
+def test_a_threshold_is_answered_without_the_similarity(metric: Any, tmp_path: Path) -> None:
+    spec = dpi.Spec("dp-oporp-staircase", DIM, k=8, epsilon=4.0, adjacency=dpi.attribute(1.0))
+    index = dpi.PrivateIndex(spec, metric=metric)
+    tokens = Tokens(f"rerank {RERANK}\nreaches {REACHES}")
+    comparisons = Comparisons(dpi.Originals(X, NAMES), spec, metric)
+    exact = UNIT @ UNIT[3] if metric == "cosine" else -((X - X[3]) ** 2).sum(axis=1)
+    least = float(np.median(exact))
+    body = {"query": X[3].tolist(), "ids": ["nobody", *NAMES]}
+    with Collector(index, tmp_path / "log", lambda: None) as collector:
+        app = make_app(collector, tokens, comparisons=comparisons)
+        client = testclient.TestClient(app, base_url="http://localhost")
+
+        def post(token: str, path: str = "/reaches", **more: Any) -> Any:
+            content = json.dumps({**body, **more})
+            return client.post(path, content=content, headers={**JSON, **bearer(token)})
+
+        answer = post(REACHES, threshold=least)
+        assert answer.json() == {"reaches": [None, *(exact >= least).tolist()]}
+        assert post(RERANK, threshold=least).status_code == 403
+        assert post(REACHES, "/rerank").status_code == 403
+        for wrong in ({}, {"threshold": "1"}, {"threshold": None}, {"threshold": float("nan")}):
+            assert post(REACHES, **wrong).status_code == 422
+        assert post(RERANK, "/rerank", threshold=least).status_code == 422
 
 
 def test_the_route_is_off_and_has_a_role(server: Any, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from dpindex import InputError
 
 pytest.importorskip("langchain_core")
 
+import langchain_notes
 from langchain_core.documents import Document
 from langchain_core.embeddings import DeterministicFakeEmbedding
 from langchain_core.stores import InMemoryStore
@@ -168,3 +169,29 @@ def test_a_store_from_texts_says_what_it_needs() -> None:
         store.add_texts(["a", "b"], ids=["1", "1"])
     relevance = store.similarity_search_with_relevance_scores("a", 2)
     assert all(0.0 <= score <= 1.0 for _, score in relevance)
+
+
+def test_a_filter_that_is_a_dict_is_refused_in_words() -> None:
+    with pytest.raises(InputError, match="filter is a function of a document"):
+        filled().similarity_search("text 7", 1, filter={"topic": 2})  # type: ignore[arg-type]
+
+
+def test_an_opened_index_needs_the_stores_that_were_filled_with_it(tmp_path: Path) -> None:
+    filled().index.save(tmp_path / "index")
+    opened = PrivateVectorStore(EMBEDDING, dpi.PrivateIndex.open(tmp_path / "index"))
+    with pytest.raises(InputError, match=r"lacks 40 of 40 that the index has: give the documents="):
+        opened.similarity_search("text 7", 1)
+
+
+def test_the_example_finds_after_it_was_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    notes = tmp_path / "notes"
+    for line in (["Ann has asthma.", "Bob plays chess."], ["Cleo moved."], []):
+        found = ["--find", "Bob plays chess."] if not line else []
+        monkeypatch.setattr("sys.argv", ["langchain_notes", str(notes), *line, *found])
+        langchain_notes.main()
+    assert capsys.readouterr().out.startswith("1.00 Bob plays chess.\n")
+    assert len(dpi.Ledger(notes / "ledger").totals()) == 3
+    published = b"".join(p.read_bytes() for p in (notes / "index").rglob("*") if p.is_file())
+    assert b"chess" not in published

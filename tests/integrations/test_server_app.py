@@ -24,7 +24,7 @@ pytestmark = pytest.mark.usefixtures("known_noise")
 ESTIMATES = ("similarity", "stderr", "unbiased", "unbiased_stderr")
 SPEC = dpi.Spec("dp-signoporp-rr", dim=16, k=16, epsilon=4.0, adjacency=dpi.attribute(1.0))
 OTHER = dpi.Spec("dp-signoporp-rr", dim=16, k=16, epsilon=5.0, adjacency=dpi.attribute(1.0))
-SUBMIT, SEARCH = 32 * "a", 32 * "b"
+SUBMIT, SEARCH, METRICS = 32 * "a", 32 * "b", 32 * "m"
 CODES = {"content-type": "application/octet-stream"}
 VECTORS = np.random.default_rng(0).uniform(-1, 1, (40, 16))
 
@@ -59,7 +59,9 @@ def make(index: dpi.PrivateIndex) -> Iterator[Make]:
     with Collector(index, path / ".accepted", lambda: index.save(path)) as collector:
 
         def client(tokens: bool = True, **options: Any) -> Any:
-            known = Tokens(f"submit {SUBMIT}\nsearch {SEARCH}") if tokens else None
+            known = (
+                Tokens(f"submit {SUBMIT}\nsearch {SEARCH}\nmetrics {METRICS}") if tokens else None
+            )
             app = make_app(collector, known, **options)
             return testclient.TestClient(app, base_url="http://localhost")
 
@@ -91,7 +93,7 @@ def test_documents_are_open_and_search_is_not_a_submitter_s(make: Make) -> None:
     assert (stated["guarantee"]["epsilon"], stated["query_epsilon"]) == (4.0, 6.0)
     assert stated["does_not_protect"]
     page = client.get("/openapi.json").json()
-    assert set(page["paths"]) == {"/health", "/spec", "/guarantee", "/codes", "/search"}
+    assert set(page["paths"]) == {"/health", "/spec", "/guarantee", "/codes", "/search", "/metrics"}
     submission = page["paths"]["/codes"]["post"]
     assert {"200", "201", "409", "401", "413"} <= set(submission["responses"])
     assert "Dpindex-Ids" in submission["description"]
@@ -278,3 +280,25 @@ def test_a_collector_that_cannot_write_says_so(make: Make, monkeypatch: pytest.M
     answer = client.post("/codes", content=codes(), headers=as_submitter(["a"]))
     assert answer.status_code == 503
     assert answer.headers["retry-after"] == "1"
+
+
+def test_metrics_count_answers_and_hold_nothing_that_was_sent(make: Make) -> None:
+    client = make()
+    sent = codes(slice(0, 2))
+    for _ in range(2):
+        client.post("/codes", content=sent, headers=as_submitter(["secret name", "b"]))
+    client.post("/search?k=5", content=codes(20), headers={**CODES, **bearer(SEARCH)})
+    client.get("/nowhere/secret name")
+    assert client.get("/metrics", headers=bearer(SEARCH)).status_code == 403
+    answer = client.get("/metrics", headers=bearer(METRICS))
+    assert answer.headers["content-type"].startswith("text/plain")
+    first, *lines = answer.text.splitlines()
+    assert first == "# TYPE dpindex_request_seconds summary"
+    values = dict(line.rsplit(" ", 1) for line in lines)
+    counts = {name: value for name, value in values.items() if "_count{" in name}
+    assert counts == {
+        f'dpindex_request_seconds_count{{route="{route}",status="{status}"}}': "1"
+        for route, status in (("/codes", 201), ("/codes", 409), ("/metrics", 403), ("/search", 200))
+    }
+    assert {name.replace("_count", "_sum") for name in counts} | set(counts) == set(values)
+    assert all(float(value) > 0 for value in values.values())

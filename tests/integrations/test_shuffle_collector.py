@@ -29,7 +29,7 @@ from dpindex.storage.statement import statement_of, summarize
 
 DIM = 16
 RECORD = dpi.record()
-CAP = dpi.Spec("record-cap", DIM, k=64, epsilon=8.0, adjacency=RECORD)
+CAP = dpi.Spec("record-cap", DIM, k=64, epsilon=1.0, adjacency=RECORD)
 BOOK = dpi.Codebook(np.random.default_rng(0).normal(size=(200, DIM)))
 SYMBOLS = dpi.Spec("record-codebook", DIM, epsilon=8.0, adjacency=RECORD, codebook=BOOK)
 SHUFFLE = Shuffle(30, 1e-6)
@@ -295,7 +295,7 @@ def test_requests_with_ids_and_without_a_token_are_refused(index: Path) -> None:
         assert client.post("/codes", content=body).status_code == 401
         assert client.post("/search", content=body, headers=kind).status_code == 404
         stated = client.get("/guarantee").json()
-        assert stated["guarantee"]["epsilon"] == 8.0
+        assert stated["guarantee"]["epsilon"] == 1.0
         promised = SHUFFLE.guarantee(CAP)
         assert stated["shuffled"]["guarantee"]["epsilon"] == promised.epsilon
         assert len(ShuffledFile(index / LOG_NAME, CAP.format, SHUFFLE)) == 2
@@ -331,7 +331,7 @@ def command(index: Path) -> Iterator[tuple[subprocess.Popen[str], Client]]:
     tokens.chmod(0o600)
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    options = ("--tokens", str(tokens), "--fewest", "30", "--delta", "1e-6", "--port", str(port))
+    options = ("--tokens", str(tokens), "--fewest", "30", "--delta", "0.01", "--port", str(port))
     line = [sys.executable, str(shuffle_collector.__file__), str(index), *options]
     client = Client(f"http://127.0.0.1:{port}", TOKEN)
     with subprocess.Popen(line, stdout=subprocess.PIPE, text=True) as process:
@@ -362,7 +362,10 @@ def test_the_command_publishes_what_survived_kill_9(index: Path, run: Command) -
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0
         assert process.stdout is not None
-        assert "40 codes published" in process.stdout.read()
+        said = process.stdout.read()
+    assert "a code alone has epsilon = 1 " in said
+    assert f"in the shuffle it has {Shuffle(30, 0.01).guarantee(CAP)}" in said
+    assert "40 codes published" in said
     saved = dpi.PrivateIndex.open(index)
     assert sorted(as_rows(saved.codes)) == sorted(as_rows(given))
     status, text, _ = run("info", index)
@@ -370,5 +373,26 @@ def test_the_command_publishes_what_survived_kill_9(index: Path, run: Command) -
     assert "shuffled-records(count=40)" in text
     assert "shuffled order alone" in text
     facts: Any = json.loads(run("info", index, "--json")[1])
-    assert facts["guarantee"]["epsilon"] == CAP.guarantee.shuffled(40, 1e-6).epsilon
+    assert facts["guarantee"]["epsilon"] == CAP.guarantee.shuffled(40, 0.01).epsilon
     assert "secret random order" in run("info", index, "--statement")[1]
+
+
+def test_a_shuffle_that_gains_nothing_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = CAP.with_epsilon(8.0)
+    dpi.PrivateIndex(spec).save(tmp_path / "index")
+    tokens = tmp_path / "tokens"
+    tokens.write_text(f"submit {TOKEN}")
+    tokens.chmod(0o600)
+    line = ["collect", str(tmp_path / "index"), "--tokens", str(tokens), "--fewest", "5000"]
+    monkeypatch.setattr(sys, "argv", line)
+    with pytest.raises(SystemExit) as ended:
+        shuffle_collector.main()
+    assert ended.value.code == 2
+    assert "a shuffle of 5000 codes gains nothing" in capsys.readouterr().err
+    Shuffle(1_000_000).refuse_without_gain(spec)
+    with pytest.raises(InputError, match="amplifies pure DP"):
+        Shuffle(1_000_000).refuse_without_gain(
+            dpi.Spec("dp-oporp-staircase", DIM, k=8, epsilon=1.0, adjacency=dpi.attribute(1.0))
+        )
