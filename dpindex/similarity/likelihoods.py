@@ -170,8 +170,7 @@ def _integral(likelihood: Likelihood, distance: Doubles) -> Doubles:
     below = min(distance.min(), likelihood.edges[0]) - likelihood.cell
     above = max(distance.max(), likelihood.edges[-1]) + likelihood.cell
     knots = np.concatenate([[below], likelihood.edges, [above]])
-    levels = likelihood.base + np.concatenate([[0.0], np.cumsum(likelihood.jumps)])
-    integral = np.concatenate([[0.0], np.cumsum(levels * np.diff(knots))])
+    integral = np.concatenate([[0.0], np.cumsum(likelihood.levels * np.diff(knots))])
     return np.asarray(np.interp(distance, knots, integral))
 
 

@@ -500,7 +500,7 @@ def _rank_numbers(
     mean = projected.mean(axis=0)
     directions = unit(projected - mean)
     targets = unit(readings - mean)
-    levels = likelihood.base + np.concatenate([[0.0], np.cumsum(likelihood.jumps)])
+    levels = likelihood.levels
     logs = np.log(np.maximum(levels, _LEAST_LIKELIHOOD * levels.max()))
 
     def scores(codes: slice) -> Floats:

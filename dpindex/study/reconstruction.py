@@ -8,7 +8,6 @@ the bounds. Its best guess without a code is the mean.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -28,9 +27,11 @@ from dpindex.base.arrays import (
 )
 from dpindex.base.errors import InputError
 from dpindex.denoise import Denoiser, fit_denoiser, fit_if_possible
+from dpindex.index.kinds import kind_of
 from dpindex.mechanism.codes import Codes
+from dpindex.mechanism.method_table import IDENTITY
 from dpindex.mechanism.noise import SignLaw
-from dpindex.mechanism.noise.symbols import CodebookResponse, nearest
+from dpindex.mechanism.noise.symbols import CodebookResponse
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec
 
@@ -54,6 +55,9 @@ _SHRINKAGE = 0.1
 # Codewords whose neighbours are looked at.
 _CODEWORDS = 256
 _PLAYED = 4096
+# Public values of an attribute that are weighed.
+_VALUES = 64
+_LEAST_LIKELIHOOD = 1e-300
 # Cosines above this are those of a codeword to itself.
 _SAME = 1.0 - 1e-5
 
@@ -123,8 +127,10 @@ class Reconstructor:
     regression coefficient of the sign on the projected value (Bussgang 1952). Of denoised codes,
     which are estimates of ``A u`` already, B = 1 and R = 0.
 
-    Symbols: the codeword, shrunk by how often a report is true and how near it is then; and the
-    mean of public vectors, each as likely as the public law says.
+    Symbols: the codeword, shrunk by how often a report is true and how near it is then.
+
+    All kinds: the mean of public vectors, each as likely as the public law says. Codes of single
+    attributes: the mean of each attribute's public values, each as likely.
 
     Parameters
     ----------
@@ -163,17 +169,19 @@ class Reconstructor:
             vectors = dense_units(spec, public)
         held = not_codewords(spec, vectors[::4])
         self._moments = _Moments.of_spec(spec)
+        learned = np.delete(vectors, np.s_[::4], axis=0)
         if len(vectors):
-            learned = np.delete(vectors, np.s_[::4], axis=0)
             self._moments = _Moments.of_public(learned / spec.scale)
         self.guess = self._moments.mean * spec.scale
         if spec.codebook is not None:
-            estimates = self._symbol_estimates()
+            estimates = [self._symbol_estimate()]
         else:
             estimates = self._linear_estimates()
         self._estimate = estimates[0]
-        if len(held) and len(estimates) > 1:
-            codes = Privatizer(spec, allow_unprotected=True).privatize(held)
+        if len(held):
+            privatizer = Privatizer(spec, allow_unprotected=True)
+            estimates += self._public_estimates(privatizer, not_codewords(spec, learned))
+            codes = privatizer.privatize(held)
             self._estimate = min(
                 estimates, key=lambda estimate: float(np.square(estimate(codes) - held).mean())
             )
@@ -239,8 +247,32 @@ class Reconstructor:
         low, high = self._spec.bounds
         return np.clip(self._moments.mean + deviation, low, high) * self._spec.scale
 
-    def _symbol_estimates(self) -> list[_Estimate]:
-        """Return two estimates of the mean vector behind each symbol; one without public ones."""
+    def _public_estimates(self, privatizer: Privatizer, public: Doubles) -> list[_Estimate]:
+        """Return the means of public vectors, and of values of theirs, given codes (Bayes)."""
+        spec = self._spec
+        likelihoods = kind_of(spec).likelihoods(privatizer, public)
+
+        def whole(codes: Codes) -> Doubles:
+            return _expected(likelihoods.logs(codes)[:-1], public)
+
+        if spec.method_row.family is not IDENTITY:
+            return [whole]
+        law = spec.number_law.likelihood.in_units(spec.step)
+        logs = np.log(np.maximum(law.levels, _LEAST_LIKELIHOOD))
+        values = np.quantile(public / spec.scale, np.linspace(0.0, 1.0, _VALUES), axis=0)
+
+        def single(codes: Codes) -> Doubles:
+            readings = law.slope * codes.to_float().astype(np.float64) + law.shift
+            estimates = np.empty_like(readings)
+            for reading, value, out in zip(readings.T, values.T, estimates.T, strict=True):
+                places = np.searchsorted(law.edges, reading - value[:, None])
+                out[:] = _expected(logs[places], value[:, None])[:, 0]
+            return estimates * spec.scale
+
+        return [whole, single]
+
+    def _symbol_estimate(self) -> _Estimate:
+        """Return the estimate of the vector behind each symbol from codewords alone."""
         law = self._spec.symbol_law
         words = law.codebook.vectors.astype(np.float64)
         if not isinstance(law, CodebookResponse):
@@ -248,8 +280,7 @@ class Reconstructor:
             chances = law.of_codewords(spaced(law.size, _PLAYED))
             records = words[spaced(law.size, _PLAYED)]
             means = (chances.T @ records) / chances.sum(axis=0)[:, None]
-            return [partial(_of_symbols, means)]
-        public = self._moments.centred + self._moments.mean
+            return partial(_of_symbols, means)
         # The codeword, as near as codewords are to their w nearest others, and the mean of those
         # not near it.
         some = words[spaced(law.size, _CODEWORDS)] @ words.T
@@ -258,16 +289,7 @@ class Reconstructor:
         share = law.subset / law.size
         far = (words.mean(axis=0) - share * near) / (1.0 - share)
         likely = law.chance_inside * near + (1.0 - law.chance_inside) * far
-        estimates = [likely]
-        if len(public):
-            similarity = _to_other_words(public, words)
-            sets = np.zeros(similarity.shape)
-            np.put_along_axis(sets, nearest(similarity, law.subset), 1.0, axis=1)
-            inside = law.chance_inside / law.subset
-            outside = (1.0 - law.chance_inside) / (law.size - law.subset)
-            chances = outside + (inside - outside) * sets
-            estimates.append((chances.T @ public) / chances.sum(axis=0)[:, None])
-        return [partial(_of_symbols, means) for means in estimates]
+        return partial(_of_symbols, likely)
 
 
 def directions_only(spec: Spec) -> bool:
@@ -279,15 +301,15 @@ def not_codewords(spec: Spec, vectors: Doubles) -> Doubles:
     """Return the vectors that are no codewords: those would be encoded by themselves."""
     if spec.codebook is None:
         return vectors
-    similarity = _to_other_words(unit(vectors), spec.symbol_law.codebook.vectors)
-    return vectors[np.isfinite(similarity).all(axis=1)]
+    similarity = unit(vectors) @ spec.symbol_law.codebook.vectors.T
+    return vectors[(similarity <= _SAME).all(axis=1)]
 
 
-def _to_other_words(vectors: Floats, words: Floats) -> Floats:
-    """Return cosines to codewords, shape (n, K); those of a codeword to itself are −∞."""
-    similarity = vectors @ words.T
-    similarity[similarity > _SAME] = -math.inf
-    return similarity
+def _expected(logs: Floats, values: Doubles) -> Doubles:
+    """Return mean values, shape (n, p), of m that are as likely as logs, shape (m, n), say."""
+    weights = np.exp((logs - logs.max(axis=0)).astype(np.float64))
+    weights /= weights.sum(axis=0)
+    return np.asarray(weights.T @ values)
 
 
 def _of_symbols(means: Doubles, codes: Codes) -> Doubles:

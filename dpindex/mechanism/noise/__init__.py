@@ -184,6 +184,11 @@ class Likelihood:
     shift: float = 0.0
     base: float = 0.0
 
+    @property
+    def levels(self) -> Doubles:
+        """The likelihood below the first edge, between the first two, and so on."""
+        return self.base + np.concatenate([[0.0], np.cumsum(self.jumps)])
+
     def in_units(self, unit: float) -> Likelihood:
         """Return this likelihood in other units, ``unit`` of which make one of these."""
         edges = self.edges * unit
