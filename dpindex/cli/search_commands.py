@@ -166,7 +166,8 @@ def _hits_table(
         if "exact" in columns and columns["exact"][row, rank]:
             estimate = f"{value:.3f} exact"
         elif np.isfinite(value):
-            estimate = f"{value:.3f} ± {columns['stderr'][row, rank]:.3f}"
+            error = columns["stderr"][row, rank]
+            estimate = f"{value:.3f} ± {error:.3f}" if np.isfinite(error) else f"{value:.3f}"
         extra = [column[row, rank] for column in payload.values()]
         lines.append((row, rank + 1, columns["ids"][row, rank], estimate, *extra))
     heading = _MEASURES.get(metric, metric)

@@ -56,8 +56,9 @@ class Hits:
         codebook's cosines. Everything else is the unbiased estimate. NaN where flips depend on
         norms nobody declared (``Spec.norm``).
     stderr : float64 array, shape (nq, k)
-        Its error, (0, ∞): the truth lies within two of it 9 times in 10 or more. Without a
-        calibration it counts that hits are the best of many.
+        Its error, [0, ∞), of a calibrated index: the truth lies within two of it about 9 times in
+        10 or more. NaN without a calibration, and so for ``ip`` and ``l2``: how much too high the
+        best of many are is not known then.
     unbiased : float64 array, shape (nq, k)
         The unbiased estimate from the codes of this pair alone, cosines clipped to [−1, 1]. The
         best of many are too high, as any maximum of noisy numbers is. Equal to ``similarity``

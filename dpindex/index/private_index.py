@@ -30,8 +30,8 @@ from dpindex.index.search import (
     QueryMode,
     Searchable,
     checked_k,
-    of_selected,
     query_blocks,
+    without_error,
 )
 from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.public_random import PublicStream
@@ -748,7 +748,7 @@ class PrivateIndex(Searchable):
             codes = self._store.take(block)
             estimate = self._similarity.of_all(codes, queries)
             if self._posterior is None:
-                posterior = of_selected(estimate, len(rows), 1)
+                posterior = without_error(estimate)
             else:
                 posterior = self._posterior.of_all(codes, queries)
             if np.isnan(posterior[0]).any():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -32,10 +31,6 @@ if TYPE_CHECKING:
 BLOCK_NUMBERS = 1 << 22
 """Numbers that are handled together where similarities are estimated: 32 MB."""
 
-_MARGIN = 1.6
-"""Errors by which a chosen estimate may be too high where one is stated: below 1.96, as what is
-left of its error counts too."""
-
 _BATCH_QUERIES = 128
 """Query batch size: Ctrl-C is honoured between batches, 0.2 seconds on a million sign codes."""
 
@@ -43,15 +38,9 @@ _BATCH_CANDIDATES = 1 << 22
 """Candidates of a batch of queries, each of which takes about 50 bytes."""
 
 
-def of_selected(estimate: Estimate, total: int, selected: int) -> Estimate:
-    """Return unbiased estimates of the best of so many rows, with errors for that choice.
-
-    Of n equal similarities, estimated with normal errors, the best k are too high by up to
-    ``√(2 log n/k)`` errors; two of the stated ones reach as far.
-    """
-    value, error = estimate
-    luck = math.sqrt(2 * math.log(max(total / max(selected, 1), 1.0)))
-    return value, error * max(1.0, luck / _MARGIN)
+def without_error(estimate: Estimate) -> Estimate:
+    """Return unbiased estimates of what a search chose; how far they are too high is not known."""
+    return estimate[0], np.full_like(estimate[1], np.nan)
 
 
 def query_blocks(count: int, candidates: int) -> Iterator[slice]:
@@ -323,7 +312,7 @@ class Searchable(ABC):
             block = codes(columns)
             unbiased = self._similarity.of_found(block, queries)
             if posterior is None:
-                estimate = of_selected(unbiased, found.total, width)
+                estimate = without_error(unbiased)
             else:
                 estimate = posterior.of_found(block, queries)
             parts.append((*estimate, *unbiased))

@@ -29,7 +29,7 @@ import numpy as np
 
 from dpindex.base.arrays import AnyArray, Vectors, row_blocks
 from dpindex.base.display import Progress, no_progress
-from dpindex.base.errors import DamagedError, InputError, naming
+from dpindex.base.errors import DamagedError, InputError, StorageError, naming
 from dpindex.data.dataset import Dataset, Part
 from dpindex.data.source import Chunk
 from dpindex.mechanism.codes import Codes, codes_from_bytes
@@ -746,6 +746,8 @@ class _Run(Generic[Published]):
         journal.begin(facts, tags)
         try:
             self._book(journal.token)
+        except StorageError:
+            raise  # it may have been booked: whoever goes on books it under the same token
         except InputError:
             journal.end()  # nothing was drawn
             raise

@@ -148,6 +148,7 @@ def test_short_text_and_escaped_html(index: dpi.PrivateIndex) -> None:
 def test_hits_are_lists_of_dicts() -> None:
     index = dpi.PrivateIndex(SPEC)
     index.add(VECTORS, payload={"year": [int(row) for row in range(len(VECTORS))]})
+    index.calibrate()
     hits = index.search(VECTORS[:2], k=3)
     listed = hits.to_list()
     assert [[one["id"] for one in of_query] for of_query in listed] == hits.ids.tolist()

@@ -278,7 +278,6 @@ def test_codes_search_like_the_queries_they_were(method: str) -> None:
         for spec in (index.spec, index.query_spec)
     )
     assert np.nanmean(loose.unbiased_stderr) > 1.1 * np.nanmean(tight.unbiased_stderr)
-    assert np.nanmean(loose.stderr) > np.nanmean(tight.stderr)
 
 
 def test_query_codes_are_decoded_by_the_spec_not_by_what_they_claim() -> None:

@@ -104,7 +104,7 @@ def test_distances_are_unbiased_with_honest_errors(
             hits = index.search(q, k=60, query=mode)
             truth = ((q[:, None] - x[hits.ids]) ** 2).sum(axis=2)
             found.append(hits.similarity - truth)
-            claimed[mode].append(hits.stderr)
+            claimed[mode].append(hits.unbiased_stderr)
     for mode, found in errors.items():
         means = np.array([error.mean() for error in found])
         assert abs(means.mean()) < 12 * means.std(ddof=1) / np.sqrt(len(means))

@@ -305,17 +305,18 @@ def test_small_indexes(rows: int, facts: dict[str, Any]) -> None:
         assert hits.similarity.mean() > 0.8
 
 
-def test_without_a_calibration_errors_count_the_choice_of_the_best() -> None:
-    base, asked = clustered(4000, 1), clustered(100, 2)
-    index = dpi.PrivateIndex(spec_of(8.0, **FLOATS))
+@pytest.mark.parametrize("metric", ["cosine", "ip", "l2"])
+def test_e2_without_a_calibration_no_error_of_the_best_is_stated(metric: Any) -> None:
+    """Errors that counted the choice of the best held in 0 to 90 of 100 cases, for 95 stated."""
+    base, asked = clustered(1000, 1), clustered(20, 2)
+    index = dpi.PrivateIndex(spec_of(8.0, **FLOATS), metric=metric)
     index.add(base)
     hits = index.search(asked, k=10)
-    truth = np.einsum("qkd,qd->qk", base[hits.ids], asked)
     np.testing.assert_array_equal(hits.similarity, hits.unbiased)
-    assert np.mean(np.abs(hits.similarity - truth) <= 1.96 * hits.unbiased_stderr) < 0.9
-    assert np.mean(np.abs(hits.similarity - truth) <= 1.96 * hits.stderr) >= 0.95
-    every = index.search(asked[:1], k=4000)  # nothing was chosen
-    np.testing.assert_array_equal(every.stderr, every.unbiased_stderr)
+    assert np.isnan(hits.stderr).all()
+    assert (hits.unbiased_stderr > 0).all()
+    (near,) = index.range_search(asked[:1], float(hits.similarity[0, 5]))
+    assert np.isnan(near.stderr).all()
 
 
 def test_what_cannot_be_calibrated() -> None:

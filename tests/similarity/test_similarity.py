@@ -183,7 +183,7 @@ def test_without_noise_there_is_no_error(metric: Metric, index_type: str) -> Non
     hits = index.search(query, k=ROWS)
     true = _true(metric, x, query)[hits.ids[0]]
     np.testing.assert_allclose(hits.similarity[0], true, atol=5e-3)  # the grid's rounding
-    assert hits.stderr.max() < 1e-6
+    assert hits.unbiased_stderr.max() < 1e-6
     assert index.index_recall is None or index.index_recall < 1
 
 
