@@ -173,6 +173,7 @@ def attack(
         raise InputError(f"{spec.method} promises nothing: there is no claim to attack.")
     # The mechanism and its guarantee are the same for vectors of any norm: a declared one sharpens
     # similarities. So the worst neighbours need not have it.
+    spec = spec.without_ranges()
     attacked = spec if spec.norm is None else replace(spec, norm=None)
     privatizer = Privatizer(attacked)
 

@@ -95,6 +95,7 @@ def _report(
         stream = RaceSketch(spec)._stream
         checks, apart = sketch_checks(spec)
     else:
+        spec = spec.without_ranges()  # a public map of each value, before anything is released
         if reason := uncovered(spec):
             raise InputError(f"{spec.method} is not covered by the exact verifier: {reason}.")
         stream = Privatizer(spec)._stream

@@ -181,8 +181,8 @@ _MIN_DELTA = 1e-30
 _MAX_INT64 = np.iinfo(np.int64).max
 _MAX_PADDED_BYTES = 1 << 30
 _MAX_PADDING = 16
-MAX_TEXT = 1 << 16
-"""Bytes of the JSON text of a spec."""
+MAX_TEXT = 1 << 20
+"""Bytes of the JSON text of a spec, which may name the ranges of some ten thousand columns."""
 
 _Object = TypeVar("_Object")
 
@@ -394,7 +394,7 @@ def check_values(
 
 
 def json_value(text: str | bytes, name: str) -> Any:
-    """The value of a JSON text of at most 64 KiB."""
+    """The value of a JSON text of at most 1 MiB."""
     if len(text) > MAX_TEXT:
         raise InputError(f"{name} is not valid JSON: it has over {MAX_TEXT} characters.")
     try:

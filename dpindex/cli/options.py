@@ -6,6 +6,7 @@ import inspect
 import json
 import os
 import re
+import shlex
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
@@ -30,7 +31,7 @@ from typer.models import OptionInfo
 from dpindex.base.arrays import MAX_TEXT
 from dpindex.base.errors import InputError, QualityWarning, escaped
 from dpindex.base.files import MAGIC
-from dpindex.data import Dataset, Ranges, VectorSource, read_ids, read_payload
+from dpindex.data import Ranges, VectorSource, read_ids, read_payload
 from dpindex.data.readers import VECTOR_SUFFIXES
 from dpindex.privacy import VectorAdjacency, attribute, l2, record
 
@@ -124,6 +125,7 @@ class DataOptions:
     ] = None
     record: Annotated[bool, "Instead of --beta: the whole vector, any two."] = False
     scale: Annotated[float, "PUBLIC divisor, e.g. 255 for bytes."] = 1.0
+    ranges: RangesFile = None
     bounds: Annotated[tuple[float, float], "PUBLIC range after --scale."] = (
         -1.0,
         1.0,
@@ -154,7 +156,8 @@ class DataOptions:
                 f"--beta {self.beta:g} is more than the width of the bounds, by which attributes "
                 f"differ at most: --beta {width:g} protects as much, with less noise"
             )
-        values = {**vars(self), "adjacency": adjacency}
+        ranges = read_if_named(Ranges.read, self.ranges)
+        values = {**vars(self), "adjacency": adjacency, "ranges": ranges}
         for name in ("beta", "l2_radius", "record"):
             del values[name]
         return values
@@ -173,6 +176,8 @@ class DataOptions:
                 continue
             if isinstance(value, tuple):
                 words += [f"{number:.10g}" for number in value]
+            elif isinstance(value, Path):
+                words.append(shlex.quote(str(value)))
             elif value is not True:
                 words.append(f"{value:.10g}")
             flags.append(" ".join(words))
@@ -267,7 +272,7 @@ class PayloadOptions:
 
 @dataclass(frozen=True)
 class ReleaseOptions:
-    """Whose vectors are released, the ledger that records it, and the ranges of columns."""
+    """Whose vectors are released, and the ledger that records it."""
 
     ids: Annotated[
         str | None,
@@ -277,7 +282,6 @@ class ReleaseOptions:
     ledger: Annotated[Path | None, "Your private file of releases: none happens twice."] = None
     allow_rerelease: Annotated[bool, "Release ids again; their epsilons add up."] = False
     skip_leak_check: Annotated[bool, "Accept a codebook made of the vectors."] = False
-    ranges: RangesFile = None
 
     def read_ids(self) -> AnyArray | None:
         """Return the ids of the file, None if none was named."""
@@ -302,12 +306,6 @@ class ReleaseOptions:
 
             ledger = Ledger(self.ledger)
         return Terms(ledger, self.allow_rerelease, self.skip_leak_check)
-
-    def scaled(self, dataset: Dataset) -> Dataset:
-        """Return the dataset with its columns brought to 0 … 1, if there are ranges."""
-        if self.ranges is None:
-            return dataset
-        return dataset.with_ranges(Ranges.read(self.ranges))
 
 
 def read_if_named(read: Callable[[_Path], _Content], path: _Path | None) -> _Content | None:

@@ -13,7 +13,7 @@ from dpindex.base.arrays import AnyArray
 from dpindex.base.errors import InputError, naming
 from dpindex.cli import options as o
 from dpindex.cli import output as out
-from dpindex.data import open_dataset, open_vectors
+from dpindex.data import Ranges, open_dataset, open_vectors
 
 if TYPE_CHECKING:  # help loads no noise laws
     from dpindex.race import Hash, RaceSketch, SketchSpec
@@ -34,9 +34,9 @@ class SketchOptions:
     ] = "add-remove"
     hash: Annotated[Literal["srp", "p-stable"], "srp: angles; p-stable: distances."] = "p-stable"
     bits: Annotated[int | None, "For srp: signs in a hash."] = None
-    bandwidth: Annotated[float | None, "For p-stable: bucket width, in the units of the data."] = (
-        None
-    )
+    bandwidth: Annotated[
+        float | None, "For p-stable: bucket width, in the units of the data, after --ranges."
+    ] = None
     hashes: Annotated[int | None, "For p-stable: hashes concatenated.  [default: 1]"] = None
     rows: Annotated[
         int | None, f"Rows, each with a hash function of its own.  [default: {_ROWS}]"
@@ -46,6 +46,7 @@ class SketchOptions:
     ] = None
     width: Annotated[int | None, "Columns of a row.  [default: up to 1000]"] = None
     seed: Annotated[int, "Public seed of the hash functions."] = 0
+    ranges: o.RangesFile = None
 
     def spec(self, dim: int) -> SketchSpec:
         """Return the spec of a sketch of records with ``dim`` attributes."""
@@ -86,6 +87,7 @@ class SketchOptions:
             self.delta,
             self.neighbouring,
             self.seed,
+            o.read_if_named(Ranges.read, self.ranges),
         )
 
 
@@ -116,7 +118,7 @@ def build(
         out.progress_bar("counting") as report,
     ):
         spec = options.spec(dataset.columns)
-        records = release.scaled(dataset).with_labels(ids)
+        records = dataset.with_labels(ids)
         released = build_sketch(records, sketch, spec, terms, progress=report)
     facts = _facts(sketch, released)
     if as_json:
@@ -138,7 +140,6 @@ def query(
         Literal["mean", "median-of-means"],
         "The median of means comes with the bound of Theorem 4 (95 %).",
     ] = "mean",
-    ranges: o.RangesFile = None,
     form: out.Format = "table",
     output: out.Output = None,
 ) -> None:
@@ -157,11 +158,10 @@ def query(
         out.progress_bar("estimating") as report,
         naming(queries),
     ):
-        scaled = o.scaled_source(source, ranges)
         parts = []
-        for first, chunk in scaled.chunks():
+        for first, chunk in source.chunks():
             parts.append(opened.summary(chunk, estimator))
-            report(first + chunk.shape[0], scaled.shape[0])
+            report(first + chunk.shape[0], source.shape[0])
     answers = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     facts = {"guarantee": opened.guarantee.to_dict()}
     out.write_answers(form, output, answers, lambda: _table(answers), facts)
@@ -189,6 +189,8 @@ def info(sketch: Sketch, as_json: o.AsJson = False) -> None:
         "hash": f"{spec.hash}, public seed {spec.seed}",
         "guarantee": str(opened.guarantee),
     }
+    if spec.ranges is not None:
+        lines["ranges"] = str(spec.ranges)
     out.print_facts(title, lines, opened.guarantee, spec.dim)
     for sentence in opened.warnings():
         typer.echo(f"\n{sentence}")

@@ -15,7 +15,7 @@ from dpindex.base.errors import InputError, NoDenoiserError
 from dpindex.base.files import create_file
 from dpindex.cli import options as o
 from dpindex.cli import output as out
-from dpindex.data import open_dataset, open_vectors
+from dpindex.data import Ranges, open_dataset, open_vectors
 from dpindex.data.stores import is_url
 from dpindex.mechanism.codes import read_codes
 
@@ -89,7 +89,7 @@ def build(
         table = None
         if payload.payload is not None:
             table = payload.read(vectors)
-        dataset = release.scaled(opened.with_labels(ids, table))
+        dataset = opened.with_labels(ids, table)
         spec = method.spec(dataset.columns, options)
         if index_type == "list":
             _print_index_types(spec, dataset.rows, metric, denoise is not None)
@@ -118,6 +118,7 @@ def build(
             if opened.calibrate() is not None:
                 opened.save(index, allow_unprotected=True)
     out.say(f"{index}: {outcome.rows} vectors ({outcome.drawn} privatized now).")
+    _tell_clipped(outcome.clipped)
     if built.denoiser is not None:
         typer.echo(f"Denoised: {built.denoiser.kind}, learned from {built.denoiser.rows} codes.")
     if built.not_denoised:
@@ -130,6 +131,11 @@ def build(
     if uncovered is not None:
         o.note(uncovered.removesuffix("."))
     out.say(f"What this protects and what it does not: dpindex info {shlex.quote(index)}")
+
+
+def _tell_clipped(share: float) -> None:
+    if share > 0:
+        typer.echo(f"{share:.2%} of the values lay outside the bounds, and were clipped to them.")
 
 
 def _print_index_types(spec: Spec, rows: int, metric: Any, denoised: bool) -> None:
@@ -186,8 +192,9 @@ def privatize(
     ):
         o.note_warnings(described, dataset.rows)
         out.announce_size(dataset.rows, described.format, max_size)
-        labelled = release.scaled(dataset).with_labels(ids)
+        labelled = dataset.with_labels(ids)
         outcome = release_into(labelled, target, terms, progress=report)
+    _tell_clipped(outcome.clipped)
     out.say(f"{codes}: {outcome.rows} codes, {outcome.published} bytes. {described.guarantee}.")
     out.print_totals(terms.ledger, ids)
 
@@ -237,7 +244,7 @@ def add(
                 out.announce_size(rows_before + dataset.rows, opened.spec.format, max_size)
                 change: Any = opened.upsert if upsert else opened.add
                 replaced = change(
-                    release.scaled(dataset),
+                    dataset,
                     ids,
                     payload=table,
                     ledger=ledger,
@@ -307,6 +314,7 @@ def codebook(
     *,
     size: Annotated[int, "Codewords."],
     centroids: Annotated[bool, "Centroids of all vectors, not evenly spaced ones."] = False,
+    ranges: o.RangesFile = None,
 ) -> None:
     """Make a codebook file from public vectors, for --codebook.
 
@@ -321,8 +329,12 @@ def codebook(
         raise InputError(f"{output} must end in .npy.")
     out.refuse_existing(output)
     with open_vectors(public) as source:
-        fitted = centroids or size > source.shape[0]
-        book = fit_codebook(source, size) if fitted else Codebook.spaced(source, size)
+        if centroids or size > source.shape[0]:
+            book = fit_codebook(o.scaled_source(source, ranges), size)
+            if ranges is not None:
+                book = Codebook(Ranges.read(ranges).unscale(book.stated))
+        else:
+            book = Codebook.spaced(source, size)
     archive = BytesIO()
     np.save(archive, book.stated)
     create_file(output, archive.getvalue())

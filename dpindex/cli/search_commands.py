@@ -15,7 +15,7 @@ from dpindex.base.arrays import AnyArray, limited_threads
 from dpindex.base.errors import InputError, naming
 from dpindex.cli import options as o
 from dpindex.cli import output as out
-from dpindex.data import Ranges, open_dataset, open_vectors, read_ids
+from dpindex.data import open_vectors, read_ids
 from dpindex.data.stores import is_url
 from dpindex.mechanism.codes import read_codes
 
@@ -61,7 +61,6 @@ def query(
     ] = None,
     ids: o.RerankIds = None,
     candidates: Annotated[int | None, "Rows for --rerank to order.  [default: 1000]"] = None,
-    ranges: o.RangesFile = None,
     show: Annotated[str | None, "--show A,B", "Payload columns to show with the hits."] = None,
     collection: o.Collection = "dpindex",
     form: out.Format = "table",
@@ -89,12 +88,12 @@ def query(
     vectors: Any = read_codes(queries)
     if vectors is None:
         with open_vectors(queries) as source:
-            vectors = o.scaled_source(source, ranges).read()
+            vectors = source.read()
     elif query == "private":
         raise InputError(f"{queries} holds codes, which are private already; leave --query out.")
     if k > len(opened):
         o.note(f"-k {k} is more than the {len(opened)} vectors of {index}: all are listed")
-    owner = _owner(rerank, ids, ranges)
+    owner = _owner(rerank, ids)
     with naming(queries, but=("filter", "k", "candidates")), limited_threads():
         hits = opened.search(
             vectors,
@@ -128,7 +127,7 @@ def query(
         typer.echo(f"… and {len(hits.ids) - rows} more queries: see --format json or npz.")
 
 
-def _owner(rerank: str | None, ids: str | None, ranges: Path | None) -> Owner | None:
+def _owner(rerank: str | None, ids: str | None) -> Owner | None:
     """Return who orders the candidates, None without original vectors."""
     from dpindex.index.reranking import Originals
 
@@ -136,10 +135,7 @@ def _owner(rerank: str | None, ids: str | None, ranges: Path | None) -> Owner | 
         if ids is not None:
             raise InputError("--rerank-ids names the rows of --rerank; give that too.")
         return None
-    vectors: Any = rerank
-    if ranges is not None:
-        vectors = open_dataset(rerank).with_ranges(Ranges.read(ranges))
-    return Originals(vectors, o.read_if_named(read_ids, ids))
+    return Originals(rerank, o.read_if_named(read_ids, ids))
 
 
 def _payload_names(show: str | None, index: str, columns: Mapping[str, str]) -> list[str]:
@@ -315,6 +311,8 @@ def _promise_lines(about: Summary) -> dict[str, str]:
             f"attributes are divided by {spec.scale:g}; the guarantee is in units of the data, "
             f"where {spec.adjacency} is {spec.guarantee.adjacency}"
         )
+    if spec.ranges is not None:
+        lines["ranges"] = str(spec.ranges)
     lines["guarantee"] = str(about.guarantee)
     if about.settings.shuffle_delta is not None:
         lines["shuffle"] = f"of {about.count} codes; whoever saw one arrive: {spec.guarantee}"

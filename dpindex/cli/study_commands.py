@@ -16,7 +16,7 @@ from dpindex.base.errors import InputError
 from dpindex.base.files import create_file
 from dpindex.cli import options as o
 from dpindex.cli import output as out
-from dpindex.data import Ranges, open_vectors, read_ids
+from dpindex.data import open_vectors, read_ids
 from dpindex.privacy import record
 
 if TYPE_CHECKING:  # help loads no noise laws
@@ -67,7 +67,6 @@ class SampleOptions:
     public_queries: Annotated[
         str | None, "--public-queries FILE", "PUBLIC vectors like queries, if these differ."
     ] = None
-    ranges: o.RangesFile = None
 
 
 def plan(
@@ -104,8 +103,8 @@ def plan(
         out.progress_bar("simulating") as progress,
     ):
         deciding = []
-        if sample.ranges is not None:
-            ranges = Ranges.read(sample.ranges)
+        ranges = terms.pop("ranges")
+        if ranges is not None:
             deciding = ranges.deciding(public)
             public = ranges.source(public)
             if queries is not None:
@@ -148,8 +147,8 @@ def _commands(outcome: Plan, sample: SampleOptions, options: o.DataOptions) -> l
     if sample.public_sample.endswith(".npz"):
         suffix = ".npz"
     scaled = ""
-    if sample.ranges is not None:
-        scaled = f" --ranges {shlex.quote(str(sample.ranges))}"
+    if options.ranges is not None:
+        scaled = f" --ranges {shlex.quote(str(options.ranges))}"
     commands = []
     build = [f"dpindex build vectors{suffix} my-index --method {spec.method}"]
     build += [f"--epsilon {spec.epsilon:.10g}", *replace(options, delta=spec.delta).as_flags()]
@@ -171,7 +170,7 @@ def _commands(outcome: Plan, sample: SampleOptions, options: o.DataOptions) -> l
         if size < outcome.sample_rows:
             command = f"dpindex codebook {file} codebook.npy --size {size}"
             if row.centroids:
-                command += " --centroids"
+                command += f" --centroids{scaled}"
             commands.append(command)
             file = "codebook.npy"
         build.append(f"--codebook {file}")
@@ -181,13 +180,13 @@ def _commands(outcome: Plan, sample: SampleOptions, options: o.DataOptions) -> l
         build.append(f"--metric {outcome.metric}")
     if row.denoiser:
         build.append(f"--denoise {row.denoiser}")
-    commands.append(" ".join(build) + scaled)
+    commands.append(" ".join(build))
     query = f"dpindex query my-index queries{suffix} -k {outcome.at}"
     if outcome.candidates > outcome.at:
         query += f" --candidates {outcome.candidates} --rerank vectors{suffix}"
     if outcome.query != "exact":
         query += f" --query {outcome.query}"
-    return [*commands, query + scaled]
+    return [*commands, query]
 
 
 def _print_plan(outcome: Plan) -> None:
@@ -290,7 +289,9 @@ class GridOptions:
             )
         ]
         if self.record_methods:
-            kept = {name: fields[name] for name in ("delta", "codebook", "subset", "seed")}
+            kept = {
+                name: fields[name] for name in ("delta", "codebook", "subset", "seed", "ranges")
+            }
             several = o.parsed_list(self.record_epsilons, "--record-epsilons", float)
             names = o.parsed_list(self.record_methods, "--record-methods", str)
             grids.append(spec_grid(dim, names, several, lengths, adjacency=record(), **kept))
@@ -342,7 +343,6 @@ class PageOptions:
         None
     )
     title: Annotated[str | None, "Heading of the page."] = None
-    ranges: o.RangesFile = None
 
     def check(self, codebook: Path | None) -> None:
         """Raise InputError for texts or labels without vectors, or labels of one side only."""
@@ -380,7 +380,7 @@ class PageOptions:
         )
 
     def additions(
-        self, base: Any, specs: Any, notes: list[str], codebook: Path | None
+        self, base: Any, specs: Any, notes: list[str], options: o.CurveOptions
     ) -> Additions:
         """Return what the report adds to the curves: notes, and what attacks infer from codes."""
         from dpindex.study import Labels, attack_panel
@@ -391,10 +391,8 @@ class PageOptions:
         attacks = []
         with ExitStack() as stack:
             if self.public_texts is not None:
-                if self.public_sample is None:  # codewords are scaled already
-                    public = stack.enter_context(open_vectors(str(codebook)))
-                else:
-                    public = self._public(stack)
+                file = self.public_sample or str(options.codebook)
+                public = o.scaled_source(stack.enter_context(open_vectors(file)), options.ranges)
                 texts = text_attack(
                     base,
                     specs,
@@ -407,12 +405,10 @@ class PageOptions:
                 if self.labels is not None and self.public_labels is not None:
                     labels = Labels(read_ids(self.labels), read_ids(self.public_labels))
                 progress = stack.enter_context(out.progress_bar("attacking"))
-                attacks = attack_panel(base, specs, self._public(stack), labels, progress=progress)
+                sample = stack.enter_context(open_vectors(self.public_sample))
+                learned = o.scaled_source(sample, options.ranges)
+                attacks = attack_panel(base, specs, learned, labels, progress=progress)
         return Additions(notes=notes, texts=texts, attacks=attacks)
-
-    def _public(self, stack: ExitStack) -> Any:
-        source = stack.enter_context(open_vectors(str(self.public_sample)))
-        return o.scaled_source(source, self.ranges)
 
 
 def evaluate(
@@ -443,14 +439,14 @@ def evaluate(
     with ExitStack() as stack:
         base_file = stack.enter_context(open_vectors(base))
         query_file = stack.enter_context(open_vectors(queries))
-        base_source = o.scaled_source(base_file, page.ranges)
-        query_source = o.scaled_source(query_file, page.ranges)
+        base_source = o.scaled_source(base_file, options.ranges)
+        query_source = o.scaled_source(query_file, options.ranges)
         dim = base_source.shape[1]
         grids = grid.grids(dim, options)
         refused = [sentence for each in grids for sentence in each.refused]
         for sentence in refused:
             typer.echo(f"left out: {sentence}", err=True)
-        specs = [spec for each in grids for spec in each.specs]
+        specs = [spec.without_ranges() for each in grids for spec in each.specs]
         shown = page.shown(base_source, query_source)
         with out.progress_bar("measuring") as progress:
             curves = measure(
@@ -468,7 +464,7 @@ def evaluate(
             report,
             curves,
             shown,
-            page.additions(base_source, specs, refused, options.codebook),
+            page.additions(base_source, specs, refused, options),
             replace=replace,
             title=page.title or TITLE,
         )

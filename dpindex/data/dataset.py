@@ -12,7 +12,6 @@ from typing import Any, TypeVar
 from dpindex.base.arrays import AnyArray, id_array, row_blocks
 from dpindex.base.errors import InputError
 from dpindex.data.parquet import column_type, ids_of, open_file, sole_column, vectors_of
-from dpindex.data.ranges import Ranges
 from dpindex.data.readers import checked_ids, open_vectors
 from dpindex.data.source import Chunk, Location, VectorSource, as_source
 from dpindex.data.stores import Store, is_url, open_store
@@ -132,33 +131,6 @@ class Dataset(AbstractContextManager["Dataset"]):
             parts.append(part)
             first_row += part.rows
         return replace(self, parts=tuple(parts))
-
-    def with_ranges(self, ranges: Ranges) -> Dataset:
-        """Return the same vectors with every column's range brought to 0 … 1.
-
-        Parameters
-        ----------
-        ranges : Ranges
-            One for each column.
-
-        Raises
-        ------
-        InputError
-            If there is not one range for each column.
-        """
-        if len(ranges.columns) != self.columns:
-            raise InputError(
-                f"{self.name}: there are {len(ranges.columns)} ranges for {self.columns} columns; "
-                f"give one for each, in their order."
-            )
-        parts = [
-            replace(part, vectors=partial(_scaled, part.vectors, ranges)) for part in self.parts
-        ]
-        return replace(self, parts=tuple(parts))
-
-
-def _scaled(vectors: Callable[[], VectorSource], ranges: Ranges) -> VectorSource:
-    return ranges.source(vectors())
 
 
 def open_dataset(

@@ -13,13 +13,22 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dpindex.base.arrays import MAX_TEXT, AnyArray, Doubles, Vectors, id_array
+from dpindex.base.arrays import (
+    MAX_TEXT,
+    AnyArray,
+    Doubles,
+    Floats,
+    Vectors,
+    checked_fields,
+    id_array,
+)
 from dpindex.base.errors import InputError
 from dpindex.base.files import parse_file
 from dpindex.data.source import VectorSource, as_source
 
 _HEADER = ["column", "low", "high"]
 _DECIDING = 0.8
+_SHOWN = 12
 
 
 @dataclass(frozen=True)
@@ -145,6 +154,15 @@ class Ranges:
         """
         return np.asarray(self.source(as_source(vectors, "the vectors")).read())
 
+    def unscale(self, vectors: Floats) -> Doubles:
+        """Return scaled vectors, shape (n, p), in the units of the data again.
+
+        >>> Ranges(("t",), (15,), (25,)).unscale(np.array([[0.5]])).tolist()
+        [[20.0]]
+        """
+        lows, highs = np.array([self.lows, self.highs])
+        return np.asarray(lows + vectors * (highs - lows))
+
     def source(self, source: VectorSource) -> VectorSource:
         """Return a source of the same vectors, scaled chunk by chunk; closing it closes both.
 
@@ -158,13 +176,40 @@ class Ranges:
         """
         if source.is_sparse:
             raise InputError(f"{source.name}: sparse vectors take no ranges, which move zeros.")
-        columns = source.shape[1]
+        self.check_columns(source.shape[1], source.name)
+        return source.mapped(self._scaled(source.dtype), np.dtype(np.float64), self.digest)
+
+    def __str__(self) -> str:
+        """The ends of the ranges by the names of their columns, twelve columns at most."""
+        ends = zip(self.columns[:_SHOWN], self.lows, self.highs, strict=False)
+        shown = ", ".join(f"{name} {low:g} to {high:g}" for name, low, high in ends)
+        more = f" and {len(self.columns) - _SHOWN} more" if len(self.columns) > _SHOWN else ""
+        return (
+            f"{self.digest[:8]}: {shown}{more}; each is brought to 0 … 1 first, so that distances "
+            f"and changes are in ranges, and not in the units of the data"
+        )
+
+    def check_columns(self, columns: int, name: str) -> None:
+        """Raise InputError, which begins with a name, for another number of columns."""
         if columns != len(self.columns):
             raise InputError(
-                f"{source.name}: there are {len(self.columns)} ranges for {columns} columns; give "
-                f"one for each, in their order."
+                f"{name}: there are {len(self.columns)} ranges for {columns} columns; give one for "
+                f"each, in their order."
             )
-        return source.mapped(self._scaled(source.dtype), np.dtype(np.float64), self.digest)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields as plain JSON values."""
+        return {name: list(values) for name, values in vars(self).items()}
+
+    @classmethod
+    def from_dict(cls, data: Any) -> Ranges:
+        """The inverse of :meth:`to_dict`; InputError if ``data`` is anything else."""
+        try:
+            return cls(**checked_fields(data, cls, "ranges"))
+        except InputError:
+            raise
+        except (TypeError, ValueError):
+            raise InputError("ranges must be {columns: […], lows: […], highs: […]}.") from None
 
     @property
     def digest(self) -> str:
@@ -205,25 +250,28 @@ class Ranges:
         return chosen
 
     def _scaled(self, dtype: np.dtype[Any]) -> Callable[[AnyArray], AnyArray]:
-        """Return the function that scales chunks of a type; ends are as the type holds them."""
-        ends = np.array([self.lows, self.highs])
+        """Return the function that scales chunks of a type.
+
+        An end that the type rounds to a value beyond it is accepted there, as that end. Ranges
+        themselves are not rounded: a change would count as more of a range than it is.
+        """
+        lows, highs = ends = np.array([self.lows, self.highs])
         if dtype.kind == "f":
             with np.errstate(over="ignore"):
-                ends = ends.astype(dtype)
-        lows, highs = ends.astype(np.float64)
-        wide = ~np.isfinite(lows) | ~np.isfinite(highs)
+                ends = ends.astype(dtype).astype(np.float64)
+        wide = ~np.isfinite(ends).all(axis=0)
         if wide.any():
             column = self.columns[int(np.argmax(wide))]
             raise InputError(
                 f"the range of column {column!r} goes beyond {dtype} numbers, which end at "
                 f"{np.finfo(dtype).max:g}; give the vectors as float32."
             )
-        if not (lows < highs).all():
-            column = self.columns[int(np.argmin(lows < highs))]
-            raise InputError(f"the range of column {column!r} is empty in {dtype} numbers.")
 
         def scaled(chunk: AnyArray) -> AnyArray:
-            return np.asarray((chunk.astype(np.float64) - lows) / (highs - lows))
+            values = chunk.astype(np.float64)
+            values = np.where((ends[0] <= values) & (values < lows), lows, values)
+            values = np.where((highs < values) & (values <= ends[1]), highs, values)
+            return np.asarray((values - lows) / (highs - lows))
 
         return scaled
 

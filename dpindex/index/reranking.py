@@ -6,6 +6,7 @@ import inspect
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
+from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple, TypeAlias
 
@@ -24,10 +25,12 @@ from dpindex.base.arrays import (
 )
 from dpindex.base.errors import InputError
 from dpindex.base.files import release_pages
+from dpindex.data import Ranges
 from dpindex.data.dataset import Dataset, Part, open_dataset
 from dpindex.data.source import as_source
 from dpindex.index.hits import Estimates, Hits
 from dpindex.mechanism.codes import Codes
+from dpindex.mechanism.spec import Spec
 from dpindex.similarity.similarity import Metric, exact_similarities
 from dpindex.storage.ids import Rows, StoredIds
 
@@ -98,7 +101,7 @@ class Reranking:
 
 
 def new_reranking(
-    rerank: Rerank, candidates: int | None, k: int, queries: Any, metric: Metric, scale: float
+    rerank: Rerank, candidates: int | None, k: int, queries: Any, metric: Metric, spec: Spec
 ) -> Reranking:
     """Return what orders the candidates of queries.
 
@@ -111,7 +114,7 @@ def new_reranking(
     k : int
         Neighbours wanted.
     queries : array, CSR matrix or Codes, shape (nq, dim)
-    metric, scale
+    metric, spec
         Of the index.
 
     Raises
@@ -138,7 +141,8 @@ def new_reranking(
             "them private to search with their codes.",
             field="query",
         )
-    return Reranking(owner_of(rerank), queries, metric, candidates, scale)
+    owner = owner_of(rerank).within(spec.ranges)
+    return Reranking(owner, queries, metric, candidates, spec.scale)
 
 
 def with_exact(hits: Hits, exact: Doubles, metric: Metric) -> Hits:
@@ -214,6 +218,24 @@ class Owner(ABC):
     takes_sparse: ClassVar[bool] = False
     """Whether queries come as a CSR matrix where they are given as one."""
 
+    ranges: Ranges | None = None
+    """Of the index: vectors and queries are compared when each column became 0 … 1."""
+
+    def within(self, ranges: Ranges | None) -> Owner:
+        """Return this owner, who compares by the ranges of an index."""
+        if ranges is None:
+            return self
+        made = copy(self)
+        made.ranges = ranges
+        return made
+
+    def _compared(self, query: Doubles, vectors: Any, metric: Metric) -> Doubles:
+        """Return exact similarities of one query, shape (dim,), and vectors, shape (n, dim)."""
+        if self.ranges is not None:
+            query = self.ranges.scale(query[None])[0]
+            vectors = self.ranges.scale(vectors)
+        return exact_similarities(query, vectors, metric)
+
     @abstractmethod
     def similarities(self, queries: Doubles, candidates: Candidates, metric: Metric) -> Doubles:
         """Return the exact similarity of each query with each of its candidates.
@@ -221,14 +243,14 @@ class Owner(ABC):
         Parameters
         ----------
         queries : float64 array, shape (nq, dim)
-            In the clear, in units of the data.
+            In the clear, in units of the data: before :attr:`ranges`.
         candidates : Candidates
         metric : "cosine", "ip" or "l2"
 
         Returns
         -------
-        Array of shape (nq, R): cosines, inner products or squared distances in units of the data;
-        NaN where the owner gives no answer.
+        Array of shape (nq, R): cosines, inner products or squared distances in units of the data,
+        or of its :attr:`ranges`; NaN where the owner gives no answer.
 
         Raises
         ------
@@ -291,7 +313,7 @@ class Originals(Owner):
                 query = _dense(queries[line])  # one at a time: there may be millions of columns
                 for places in self._places_in(stretch, ascending[line]):
                     vectors = stretch.vectors[ascending[line, places] - stretch.first]
-                    similarity = exact_similarities(query, vectors, metric)
+                    similarity = self._compared(query, vectors, metric)
                     result[line, order[line, places]] = similarity
         return result
 
@@ -362,7 +384,7 @@ class Fetched(Owner):
             vectors = self._vectors(unique, dim)
             places = inverse.reshape(ids.shape)
             result[lines, columns] = [
-                exact_similarities(query, vectors[of_query], metric)
+                self._compared(query, vectors[of_query], metric)
                 for query, of_query in zip(queries[lines], places, strict=True)
             ]
         return result
@@ -385,8 +407,8 @@ class Answers(Owner):
     ----------
     function : callable
         Gets one query in the clear, a float64 array of shape (dim,), and the ids of its candidates,
-        shape (R,). Returns R similarities in the metric of the index and in units of the data; NaN
-        or None for a candidate that gives no answer.
+        shape (R,). Returns R similarities in the metric of the index and in units of the data, or
+        of its ranges; NaN or None for a candidate that gives no answer.
 
     Raises
     ------

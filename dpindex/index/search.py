@@ -268,7 +268,7 @@ class Searchable(ABC):
             return None
         if not isinstance(queries, Codes):
             queries = self._queries.vectors(queries)
-        return new_reranking(rerank, candidates, k, queries, self.metric, self.spec.scale)
+        return new_reranking(rerank, candidates, k, queries, self.metric, self.spec)
 
     def _answers(
         self, queries: Queries, k: int, reranking: Reranking | None, filter_: Filter
@@ -412,7 +412,7 @@ class QueryMaker:
             return self._of_codes(queries)
         mode = query_mode(mode, leaves=self._leaves)
         if mode == "exact":
-            vectors = exact_coordinates(self._projector.rows(queries), self.spec)
+            vectors = exact_coordinates(self._projector.scaled(queries), self.spec)
             return ExactQueries(self._projector.asked(queries), self.spec, vectors)
         self.query_spec.refuse_unprotected(allow_unprotected, "send its query as a private one")
         return PrivateQueries(self._privatizer.privatize(queries), self.query_spec)

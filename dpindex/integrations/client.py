@@ -163,7 +163,7 @@ class Client:
         spec = self.spec()
         metric = self.guarantee()["metric"]
         clear = real_matrix(queries, spec.dim, "the queries in the clear")
-        reranking = new_reranking(rerank, candidates, k, clear, metric, spec.scale)
+        reranking = new_reranking(rerank, candidates, k, clear, metric, spec)
         hits = self._search(codes, reranking.candidates)
         if len(hits) != clear.shape[0]:
             raise InputError(f"there are {clear.shape[0]} queries for {len(hits)} codes.")

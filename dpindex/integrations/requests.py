@@ -372,7 +372,8 @@ class Comparisons:
         query, ids, threshold = self._request(body, id_type, yes_or_no)
         self._count(asker, len(ids))
         candidates = Candidates(ids[None], None, 0)
-        (similarity,) = self.owner.similarities(query[None], candidates, self.metric)
+        owner = self.owner.within(self.spec.ranges)
+        (similarity,) = owner.similarities(query[None], candidates, self.metric)
         known = np.isfinite(similarity)
         # No id, no number of the query and no similarity is logged.
         _log.info("%s asked about %d candidates; %d answered", asker, len(ids), known.sum())
@@ -398,7 +399,8 @@ class Comparisons:
         numbers, ids, *least = _fields(body, names, wrong)
         query = _vector(numbers, self.spec.dim, wrong)
         threshold = float(_vector(least, len(names) - 2, wrong).sum())
-        if self.metric == "cosine":  # squares of very large or small numbers are no numbers
+        if self.metric == "cosine" and self.spec.ranges is None:
+            # Squares of very large or small numbers are no numbers.
             query = in_units_of_largest(query[None])[0]
         if not isinstance(ids, list) or not ids or not all(type(one) is id_type for one in ids):
             raise wrong

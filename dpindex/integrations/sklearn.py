@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import warnings
 from typing import Any, ClassVar
 
@@ -12,7 +11,7 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dpindex.base.arrays import Vectors
-from dpindex.base.errors import InputError, QualityWarning
+from dpindex.base.errors import QualityWarning
 from dpindex.data import Ranges
 from dpindex.mechanism.method_table import find_method
 from dpindex.mechanism.public_parts import Codebook, Design
@@ -46,13 +45,11 @@ class PrivateProjection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
     clip : bool, optional
         Clip rows to ``bounds`` without a word, or refuse rows outside them; default clip, where a
         method has bounds. Bring the columns of a table inside first, as by ``ranges``.
-    ranges : dpindex.data.Ranges or path, optional
-        Public ranges of the columns, which are brought to 0 … 1 first: take ``bounds=(0, 1)``.
     allow_unprotected : bool
         Allow a ``none-*`` baseline, whose codes are exact projections.
     skip_leak_check : bool
         Accept a codebook that is made of the rows: see :mod:`dpindex.storage.leak_check`.
-    repetitions, scale, bounds, min_norm, norm, seed, entries, sparsity, codebook,
+    repetitions, scale, ranges, bounds, min_norm, norm, seed, entries, sparsity, codebook,
     subset, design, record_epsilon
         As in :class:`dpindex.Spec`.
 
@@ -60,8 +57,6 @@ class PrivateProjection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
     ----------
     spec_ : Spec
         The spec with these parameters for the width of the input. Nothing else is learned.
-    ranges_ : Ranges or None
-        The ranges that were given.
     n_features_in_ : int
         Columns of the input of ``fit``.
 
@@ -103,7 +98,7 @@ class PrivateProjection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         subset: int | None = None,
         design: Design | None = None,
         record_epsilon: float | None = None,
-        ranges: Ranges | str | os.PathLike[str] | None = None,
+        ranges: Ranges | None = None,
         allow_unprotected: bool = False,
         skip_leak_check: bool = False,
     ) -> None:
@@ -148,9 +143,6 @@ class PrivateProjection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         rows = validate_data(self, X, accept_sparse=("csr", "csc"))
         parameters = self.get_params(deep=False)
         del parameters["allow_unprotected"], parameters["skip_leak_check"]
-        self.ranges_ = _read_ranges(parameters.pop("ranges"))
-        if self.ranges_ is not None:
-            self.ranges_.scale(rows[:1])  # refuses another number of columns
         if parameters["clip"] is None:
             parameters["clip"] = find_method(self.method).calibration.rounded
         self.spec_ = Spec(dim=rows.shape[1], **parameters)
@@ -169,8 +161,6 @@ class PrivateProjection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         """
         check_is_fitted(self)
         rows = validate_data(self, X, accept_sparse=("csr", "csc"), reset=False)
-        if self.ranges_ is not None:
-            rows = self.ranges_.scale(rows)
         self.spec_.refuse_unprotected(self.allow_unprotected, "privatize with it")
         skip = self.skip_leak_check
         return release_in_memory(rows, self.spec_, skip_leak_check=skip).to_float()
@@ -185,14 +175,3 @@ class PrivateProjection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         tags.non_deterministic = True
         tags.transformer_tags.preserves_dtype = []
         return tags
-
-
-def _read_ranges(ranges: Any) -> Ranges | None:
-    """Return the ranges that were given, or those in the file of that name."""
-    if isinstance(ranges, str | os.PathLike):
-        return Ranges.read(ranges)
-    if not isinstance(ranges, Ranges | None):
-        raise InputError(
-            f"ranges must be a dpindex.data.Ranges or the path of a .csv file, not {ranges!r}."
-        )
-    return ranges

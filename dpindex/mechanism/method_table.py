@@ -285,7 +285,7 @@ def _always(length: int) -> _Length:
 
 def _scores(parameters: Parameters) -> Encoder:
     signs = isinstance(parameters.adjacency, Attribute)
-    return softmax.codeword_scores(parameters.part(Codebook), signs)
+    return softmax.codeword_scores(parameters.codewords, signs)
 
 
 _numbers = _always(128)
@@ -309,7 +309,7 @@ SPARSE_JL = Family(partial(_made, SparseJL), _numbers, blocks=True, moves="units
 FAST_JL = Family(partial(_made, FastJL), _numbers)
 ROTATION = Family(partial(_made, Rotation), _numbers, lengths=range(64, 1025, 8))
 CODEWORDS = Family(
-    lambda parameters: CodewordMap(parameters.part(Codebook)),
+    lambda parameters: CodewordMap(parameters.codewords),
     _always(1),
     lengths=range(1, 2),
     public=Codebook,

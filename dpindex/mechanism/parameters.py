@@ -6,6 +6,7 @@ import hashlib
 import json
 import math
 import os
+from collections.abc import Callable
 from dataclasses import Field, dataclass, field, fields, replace
 from functools import cached_property, lru_cache
 from typing import Any, Protocol, TypeVar
@@ -27,10 +28,15 @@ from dpindex.base.arrays import (
 from dpindex.base.display import facts_html
 from dpindex.base.errors import InputError, NoGuaranteeError
 from dpindex.base.files import parse_file
+from dpindex.data import Ranges
 from dpindex.mechanism.public_parts import PARTS, Codebook, Design, PublicPart
 from dpindex.privacy import VectorAdjacency, adjacency_from_dict
 
 _FORMAT = 1
+_OBJECTS: dict[str, Callable[[Any], Any]] = {kind: part.named for kind, part in PARTS.items()}
+_OBJECTS["ranges"] = Ranges.from_dict
+"""Fields that are objects of their own, and how they are read from JSON."""
+
 _Stated = TypeVar("_Stated", bound="Parameters")
 _Part = TypeVar("_Part", bound=PublicPart)
 
@@ -53,6 +59,7 @@ class Parameters:
     adjacency: VectorAdjacency = field(kw_only=True)
     repetitions: int = 1
     scale: float = 1.0
+    ranges: Ranges | None = None
     bounds: tuple[float, float] = (-1.0, 1.0)
     clip: bool = False
     min_norm: float | None = None
@@ -89,9 +96,13 @@ class Parameters:
         for kind, part in PARTS.items():
             if not isinstance(getattr(self, kind), part | None):
                 raise InputError(f"{kind} must be a dpindex.{part.__name__}.")
+        if not isinstance(self.ranges, Ranges | None):
+            raise InputError("ranges must be a dpindex.Ranges.")
+        if self.ranges is not None:
+            self.ranges.check_columns(self.dim, "the spec")
         if not isinstance(self.clip, bool):
             raise InputError(f"clip must be true or false, not {self.clip!r}.")
-        if not isinstance(self.adjacency, VectorAdjacency):
+        if not isinstance(self.adjacency, VectorAdjacency) or self.adjacency.units != "data":
             raise InputError(
                 "adjacency must be dpindex.attribute(…), dpindex.l2(…) or dpindex.record()."
             )
@@ -132,6 +143,19 @@ class Parameters:
                 field=kind.kind,
             )
         return self.public
+
+    @cached_property
+    def codewords(self) -> Codebook:
+        """The codebook as vectors are compared with it, after :attr:`ranges`."""
+        book = self.part(Codebook)
+        return book if self.ranges is None else book.scaled(self.ranges)
+
+    def without_ranges(self: _Stated) -> _Stated:
+        """Return this spec for vectors that were brought to 0 … 1 before."""
+        if self.ranges is None:
+            return self
+        codebook = None if self.codebook is None else self.codewords
+        return replace(self, ranges=None, codebook=codebook)
 
     @cached_property
     def fingerprint(self) -> bytes:
@@ -176,11 +200,12 @@ class Parameters:
         """The fields as plain JSON values."""
         data: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self)}
         # Left out where unused, so that the text of a spec says what it uses.
-        for name in ("entries", "sparsity", "codebook", "subset", "design", "record_epsilon"):
+        optional = ("entries", "sparsity", "subset", "record_epsilon")
+        for name in (*optional, *_OBJECTS):
             if data[name] is None:
                 del data[name]
-        if self.public is not None:
-            data[self.public.kind] = self.public.to_dict()
+            elif name in _OBJECTS:
+                data[name] = data[name].to_dict()
         adjacency = self.adjacency.to_dict()
         bounds = list(self.bounds)
         return {**data, "adjacency": adjacency, "bounds": bounds, "format": _FORMAT}
@@ -193,9 +218,9 @@ class Parameters:
         without_format = {name: value for name, value in data.items() if name != "format"}
         values = checked_fields(without_format, cls, "the spec")
         values["adjacency"] = adjacency_from_dict(values["adjacency"])
-        for kind, part in PARTS.items():
-            if values.get(kind) is not None:
-                values[kind] = part.named(values[kind])
+        for name, read in _OBJECTS.items():
+            if values.get(name) is not None:
+                values[name] = read(values[name])
         return cls(**values)
 
     def to_json(self) -> str:
@@ -373,6 +398,11 @@ class Grid:
     def _limits(self) -> tuple[float, float]:
         return self.bounds[0] * self.scale, self.bounds[1] * self.scale
 
+    def outside(self, x: AnyArray) -> int:
+        """How many values lie outside the bounds."""
+        low, high = _accepted(*self._limits, x.dtype)
+        return int(np.count_nonzero((x < low) | (x > high)))
+
     def round(self, x: AnyArray) -> Floats:
         """Grid integers, held exactly in floats of ``dtype``, of faultless attributes ``x``.
 
@@ -419,6 +449,9 @@ class Rounding(Protocol):
     def first_fault(self, x: AnyArray) -> Fault | None:
         """Index of the first value that may not be privatized, and what is wrong with it."""
 
+    def outside(self, x: AnyArray) -> int:
+        """How many values lie outside the bounds."""
+
     def round(self, x: AnyArray) -> AnyArray:
         """The numbers that are projected."""
 
@@ -437,6 +470,9 @@ class NoGrid:
         """Index of the first value that is not finite in 64 bits, and what is wrong with it."""
         with np.errstate(over="ignore"):
             return not_finite(x.astype(np.float64, copy=False))
+
+    def outside(self, x: AnyArray) -> int:
+        return 0
 
     def round(self, x: AnyArray) -> AnyArray:
         """The numbers as they are."""

@@ -29,7 +29,7 @@ from dpindex.base.arrays import (
 )
 from dpindex.base.errors import DamagedError, InputError, NoGuaranteeError
 from dpindex.base.files import pack, parse_file, unpack, write_file
-from dpindex.data import as_source, dense_rows, open_vectors
+from dpindex.data import Ranges, as_source, dense_rows, open_vectors
 
 _MAX_BYTES = 1 << 30
 _DIGEST = re.compile(r"[0-9a-f]{64}")
@@ -247,6 +247,10 @@ class Codebook(PublicPart):
 
     def to_bytes(self) -> bytes:
         return pack("codebook", {}, {"vectors": self.stated})
+
+    def scaled(self, ranges: Ranges) -> Codebook:
+        """The codebook of these codewords brought to 0 … 1; itself if it is only named."""
+        return self if self._only_named else Codebook(ranges.scale(self._stated))
 
     @property
     def contents(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, cast
@@ -61,6 +62,10 @@ class Spec(Parameters):
     scale : float
         Public divisor of every attribute, e.g. 255 for bytes. Queries get the same. A change of
         beta after it is one of beta × scale in the data.
+    ranges : Ranges, optional
+        The public range of each column of a table, which becomes 0 … 1 before anything else (take
+        ``bounds=(0, 1)``, and no scale). Vectors, queries, originals to rerank by and codewords are
+        given in the units of the data, and distances are those of scaled columns.
     bounds : (float, float)
         Public range of a scaled attribute, [−1, 1] by default.
     clip : bool
@@ -134,7 +139,9 @@ class Spec(Parameters):
             epsilon=self.budget,
             delta=self.delta,
             definition=calibration.definition,
-            adjacency=self.adjacency.in_data_units(self.scale),
+            adjacency=self.adjacency.in_data_units(
+                self.scale, None if self.ranges is None else self.ranges.digest
+            ),
             exact=calibration.exact and self.method_row.private,
             delta_over=calibration.delta_over if self.delta > 0 else "noise",
             also=also,
@@ -373,16 +380,27 @@ class Projector:
         """
         if self.spec.codebook is None:
             return self.project(x)
-        rows = self.rows(x)
-        self.check(rows)
-        words = CodewordMap(self.spec.codebook)
+        rows = self.scaled(x)
+        self._check_values(rows, 0)
+        words = CodewordMap(self.spec.codewords)
         return words.apply_sparse(rows) if issparse(rows) else words.apply(rows)
 
     def check(self, x: Vectors, *, first_row: int = 0) -> None:
         """Raise the InputError that projecting would raise, if any."""
         rows = self.rows(x)
         for block in row_blocks(rows.shape[0], _CHECK_ROWS):
-            self._check_values(rows[block], first_row + block.start)
+            self._check_values(self._in_ranges(rows[block]), first_row + block.start)
+
+    def clipped(self, x: Vectors) -> float:
+        """Return which share of the values of vectors lies outside the bounds, [0, 1].
+
+        0 without a look where nothing is clipped.
+        """
+        if not self.spec.clip:
+            return 0.0
+        rows = self.scaled(x)
+        outside = self.spec.grid.outside(rows.data if issparse(rows) else rows)
+        return float(outside / math.prod(rows.shape))
 
     def rows(self, x: Vectors) -> Any:
         """Vectors as an ndarray or CSR matrix of shape (n, dim); values are not looked at yet."""
@@ -391,9 +409,17 @@ class Projector:
             raise InputError("sparse vectors hold zeros, which lie outside the public bounds.")
         return rows
 
+    def scaled(self, x: Vectors) -> Any:
+        """:meth:`rows`, brought to 0 … 1 by the ranges of the spec, if it has some."""
+        return self._in_ranges(self.rows(x))
+
+    def _in_ranges(self, rows: Any) -> Any:
+        return rows if self.spec.ranges is None else self.spec.ranges.scale(rows)
+
     def _project_block(self, block: Any, first_row: int) -> Floats:
-        self._check_values(block, first_row)
-        return self._mapped(block)
+        inside = self._in_ranges(block)
+        self._check_values(inside, first_row)
+        return self._mapped(inside)
 
     def _mapped(self, block: Any) -> Floats:
         """Round and map rows that were checked."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+import re
 from abc import ABC, abstractmethod
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from fractions import Fraction
 from typing import Any, ClassVar, Literal, TypeAlias, TypeVar, get_args
 
@@ -14,6 +15,8 @@ from dpindex.base.errors import InputError
 
 Neighbouring: TypeAlias = Literal["add-remove", "replace"]
 Unit: TypeAlias = Literal["vector", "person"]
+_DATA = "data"
+_DIGEST = re.compile(r"[0-9a-f]{16}")
 _Vectors = TypeVar("_Vectors", bound="VectorAdjacency")
 
 
@@ -80,6 +83,9 @@ class VectorAdjacency(Adjacency):
         "a second release of the same vector: epsilons and deltas add up",
     )
 
+    units: str = _DATA
+    """Of sizes: "data", or the digest of the public ranges of columns of which they are shares."""
+
     @property
     @abstractmethod
     def size(self) -> float:
@@ -87,8 +93,10 @@ class VectorAdjacency(Adjacency):
         data in a guarantee's.
         """
 
-    def in_data_units(self: _Vectors, scale: float) -> _Vectors:
+    def in_data_units(self: _Vectors, scale: float, ranges: str | None = None) -> _Vectors:
         """Return this adjacency before attributes were divided by ``scale``.
+
+        With the digest of ranges it is stated in these: a change counts differently in others.
 
         Sizes are rounded to twelve digits, so that 255 × (1/255) is 1. The grid holds back 2⁻¹⁶ of
         a change for roundings, of which this takes less than 10⁻¹².
@@ -96,14 +104,27 @@ class VectorAdjacency(Adjacency):
         >>> attribute(1.0).in_data_units(0.01)
         Attribute(beta=0.01)
         """
-        if scale == 1:
-            return self
-        sizes = {name: float(f"{size * scale:.12g}") for name, size in asdict(self).items()}
-        return replace(self, **sizes)
+        changed: dict[str, Any] = {}
+        if scale != 1:
+            changed = {name: float(f"{size * scale:.12g}") for name, size in self._sizes.items()}
+        if ranges is not None:
+            changed["units"] = ranges
+        return replace(self, **changed)
+
+    @property
+    def _sizes(self) -> dict[str, float]:
+        return {name: value for name, value in asdict(self).items() if name != "units"}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Kind, sizes and, where they are not those of the data, units."""
+        facts = super().to_dict()
+        if self.units == _DATA:
+            facts.pop("units", None)
+        return facts
 
     def steps(self, change: Adjacency) -> int | None:
         """Return the ratio of a ``change`` of the same kind to this one, rounded up."""
-        if change == self or not isinstance(change, type(self)):
+        if change == self or not isinstance(change, type(self)) or change.units != self.units:
             return super().steps(change)
         return math.ceil(Fraction(change.size) / Fraction(self.size))
 
@@ -117,8 +138,20 @@ class VectorAdjacency(Adjacency):
     def does_not_protect(self, epsilon: float, growth: str, dim: int) -> list[str]:
         return [*self._visible, *self.larger_changes(epsilon, growth, dim)]
 
+    def _check_units(self) -> None:
+        if self.units != _DATA and not _DIGEST.fullmatch(str(self.units)):
+            raise InputError("units must be those of the data, or the digest of ranges.")
+
+    @property
+    def _in_units(self) -> str:
+        if self.units == _DATA:
+            return "in the units of the data"
+        return "where the public range of each column is 1"
+
     def __str__(self) -> str:
-        numbers = ", ".join(f"{name}={value:g}" for name, value in asdict(self).items())
+        numbers = ", ".join(f"{name}={value:g}" for name, value in self._sizes.items())
+        if self.units != _DATA:
+            numbers += f" of ranges {self.units[:8]}"
         return f"{self.kind}({numbers})"
 
 
@@ -134,9 +167,11 @@ class Attribute(VectorAdjacency):
     """
 
     beta: float
+    units: str = field(default=_DATA, repr=False)
     kind = "attribute"
 
     def __post_init__(self) -> None:
+        self._check_units()
         beta = finite_number(self.beta, "beta", above=0.0)
         object.__setattr__(self, "beta", LowerBound(beta))
 
@@ -146,8 +181,8 @@ class Attribute(VectorAdjacency):
 
     def describe(self) -> str:
         return (
-            f"one attribute (coordinate) of one vector, changed by at most {self.beta:g} in the "
-            f"units of the data"
+            f"one attribute (coordinate) of one vector, changed by at most {self.beta:g} "
+            f"{self._in_units}"
         )
 
     def larger_changes(self, epsilon: float, growth: str, dim: int) -> list[str]:
@@ -171,9 +206,11 @@ class L2(VectorAdjacency):
     """
 
     radius: float
+    units: str = field(default=_DATA, repr=False)
     kind = "l2"
 
     def __post_init__(self) -> None:
+        self._check_units()
         radius = finite_number(self.radius, "the l2 radius", above=0.0)
         object.__setattr__(self, "radius", LowerBound(radius))
 
@@ -183,8 +220,8 @@ class L2(VectorAdjacency):
 
     def describe(self) -> str:
         return (
-            f"one whole vector, moved by at most {self.radius:g} in Euclidean distance, in the "
-            f"units of the data"
+            f"one whole vector, moved by at most {self.radius:g} in Euclidean distance, "
+            f"{self._in_units}"
         )
 
     def larger_changes(self, epsilon: float, growth: str, dim: int) -> list[str]:
@@ -232,7 +269,7 @@ class Record(VectorAdjacency):
             return {"kind": self.kind}
         return super().to_dict()
 
-    def in_data_units(self, scale: float) -> Record:
+    def in_data_units(self, scale: float, ranges: str | None = None) -> Record:
         return self
 
     def steps(self, change: Adjacency) -> int | None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dpindex.base.arrays import check_values, real_matrix
+from dpindex.base.arrays import check_values
 from dpindex.base.display import Progress
 from dpindex.base.errors import naming
 from dpindex.data.dataset import Dataset
@@ -97,7 +97,7 @@ class SketchTarget(Target[RaceSketch]):
         return dataset.rows_at_a_time
 
     def checking(self, key: bytes, leak_check: LeakCheck | None) -> Callable[[Shard], Checked]:
-        return _SketchCheck(self.spec.dim, key)
+        return _SketchCheck(self.spec, key)
 
     def drawing(
         self, journal: Journal, *, may_draw: bool, threads: int | None
@@ -135,7 +135,7 @@ class SketchTarget(Target[RaceSketch]):
 class _SketchCheck:
     """Checks the records of a shard."""
 
-    dim: int
+    spec: SketchSpec
     key: bytes
 
     def __call__(self, shard: Shard) -> Checked:
@@ -143,7 +143,6 @@ class _SketchCheck:
         tags = []
         for segment, chunk in shard.chunks():
             with naming(shard.part.name):
-                records = real_matrix(chunk, self.dim, "records", min_rows=0)
-                check_values(records, shard.part.start + segment.start)
+                check_values(self.spec.vectors(chunk, "records"), shard.part.start + segment.start)
             tags.append(labels.tag(self.key, shard, segment, chunk))
         return Checked(shard.first_row, tuple(tags))

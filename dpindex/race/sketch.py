@@ -7,7 +7,7 @@ import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property, partial
 from typing import Any, Literal, TypeAlias
 
@@ -32,6 +32,7 @@ from dpindex.base.arrays import (
 )
 from dpindex.base.errors import InputError
 from dpindex.base.files import Buffer, create_file, pack, parse_file, unpack
+from dpindex.data import Ranges
 from dpindex.mechanism.noise.additive import AdditiveNoise
 from dpindex.mechanism.noise.gaussian import CHANGES, count_noise
 from dpindex.mechanism.public_random import BitSource
@@ -70,6 +71,9 @@ class SketchSpec:
         How neighbouring collections differ; replace needs twice the noise.
     seed : int
         Public seed of the hash functions, [0, 2^63).
+    ranges : Ranges, optional
+        Public ranges of the columns of a table, each of which becomes 0 … 1 before records and
+        queries are hashed: distances, and so the bandwidth, are those of scaled columns.
 
     Raises
     ------
@@ -92,6 +96,7 @@ class SketchSpec:
     delta: float = 0.0
     neighbouring: Neighbouring = "add-remove"
     seed: int = 0
+    ranges: Ranges | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.hash, Hash):
@@ -113,6 +118,10 @@ class SketchSpec:
         for name, value in checked.items():
             object.__setattr__(self, name, value)
         Records(self.neighbouring)
+        if not isinstance(self.ranges, Ranges | None):
+            raise InputError("ranges must be a dpindex.Ranges.")
+        if self.ranges is not None:
+            self.ranges.check_columns(self.dim, "the spec")
         if self.rows * self.columns > _MAX_CELLS:
             raise InputError(
                 f"{self.rows} rows of {self.width} columns are more than 2^27 counts; take fewer."
@@ -143,15 +152,30 @@ class SketchSpec:
         """The law of the noise that release adds to every count."""
         return count_noise(self.epsilon, self.delta, self.rows, self.columns, self.neighbouring)
 
+    def vectors(self, x: Vectors, name: str) -> Any:
+        """Return records or queries as they are hashed, shape (n, dim), values unchecked."""
+        rows = real_matrix(x, self.dim, name, min_rows=0)
+        if self.ranges is None or not rows.shape[0]:
+            return rows
+        return self.ranges.scale(rows)
+
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields as plain JSON values."""
-        return {**asdict(self), "hash": self.hash.to_dict()}
+        """Return the fields as plain JSON values; ranges only where there are some."""
+        data = {**vars(self), "hash": self.hash.to_dict()}
+        data = {name: data[name] for name in (f.name for f in fields(self))}
+        if self.ranges is None:
+            del data["ranges"]
+        else:
+            data["ranges"] = self.ranges.to_dict()
+        return data
 
     @classmethod
     def from_dict(cls, data: Any) -> SketchSpec:
         """Return the inverse of ``to_dict``; InputError if ``data`` is anything else."""
         values = dict(checked_fields(data, cls, "the spec of a sketch"))
         values["hash"] = hash_from_dict(values["hash"])
+        if values.get("ranges") is not None:
+            values["ranges"] = Ranges.from_dict(values["ranges"])
         return cls(**values)
 
     def to_json(self) -> str:
@@ -297,7 +321,7 @@ class RaceSketch:
 
         with ThreadPoolExecutor(cores()) as pool:
             for chunk in chunks:
-                records = real_matrix(chunk, spec.dim, "records", min_rows=0)
+                records = spec.vectors(chunk, "records")
                 for _, block in spec.hasher.blocks(records, done, clip=True):
                     spec.hasher.each(block, count, pool)
                 done += records.shape[0]
@@ -334,10 +358,10 @@ class RaceSketch:
         """
         if not isinstance(other, RaceSketch) or other is self:
             raise InputError("merge takes another RaceSketch.")
-        places = ("dim", "rows", "width", "hash", "seed")
+        places = ("dim", "rows", "width", "hash", "seed", "ranges")
         if any(getattr(self.spec, name) != getattr(other.spec, name) for name in places):
             raise InputError(
-                "only sketches with the same dim, rows, width, hash and seed can be merged."
+                "only sketches with the same dim, rows, width, hash, seed and ranges can be merged."
             )
         if self.spec.neighbouring != other.spec.neighbouring:
             raise InputError("sketches with different neighbouring make no common promise.")
@@ -502,7 +526,7 @@ class RaceSketch:
         """Yield the released counts that blocks of queries fall into, shape (rows, n)."""
         counts = self._open().counts
         hasher = self.spec.hasher
-        queries = real_matrix(q, self.spec.dim, "queries", min_rows=0)
+        queries = self.spec.vectors(q, "queries")
 
         def look_up(hits: Doubles, rows: slice, columns: npt.NDArray[np.int64]) -> None:
             hits[rows] = np.take_along_axis(counts[rows], columns, axis=1)

@@ -103,13 +103,15 @@ class LeakCheck:
     codebook: Codebook
     rows: int
 
-    def evidence(self, chunks: Iterable[tuple[int, Any]]) -> LeakEvidence:
+    def evidence(self, first: int, vectors: Any) -> LeakEvidence:
         """Return the evidence of some vectors; memory is that of a block of them.
 
         Parameters
         ----------
-        chunks : iterable of (int, array or sparse matrix)
-            Private vectors with the number of their first row.
+        first : int
+            Number of their first row.
+        vectors : array or sparse matrix, shape (n, dim)
+            Private vectors, as they are compared with the codebook.
         """
         codewords = self.codebook.vectors
         axes = _axes(self.codebook.dim)
@@ -117,25 +119,24 @@ class LeakCheck:
         shared: dict[int, int] = {}
         words = [np.empty(0, np.intp)]
         offsets = [np.empty((0, axes.shape[1]), np.float32)]
-        for first, chunk in chunks:
-            for rows in row_blocks(chunk.shape[0], _BLOCK_ROWS):
-                block = chunk[rows]
-                first_row = first + rows.start
-                if issparse(block):
-                    block = block.toarray()
-                directions = unit(in_units_of_largest(block))
-                cosines = directions @ codewords.T
-                same = cosines >= _SAME
-                for word in np.flatnonzero(same.any(axis=0)).tolist():
-                    shared.setdefault(word, first_row + int(same[:, word].argmax()))
-                low, high = np.searchsorted(sample, (first_row, first_row + len(block)))
-                chosen = sample[low:high] - first_row
-                chosen = chosen[directions[chosen].any(axis=1)]
-                nearest = cosines[chosen].argmax(axis=1)
-                along = cosines[chosen, nearest]
-                across = directions[chosen] - along[:, None] * codewords[nearest]
-                words.append(nearest)
-                offsets.append(across @ axes)
+        for rows in row_blocks(vectors.shape[0], _BLOCK_ROWS):
+            block = vectors[rows]
+            first_row = first + rows.start
+            if issparse(block):
+                block = block.toarray()
+            directions = unit(in_units_of_largest(block))
+            cosines = directions @ codewords.T
+            same = cosines >= _SAME
+            for word in np.flatnonzero(same.any(axis=0)).tolist():
+                shared.setdefault(word, first_row + int(same[:, word].argmax()))
+            low, high = np.searchsorted(sample, (first_row, first_row + len(block)))
+            chosen = sample[low:high] - first_row
+            chosen = chosen[directions[chosen].any(axis=1)]
+            nearest = cosines[chosen].argmax(axis=1)
+            along = cosines[chosen, nearest]
+            across = directions[chosen] - along[:, None] * codewords[nearest]
+            words.append(nearest)
+            offsets.append(across @ axes)
         return LeakEvidence(shared, np.concatenate(words), np.concatenate(offsets))
 
 
@@ -159,9 +160,9 @@ def refuse_leaks(codebook: Codebook, evidence: LeakEvidence) -> None:
 
     >>> rows = np.random.default_rng(0).normal(size=(100, 8))
     >>> public = Codebook(rows[:50])
-    >>> refuse_leaks(public, LeakCheck(public, 50).evidence([(50, rows[50:])]))
+    >>> refuse_leaks(public, LeakCheck(public, 50).evidence(50, rows[50:]))
     >>> try:
-    ...     refuse_leaks(public, LeakCheck(public, 100).evidence([(0, 3 * rows)]))
+    ...     refuse_leaks(public, LeakCheck(public, 100).evidence(0, 3 * rows))
     ... except InputError as error:
     ...     print(str(error)[:75])
     50 of the 50 codewords are private vectors too (codeword 0 is row 0), and a

@@ -17,8 +17,8 @@ from __future__ import annotations
 
 import hashlib
 import os
+import warnings
 from abc import ABC, abstractmethod
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -29,7 +29,13 @@ import numpy as np
 
 from dpindex.base.arrays import AnyArray, Vectors, row_blocks
 from dpindex.base.display import Progress, no_progress
-from dpindex.base.errors import DamagedError, InputError, StorageError, naming
+from dpindex.base.errors import (
+    DamagedError,
+    InputError,
+    QualityWarning,
+    StorageError,
+    naming,
+)
 from dpindex.data.dataset import Dataset, Part
 from dpindex.data.source import Chunk
 from dpindex.mechanism.codes import Codes, codes_from_bytes
@@ -47,6 +53,7 @@ if TYPE_CHECKING:  # devices keep no ledger
     from dpindex.accounting.ledger import Ledger, Released
 
 _MAX_HEADER_BYTES = 1 << 16
+_MUCH_CLIPPED = 0.01
 _Result = TypeVar("_Result")
 Published = TypeVar("Published")
 
@@ -182,11 +189,15 @@ class Checked:
         Of its segments.
     leaks : LeakEvidence, optional
         What a codebook is judged by.
+    clipped : float
+        Rows times the share of their values that lies outside the bounds. It is a fact about
+        private vectors: it stays with the holder.
     """
 
     first_row: int
     tags: tuple[bytes, ...]
     leaks: LeakEvidence | None = None
+    clipped: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -236,20 +247,18 @@ class CodeCheck:
         labels = Labels.of_shard(shard)
         projector = Projector(self.spec)
         tags: list[bytes] = []
-
-        def checked() -> Iterator[tuple[int, Chunk]]:
-            for segment, chunk in shard.chunks():
-                with naming(shard.part.name):
-                    projector.check(chunk, first_row=shard.part.start + segment.start)
-                tags.append(labels.tag(self.key, shard, segment, chunk))
-                yield shard.first_row + segment.start, chunk
-
-        leaks = None
-        if self.leak_check is None:
-            deque(checked(), maxlen=0)
-        else:
-            leaks = self.leak_check.evidence(checked())
-        return Checked(shard.first_row, tuple(tags), leaks)
+        leaks: list[LeakEvidence] = []
+        clipped = 0.0
+        for segment, chunk in shard.chunks():
+            with naming(shard.part.name):
+                projector.check(chunk, first_row=shard.part.start + segment.start)
+            clipped += segment.rows * projector.clipped(chunk)
+            tags.append(labels.tag(self.key, shard, segment, chunk))
+            if self.leak_check is not None:
+                first_row = shard.first_row + segment.start
+                leaks.append(self.leak_check.evidence(first_row, projector.scaled(chunk)))
+        evidence = LeakEvidence.joined(leaks) if leaks else None
+        return Checked(shard.first_row, tuple(tags), evidence, clipped)
 
 
 @dataclass(frozen=True)
@@ -375,21 +384,35 @@ def release_in_memory(
         rows = dataset.rows
     leak_check = None
     if spec.codebook is not None and not skip_leak_check:
-        leak_check = LeakCheck(spec.codebook, rows)
+        leak_check = LeakCheck(spec.codewords, rows)
     stored = []
     leaks: list[LeakEvidence] = []
+    clipped = 0.0
     done = 0
+    projector = Projector(spec)
     for name, first_row, chunk in chunks:
         codes = _privatized(spec, name, first_row, chunk)
         stored.append(codes.stored)
+        clipped += len(codes) * projector.clipped(chunk)
         if leak_check is not None:
-            leaks.append(leak_check.evidence([(done, chunk)]))
+            leaks.append(leak_check.evidence(done, projector.scaled(chunk)))
         done += len(codes)
         if progress is not None:
             progress(done, rows, "privatizing")
     if leak_check is not None:
         refuse_leaks(leak_check.codebook, LeakEvidence.joined(leaks))
+    _warn_of_clipping(clipped / done)
     return spec.format.codes(spec.format.concatenate(stored))
+
+
+def _warn_of_clipping(share: float) -> None:
+    if share > _MUCH_CLIPPED:
+        warnings.warn(
+            f"{share:.1%} of the values lie outside the public bounds and were clipped to them: "
+            f"rows that differ beyond the bounds look alike; state wider ranges, scale or bounds",
+            QualityWarning,
+            stacklevel=4,
+        )
 
 
 def _chunks(dataset: Dataset) -> Iterator[tuple[str, int, Chunk]]:
@@ -551,7 +574,7 @@ class CodeTarget(Target[Published]):
 
     @property
     def codebook(self) -> Codebook | None:
-        return self.spec.codebook
+        return None if self.spec.codebook is None else self.spec.codewords
 
     def checking(self, key: bytes, leak_check: LeakCheck | None) -> Callable[[Shard], Checked]:
         return CodeCheck(self.spec, key, leak_check)
@@ -615,12 +638,15 @@ class Outcome(Generic[Published]):
         Vectors in all.
     drawn : int
         Vectors that this call privatized.
+    clipped : float
+        Share of the values that lay outside the bounds and were clipped, [0, 1].
     published : object
         What the target gives.
     """
 
     rows: int
     drawn: int
+    clipped: float
     published: Published
 
 
@@ -681,7 +707,7 @@ class _Run(Generic[Published]):
         with target.journal() as journal:
             if journal.begun is None:
                 self._refuse_known_ids()
-            shards = self._check(journal)
+            shards, clipped = self._check(journal)
             may_draw = self._begin(journal, shards)
             drawn = self._draw(journal, shards, may_draw)
             digest = target.digest(journal, drawn)
@@ -692,10 +718,11 @@ class _Run(Generic[Published]):
                 ledger.record_drawn(journal.token, digest)
             published = target.publish(journal, drawn)
         count = sum(receipt.drawn for receipt in drawn.receipts)
-        return Outcome(self.dataset.rows, count, published)
+        _warn_of_clipping(clipped)
+        return Outcome(self.dataset.rows, count, clipped, published)
 
-    def _check(self, journal: Journal) -> list[Shard]:
-        """Check every vector; return the shards in order, with their tags."""
+    def _check(self, journal: Journal) -> tuple[list[Shard], float]:
+        """Check every vector; return the shards in order, with their tags, and what is clipped."""
         shards = _shards(self.dataset, self.target.segment_rows(self.dataset))
         codebook = self.target.codebook
         leak_check = None
@@ -717,7 +744,8 @@ class _Run(Generic[Published]):
             pairs = zip(shard.segments, checked[shard.first_row].tags, strict=True)
             segments = tuple(replace(segment, tag=tag) for segment, tag in pairs)
             tagged.append(replace(shard, segments=segments))
-        return tagged
+        clipped = sum(result.clipped for result in checked.values())
+        return tagged, clipped / self.dataset.rows
 
     def _begin(self, journal: Journal, shards: list[Shard]) -> bool:
         """Begin the release, or go on with it; return whether it may draw.

@@ -50,6 +50,7 @@ from dpindex.study.reconstruction import (
     not_codewords,
     reconstructor_of,
 )
+from dpindex.study.specs import in_ranges
 
 _COLLECTION = 20_000
 _ATTACKED = 500
@@ -166,7 +167,9 @@ def attack_panel(
     >>> attack_panel(base, specs, public)[1].setting
     'top 1 of 10'
     """
-    sources = (as_source(base, "base"), as_source(public, "the public vectors"))
+    specs, sources = in_ranges(
+        specs, as_source(base, "base"), as_source(public, "the public vectors")
+    )
     given = (None, None) if labels is None else (labels.base, labels.public)
     for source, labelled in zip(sources, given, strict=True):
         if labelled is not None and len(labelled) != source.shape[0]:

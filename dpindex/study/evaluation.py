@@ -33,11 +33,11 @@ from dpindex.index.private_index import PrivateIndex
 from dpindex.index.search import QueryMode
 from dpindex.mechanism.spec import Spec
 from dpindex.similarity.similarity import Metric
-from dpindex.storage.leak_check import LeakCheck, refuse_leaks
+from dpindex.storage.leak_check import LeakCheck, LeakEvidence, refuse_leaks
 from dpindex.study.curve import Curve, Run, linked_within, recall_within
 from dpindex.study.examples import examples_of
 from dpindex.study.linkage import LINKED
-from dpindex.study.specs import common_adjacency, hides_records, label
+from dpindex.study.specs import common_adjacency, hides_records, in_ranges, label
 from dpindex.study.trial import Trial
 from dpindex.study.truth import GroundTruth, ground_truth
 
@@ -148,8 +148,9 @@ def evaluate(
     1.0
     """
     whole_number(runs, "runs", 1, _MAX_COUNT)
-    base = as_source(base, "base")
-    queries = as_source(queries, "queries")
+    specs, (base, queries) = in_ranges(
+        specs, as_source(base, "base"), as_source(queries, "queries")
+    )
     if max_queries is not None:
         whole_number(max_queries, "max_queries", 1, _MAX_COUNT)
         _, first = next(queries.chunks(max_queries))
@@ -250,7 +251,9 @@ def _takes(spec: Spec, name: str) -> bool:
 def _check_codebooks(specs: Sequence[Spec], base: VectorSource) -> None:
     for book in {spec.codebook for spec in specs}:
         if book is not None:
-            refuse_leaks(book, LeakCheck(book, base.shape[0]).evidence(base.chunks()))
+            check = LeakCheck(book, base.shape[0])
+            evidence = [check.evidence(first, chunk) for first, chunk in base.chunks()]
+            refuse_leaks(book, LeakEvidence.joined(evidence))
 
 
 def at_norm_1(source: VectorSource) -> VectorSource:

@@ -8,6 +8,7 @@ from itertools import chain
 from typing import Any
 
 from dpindex.base.errors import InputError
+from dpindex.data import VectorSource
 from dpindex.mechanism.method_table import Method, find_method
 from dpindex.mechanism.public_parts import PARTS
 from dpindex.mechanism.spec import Spec
@@ -184,3 +185,19 @@ def hides_records(spec: Spec) -> bool:
     """Return whether any two vectors are neighbours, once they are at norm 1."""
     any_of_norm_1 = spec.adjacency == ANY_OF_NORM_1 and spec.norm == 1.0
     return spec.adjacency == record() or any_of_norm_1
+
+
+def in_ranges(
+    specs: Iterable[Spec], *sources: VectorSource
+) -> tuple[list[Spec], list[VectorSource]]:
+    """Return vectors brought to 0 … 1 by the ranges of specs, and the specs for such vectors.
+
+    Raises InputError for specs of several ranges, whose vectors cannot be compared.
+    """
+    several = list(specs)
+    ranges, *others = {spec.ranges for spec in several} or {None}
+    if others:
+        raise InputError("all specs need the same ranges, or none: distances are compared in them.")
+    if ranges is None:
+        return several, list(sources)
+    return [spec.without_ranges() for spec in several], [ranges.source(s) for s in sources]

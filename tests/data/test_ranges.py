@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,15 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from dpindex.base.errors import InputError
-from dpindex.data import Ranges, as_source, one_per_person, open_dataset
+from dpindex import Originals, PrivateIndex, Privatizer, codes_from_bytes, device
+from dpindex.base.errors import InputError, QualityWarning
+from dpindex.data import Ranges, as_source, one_per_person
+from dpindex.integrations.requests import Comparisons
 from dpindex.integrations.sklearn import PrivateProjection
-from dpindex.privacy import attribute
+from dpindex.mechanism.public_parts import Codebook
+from dpindex.mechanism.spec import Projector, Spec
+from dpindex.privacy import attribute, record
+from dpindex.race import PStable, RaceSketch, SketchSpec, kernel_sum
 
 TABLE = Ranges(("age", "income", "rate"), (0, 0, -1), (120, 1e6, 1))
 ROWS = np.array([[30, 50_000, 0], [120, 0, -1], [0, 1e6, 1]])
@@ -41,19 +47,23 @@ def test_low_ranges_learn_nothing_from_the_data() -> None:
     assert ranges.scale([[2.0], [12.0], [-4.0]]).tolist() == [[0.5], [3.0], [-1.0]]
 
 
-def test_ends_that_floats_round_are_ends() -> None:
-    ranges = Ranges(("t",), (0.1,), (0.7,))
-    assert ranges.scale(np.array([[0.1], [0.7]], dtype=np.float32)).tolist() == [[0.0], [1.0]]
+def test_ends_that_floats_round_lie_inside() -> None:
+    ranges = Ranges(("t", "u"), (0.1, 0.7), (0.7, 0.9))
+    ends = ranges.scale(np.array([[0.1, 0.7], [0.7, 0.9]], dtype=np.float32))
+    np.testing.assert_allclose(ends, [[0.0, 0.0], [1.0, 1.0]], atol=1e-6)
+    assert ends.min() >= 0
+    assert ends.max() <= 1
 
 
-def test_datasets_are_scaled_part_by_part(tmp_path: Path) -> None:
-    np.save(tmp_path / "x.npy", ROWS)
-    with open_dataset(tmp_path / "x.npy", rows_per_part=2) as dataset:
-        rows = []
-        for part in dataset.with_ranges(TABLE).parts:
-            with part.vectors() as source:
-                rows.append(source.read())
-    np.testing.assert_allclose(np.concatenate(rows), SCALED)
+def test_low_ranges_are_not_rounded_to_the_type_of_the_vectors() -> None:
+    """In float32 this range was a fifth narrower, and a change of it counted as 1.28 changes."""
+    narrow = Ranges(("t",), (100_000.1,), (100_000.11,))
+    steps = np.array([[100_000.1015625], [100_000.109375]], dtype=np.float32)
+    moved = np.diff(narrow.scale(steps), axis=0).item()
+    assert moved == pytest.approx(0.0078125 / 0.01, rel=1e-6)
+
+
+def test_a_scaled_source_is_told_from_the_source() -> None:
     source = as_source(ROWS)
     assert TABLE.source(source).fingerprint() != source.fingerprint()
 
@@ -87,17 +97,15 @@ def test_wrong_files_are_refused(tmp_path: Path, text: str, words: str) -> None:
     assert str(caught.value).startswith(str(path))
 
 
-def test_wrong_vectors_are_refused(tmp_path: Path) -> None:
+def test_wrong_vectors_are_refused() -> None:
     with pytest.raises(InputError, match="3 ranges for 2 columns"):
         TABLE.scale(ROWS[:, :2])
     with pytest.raises(InputError, match="sparse vectors take no ranges"):
         TABLE.scale(sparse.csr_matrix(ROWS))
-    np.save(tmp_path / "x.npy", ROWS[:, :2])
-    with (
-        open_dataset(tmp_path / "x.npy") as dataset,
-        pytest.raises(InputError, match="3 ranges for 2 columns"),
-    ):
-        dataset.with_ranges(TABLE)
+    with pytest.raises(InputError, match="3 ranges for 2 columns"):
+        plain_spec(dim=2, ranges=TABLE)
+    with pytest.raises(InputError, match="sparse vectors take no ranges"):
+        Privatizer(plain_spec(ranges=TABLE)).privatize(sparse.csr_matrix(ROWS))
 
 
 def test_columns_that_decide_are_named() -> None:
@@ -110,16 +118,15 @@ def test_columns_that_decide_are_named() -> None:
     assert sum(share for _, share in decided) == pytest.approx(1.0, abs=0.02)
 
 
-def test_a_transformer_takes_ranges(tmp_path: Path) -> None:
+def test_a_transformer_takes_ranges() -> None:
     rows = np.tile(ROWS, (20, 1))
-    path = written(tmp_path, "column,low,high\nage,0,120\nincome,0,1e6\nrate,-1,1\n")
     options: dict[str, Any] = {
         "epsilon": None,
         "adjacency": attribute(1.0),
         "bounds": (0, 1),
         "allow_unprotected": True,
     }
-    codes = PrivateProjection("none-oporp", ranges=path, **options).fit_transform(rows)
+    codes = PrivateProjection("none-oporp", ranges=TABLE, **options).fit_transform(rows)
     plain = PrivateProjection("none-oporp", **options).fit_transform(TABLE.scale(rows))
     np.testing.assert_array_equal(codes, plain)
 
@@ -144,23 +151,23 @@ def test_commands_take_ranges(run: Callable[..., tuple[int, str, str]], tmp_path
     assert "Note: these columns decide which rows of the sample are near: " in planned
     lines = [line.split("dpindex ", 1)[1] for line in planned.splitlines() if "  dpindex " in line]
     assert [line.split()[0] for line in lines[-2:]] == ["build", "query"]
-    assert all(line.endswith("--ranges ranges.csv") for line in lines)
+    assert " --ranges ranges.csv" in lines[-2]
+    assert " --ranges " not in lines[-1]  # the index knows them
     for line in lines[:-1]:
         out(line)
     hits = json.loads(out(f"{lines[-1]} --format json"))
     assert [row[0] for row in hits["ids"]] == list(range(10))
     reranked = json.loads(
-        out(
-            "query my-index queries.npy -k 3 --candidates 20 --rerank vectors.npy "
-            "--ranges ranges.csv --format json"
-        )
+        out("query my-index queries.npy -k 3 --candidates 20 --rerank vectors.npy --format json")
     )
     assert [row[0] for row in reranked["ids"]] == list(range(10))
     np.testing.assert_allclose([row[0] for row in reranked["scores"]], 1.0, atol=1e-6)
-    out("add my-index queries.npy --ranges ranges.csv")
-    code, _, error = run("query", "my-index", "queries.npy", "--ranges", "vectors.npy")
-    assert code == 2
-    assert error.startswith("dpindex: vectors.npy: ")
+    out("add my-index queries.npy")
+    told = out("info my-index")
+    assert f"{TABLE.digest[:8]}: age 0 to 120, income 0 to 1e+06, rate -1 to 1; each is" in told
+    assert "changed by at most 0.1 where the public range of each column is 1" in told
+    assert '"ranges"' in out("info my-index --spec")
+    assert run("query", "my-index", "queries.npy", "--ranges", "ranges.csv")[0] == 2
 
 
 @pytest.mark.slow
@@ -179,10 +186,11 @@ def test_sketches_take_ranges(run: Callable[..., tuple[int, str, str]], tmp_path
         return text
 
     output("race build vectors.npy s.race --epsilon 60 --bandwidth 0.5 --ranges ranges.csv")
-    scaled = output("race query s.race queries.npy --ranges ranges.csv")
-    assert scaled == output("race query s.race scaled.npy")
-    assert scaled != output("race query s.race queries.npy")
-    assert run("race", "query", "s.race", "queries.npy", "--ranges", "vectors.npy")[0] == 2
+    near = json.loads(output("race query s.race queries.npy --format json"))["count"]
+    sketch = RaceSketch.open("s.race")
+    sketch.spec = replace(sketch.spec, ranges=None)
+    np.testing.assert_array_equal(near, sketch.count(np.load("scaled.npy")))
+    assert "income 0 to 1e+06" in output("race info s.race")
 
 
 @pytest.mark.slow
@@ -222,3 +230,139 @@ def test_low_persons_that_would_become_one_are_refused(persons: list[Any]) -> No
     """NumPy drops final NULs, and turns numbers beyond 64 bits into floats."""
     with pytest.raises(InputError, match=r"^persons: "):
         one_per_person(np.eye(len(persons)), persons)
+
+
+def plain_spec(dim: int = 3, **fields: Any) -> Spec:
+    terms: dict[str, Any] = {"epsilon": 60.0, "adjacency": attribute(1.0), "bounds": (0, 1)}
+    return Spec("raw-staircase", dim, **{**terms, **fields})
+
+
+def table(rows: int, seed: int = 1) -> Any:
+    """Vectors between the ends of the ranges."""
+    return np.random.default_rng(seed).uniform((0, 0, -1), (120, 1e6, 1), (rows, 3))
+
+
+def test_finding_38_2_an_index_keeps_its_ranges(tmp_path: Path) -> None:
+    """Queries without them were answered by the column with the largest numbers: .005 for .95."""
+    rows, queries = table(300), table(20, 2)
+    index = PrivateIndex(plain_spec(ranges=TABLE), metric="l2")
+    index.add(rows)
+    index.save(tmp_path / "index")
+    opened = PrivateIndex.open(tmp_path / "index")
+    assert opened.spec.ranges == TABLE
+    apart = TABLE.scale(queries)[:, None] - TABLE.scale(rows)[None]
+    true = np.square(apart).sum(axis=2)
+    for where in (index, opened):
+        hits = where.search(queries, k=10)
+        near = np.argsort(true, axis=1)[:, :10]
+        found = np.mean([len(set(a) & set(b)) / 10 for a, b in zip(hits.ids, near, strict=True)])
+        assert found > 0.8
+        exact = where.search(queries, k=5, candidates=300, rerank=rows)
+        np.testing.assert_allclose(exact.similarity, np.sort(true, axis=1)[:, :5], rtol=1e-9)
+        fetched = where.search(queries, k=5, candidates=300, rerank=lambda ids: rows[ids])
+        np.testing.assert_allclose(fetched.similarity, exact.similarity, rtol=1e-9)
+    opened.add(queries)
+    again = opened.search(queries, k=1, query="private")
+    assert np.mean(again.ids[:, 0] >= 300) > 0.9
+
+
+def test_finding_38_2_devices_keep_ranges(tmp_path: Path) -> None:
+    spec = plain_spec(ranges=TABLE)
+    path = tmp_path / "spec.json"
+    path.write_text(spec.to_json())
+    code = codes_from_bytes(device.privatize(ROWS[0], path, max_epsilon=60.0))
+    assert code.fingerprint == spec.fingerprint != plain_spec().fingerprint
+    np.testing.assert_allclose(code.to_float()[0], SCALED[0], atol=0.5)
+    np.testing.assert_array_equal(
+        Projector(spec).project(ROWS), Projector(plain_spec()).project(TABLE.scale(ROWS))
+    )
+    with pytest.raises(InputError, match="another spec than this index"):
+        PrivateIndex(plain_spec()).add_codes(code)
+
+
+def test_finding_38_2_a_server_compares_by_ranges() -> None:
+    spec = plain_spec(ranges=TABLE)
+    comparisons = Comparisons(Originals(ROWS, ids=["a", "b", "c"]), spec, "cosine")
+    body = json.dumps({"query": ROWS[0].tolist(), "ids": ["a", "c"]}).encode()
+    scaled = TABLE.scale(ROWS)
+    norms = np.linalg.norm(scaled, axis=1)
+    cosine = float(scaled[0] @ scaled[2] / norms[0] / norms[2])
+    assert comparisons.answer(body, str, "who asks") == pytest.approx([1.0, cosine])
+
+
+def test_finding_38_2_sketches_keep_ranges() -> None:
+    rows = table(2000)
+    terms: dict[str, Any] = {"dim": 3, "rows": 50, "width": 100, "hash": PStable(0.5)}
+    spec = SketchSpec(**terms, epsilon=60.0, ranges=TABLE)
+    sketch = RaceSketch.from_bytes(RaceSketch(spec).fit(rows).release().to_bytes())
+    assert sketch.spec == spec
+    expected = kernel_sum(PStable(0.5), TABLE.scale(rows), TABLE.scale(rows[:5]))
+    np.testing.assert_allclose(sketch.count(rows[:5]), expected, rtol=0.5)
+    other = RaceSketch(SketchSpec(**terms, epsilon=60.0)).fit(rows).release()
+    with pytest.raises(InputError, match="and ranges can be merged"):
+        sketch.merge(other)
+
+
+def test_finding_38_2_codewords_are_scaled_like_records() -> None:
+    """A codebook is given in the units of the data, and no column drowns the others in it."""
+    book = Codebook(table(60, 3))
+    spec = Spec("record-codebook", 3, epsilon=12.0, adjacency=record(), codebook=book,
+                subset=1, ranges=TABLE)  # fmt: skip
+    index = PrivateIndex(spec)
+    index.add(table(200))
+    assert index.search(table(30, 2), k=3).ids.shape == (30, 3)
+    same = Projector(spec.without_ranges()).project(TABLE.scale(ROWS + 1))
+    np.testing.assert_array_equal(Projector(spec).project(ROWS + 1), same)
+    with pytest.raises(InputError, match="codewords are private vectors too"):
+        PrivateIndex(spec).add(np.asarray(book.stated))
+    assert Spec.from_json(spec.to_json()).with_public(book) == spec
+
+
+def test_ranges_that_differ_do_not_add_up() -> None:
+    """A change of a tenth of one range is not a tenth of another."""
+    one = plain_spec(ranges=TABLE, adjacency=attribute(0.1)).guarantee
+    wider = Ranges(TABLE.columns, TABLE.lows, (200, 1e6, 1))
+    other = plain_spec(ranges=wider, adjacency=attribute(0.1)).guarantee
+    assert str(one + one).endswith(f"under attribute(beta=0.1 of ranges {TABLE.digest[:8]})")
+    for strange in (other, plain_spec(adjacency=attribute(0.1)).guarantee):
+        with pytest.raises(InputError, match="count different changes"):
+            one + strange
+        with pytest.raises(InputError, match="count different changes"):
+            one.at(strange.adjacency)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {},
+        [],
+        {"columns": [1]},
+        {"columns": ["a"], "lows": ["x"], "highs": [1]},
+        {"columns": None, "lows": [0], "highs": [1]},
+        {"columns": ["a"], "lows": [[0]], "highs": [1]},
+    ],
+)
+def test_low_wrong_ranges_of_a_spec_are_refused(data: Any) -> None:
+    text = json.dumps({**plain_spec(dim=1).to_dict(), "ranges": data})
+    with pytest.raises(InputError, match="range"):
+        Spec.from_json(text)
+
+
+def test_finding_38_2_what_is_clipped_is_told(
+    run: Callable[..., tuple[int, str, str]], tmp_path: Path
+) -> None:
+    rows = table(400)
+    np.save("inside.npy", rows)
+    rows[:20, 0] = 500  # 20 of 1200 values
+    np.save("vectors.npy", rows)
+    written(tmp_path, "column,low,high\nage,0,120\nincome,0,1e6\nrate,-1,1\n")
+    options = "--method raw-staircase --epsilon 9 --beta 1 --bounds 0 1 --clip --ranges ranges.csv"
+    code, output, error = run(*f"build vectors.npy a {options}".split())
+    assert code == 0
+    assert "1.67% of the values lay outside the bounds, and were clipped to them." in output
+    assert "note: 1.7% of the values lie outside the public bounds and were clipped" in error
+    code, output, error = run(*f"build inside.npy b {options}".split())
+    assert (code, "clipped" in output + error) == (0, False)
+    assert "note: 1.7%" in run("add", "b", "vectors.npy")[2]
+    with pytest.warns(QualityWarning, match="clipped"):
+        PrivateIndex(plain_spec(ranges=TABLE, clip=True)).add(rows)

@@ -92,7 +92,7 @@ def test_a_classifier_learns_from_a_table_at_the_defaults() -> None:
 
 def test_a_search_has_every_parameter() -> None:
     """They are written out, so that help, completion and ``set_params`` know them."""
-    others = {"ranges", "allow_unprotected", "skip_leak_check"}
+    others = {"allow_unprotected", "skip_leak_check"}
     named = set(signature(PrivateProjection).parameters) - others
     assert named == {field.name for field in fields(dpi.Spec)} - {"dim"}
     x = np.random.default_rng(3).uniform(-1, 1, (60, 4))
@@ -122,7 +122,7 @@ def test_what_promises_little_is_said() -> None:
 def test_refusals() -> None:
     with pytest.raises(NotFittedError):
         PrivateProjection(adjacency=ONE).transform(np.zeros((2, 3)))
-    with pytest.raises(InputError, match=r"ranges must be a dpindex\.data\.Ranges or the path"):
+    with pytest.raises(InputError, match=r"ranges must be a dpindex\.Ranges"):
         PrivateProjection(ranges=[(0, 1)], adjacency=ONE).fit(np.zeros((2, 1)))
     with pytest.raises(InputError, match="1 ranges for 3 columns"):
         PrivateProjection(ranges=Ranges(("a",), (0,), (1,)), adjacency=ONE).fit(np.zeros((2, 3)))

@@ -418,8 +418,8 @@ def test_files_are_read_and_faults_begin_with_their_path(tmp_path: Path) -> None
         InputError, match=rf"^{re.escape(str(path))}: the spec is not a dpindex spec"
     ):
         dpi.Spec.read(path)
-    path.write_text(" " * (1 << 17))
-    with pytest.raises(InputError, match="131072 bytes; at most 65536 are read"):
+    path.write_text(" " * (1 << 21))
+    with pytest.raises(InputError, match="2097152 bytes; at most 1048576 are read"):
         dpi.Spec.read(path)
     with pytest.raises(InputError, match="cannot be read"):
         dpi.Spec.read(tmp_path / "none.json")

@@ -404,7 +404,7 @@ def test_merged_answers_stay_unbiased() -> None:
 )
 def test_other_hashes_do_not_merge(change: dict[str, Any]) -> None:
     other = small(**change)
-    with pytest.raises(InputError, match="same dim, rows, width, hash and seed"):
+    with pytest.raises(InputError, match="same dim, rows, width, hash, seed and ranges"):
         small().merge(other)
 
 
@@ -554,7 +554,7 @@ def test_a_spec_is_its_json(options: dict[str, Any]) -> None:
         ("{", "not valid JSON"),
         ("[]", "must be an object with fields"),
         ("{}", "lacks the field 'dim'"),
-        (" " * 70_000, "over 65536 characters"),
+        (" " * 1_050_000, "over 1048576 characters"),
         ('{"beta": 1}', "unknown field 'beta'"),
     ],
 )

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
@@ -222,16 +222,16 @@ class _Paths:
         for typed in typed_rows(self.spec, self.rows):
             yield Way(partial(self._index_codes, typed), exact_integers(self.spec, typed))
         # A power of two is undone without rounding.
-        wide = as_dataset(as_source(_WIDTH * self.rows))
-        yield Way(partial(self._index_codes, wide.with_ranges(self._ranges(_WIDTH))), self.exact)
+        wide = replace(self.spec, ranges=self._ranges(_WIDTH))
+        yield Way(partial(self._index_codes, _WIDTH * self.rows, wide), self.exact)
 
     def _ranges(self, high: float) -> Ranges:
         """Return ranges of all columns from 0 to ``high``."""
         dim = self.spec.dim
         return Ranges(tuple(map(str, range(dim))), (0.0,) * dim, (high,) * dim)
 
-    def _index_codes(self, rows: AnyArray | Dataset) -> Codes:
-        index = PrivateIndex(self.spec)
+    def _index_codes(self, rows: AnyArray, spec: Spec | None = None) -> Codes:
+        index = PrivateIndex(spec or self.spec)
         index.add(rows)
         return index.codes
 
@@ -512,8 +512,8 @@ class _Paths:
         """Whether a table is taken in which one number lies beyond the range of its column."""
         table = np.tile(self.rows[:1], (3, 1))
         table[2, 0] = self.spec.bounds[1] * self.spec.scale + 0.5
-        outlying = as_dataset(as_source(table)).with_ranges(self._ranges(1.0))
-        return not _refused(PrivateIndex(self.spec).add, outlying)
+        spec = replace(self.spec, ranges=self._ranges(1.0))
+        return not _refused(PrivateIndex(spec).add, table)
 
     def _takes_codewords(self) -> bool:
         """Whether a collection is taken that the codebook was made of."""

@@ -31,7 +31,7 @@ def mixed(shared: int) -> np.ndarray:
 
 def check(codewords: Any, private: Any, first: int = 0) -> None:
     book = Codebook(codewords)
-    refuse_leaks(book, LeakCheck(book, first + private.shape[0]).evidence([(first, private)]))
+    refuse_leaks(book, LeakCheck(book, first + private.shape[0]).evidence(first, private))
 
 
 def test_two_in_a_hundred_are_refused_and_fewer_are_chance() -> None:
@@ -170,9 +170,7 @@ def test_low_centroids_are_found_in_any_order_and_in_shards() -> None:
     book = fit_codebook(PRIVATE, 30)
     leak_check = LeakCheck(book, len(PRIVATE))
     rows = sparse.csr_matrix(7 * PRIVATE[::-1])
-    parts = [
-        leak_check.evidence([(start, rows[start : start + 70])]) for start in range(0, 400, 70)
-    ]
+    parts = [leak_check.evidence(start, rows[start : start + 70]) for start in range(0, 400, 70)]
     with pytest.raises(InputError, match="codewords are means of the private vectors, as of a"):
         refuse_leaks(book, LeakEvidence.joined(parts + parts[:2]))
 

@@ -240,7 +240,7 @@ def uniform_share(size: int, epsilon: float | None) -> int:
 
 
 def _calibrated(parameters: Parameters, scores: CodewordScores) -> SoftmaxResponse:
-    codebook = parameters.part(Codebook)
+    codebook = parameters.codewords
     size = parameters.adjacency.size
     # R: the most that a neighbour moves two scores apart, in whole numbers.
     moved = Fraction(scores.spread << GRID_BITS)

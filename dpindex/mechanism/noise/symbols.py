@@ -426,7 +426,7 @@ def codebook_response(codebook: Codebook, subset: int, epsilon: float) -> Codebo
 
 def _calibrated(parameters: Parameters, encoder: RecordEncoder) -> CodebookResponse:
     subset = parameters.subset or 1
-    return codebook_response(parameters.part(Codebook), subset, parameters.budget)
+    return codebook_response(parameters.codewords, subset, parameters.budget)
 
 
 CODEBOOK_RESPONSE = Calibration(_calibrated, SymbolFormat, adjacencies=("record",), rounded=False)
