@@ -475,6 +475,8 @@ def evaluate(
 
 def _print_curve(curve: Any) -> None:
     """Print tables of what is found in each query mode, and of what codes reveal."""
+    from dpindex.study.curve import recall_within
+
     first = curve.query_modes[0]
     tables = [
         (f"{curve.full_name(measure)}, {mode} queries", measure, mode)
@@ -496,6 +498,16 @@ def _print_curve(curve: Any) -> None:
             rows.append((name, *("–" if math.isnan(v) else f"{v:.2f}" for v in values)))
         headings = ["ε", *(f"{epsilon:g}" for epsilon in curve.epsilons or (math.nan,))]
         typer.echo(f"\n{title}\n{out.table(headings, rows)}")
+    mode = curve.query_modes[-1]
+    title = f"recall@10 after the owner of the vectors orders R candidates, {mode} queries"
+    rows = []
+    for name, line in curve.series(mode).items():
+        for point in line:
+            shares = (point.mean[recall_within(level)] for level in curve.candidates)
+            epsilon = "–" if point.spec.epsilon is None else f"{point.spec.epsilon:g}"
+            rows.append((name, epsilon, *(f"{share:.2f}" for share in shares)))
+    headings = ["R", "ε", *map(str, curve.candidates)]
+    typer.echo(f"\n{title}\n{out.table(headings, rows)}")
 
 
 def demo(

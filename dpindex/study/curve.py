@@ -19,7 +19,7 @@ from dpindex.similarity.similarity import Metric
 from dpindex.storage.ids import Rows
 from dpindex.study.linkage import LINKED
 from dpindex.study.reconstruction import EXPOSURE
-from dpindex.study.specs import common_adjacency, label
+from dpindex.study.specs import common_adjacency, line_labels
 
 MEASURES = (
     "recall@10",
@@ -51,11 +51,6 @@ def candidate_levels(n: int) -> tuple[int, ...]:
 def recall_within(candidates: int) -> str:
     """Return the name of recall@10 after the first R answers were ordered by their vectors."""
     return f"recall@10 within {candidates}"
-
-
-def linked_within(candidates: int) -> str:
-    """Return the name of linkage within R: the own code is among the R codes that fit best."""
-    return f"{LINKED} within {candidates}"
 
 
 @dataclass(frozen=True)
@@ -104,6 +99,9 @@ class Point:
         By the names of the measures; ``std`` is NaN if one run only measured it.
     denoised : bool
         Whether a denoiser was fitted in any run of this method at any epsilon.
+    label : str
+        The line of a chart that it is on: method, code length and what else tells specs apart, but
+        epsilon.
 
     >>> from dpindex import attribute
     >>> spec = Spec("dp-oporp", dim=8, epsilon=1.0, delta=1e-6, adjacency=attribute(1.0))
@@ -117,11 +115,7 @@ class Point:
     mean: Mapping[str, float]
     std: Mapping[str, float]
     denoised: bool = False
-
-    @property
-    def label(self) -> str:
-        """Method, code length and the other parameters that tell specs apart, without epsilon."""
-        return label(self.spec) + (", denoised" if self.denoised else "")
+    label: str = ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,9 +145,10 @@ class Sample:
     Attributes
     ----------
     spec : Spec
-    found : mapping from query mode to int64 array, shape (queries, 10)
-        Rows of the base, best first.
-    true : mapping from query mode to bool array, shape (queries, 10)
+    found : mapping from query mode to int64 array, shape (levels, queries, 10)
+        Rows of the base, best first, by :attr:`Curve.candidates`; the first ones as codes order
+        them, the others after the first R were ordered by their vectors.
+    true : mapping from query mode to bool array, shape (levels, queries, 10)
         Whether each of them is among the ten true neighbours, ties included.
     reconstructed : Reconstructed or None
         None if the projection is too large to invert.
@@ -241,17 +236,25 @@ class Curve:
         groups: dict[tuple[Spec, QueryMode], list[Run]] = {}
         for run in self.runs:
             groups.setdefault((run.spec, run.query), []).append(run)
-        denoised = {label(run.spec) for run in self.runs if run.denoised}
-        return tuple(
-            Point(
-                *key,
-                len(runs),
-                _by_measure(statistics.fmean, runs),
-                _by_measure(_std, runs),
-                label(key[0]) in denoised,
+        names = line_labels([spec for spec, _ in groups])
+        denoised = {names[run.spec] for run in self.runs if run.denoised}
+        points = []
+        for (spec, query), runs in groups.items():
+            name = names[spec]
+            means = _by_measure(statistics.fmean, runs)
+            end = ", denoised" if name in denoised else ""
+            points.append(
+                Point(
+                    spec,
+                    query,
+                    len(runs),
+                    means,
+                    _by_measure(_std, runs),
+                    name in denoised,
+                    name + end,
+                )
             )
-            for key, runs in groups.items()
-        )
+        return tuple(points)
 
     @property
     def candidates(self) -> tuple[int, ...]:
@@ -260,9 +263,8 @@ class Curve:
 
     @property
     def measures(self) -> tuple[str, ...]:
-        """The names of what every run measures: ``MEASURES``, and two for each R."""
-        within = [name(r) for r in self.candidates for name in (recall_within, linked_within)]
-        return (*MEASURES, *within)
+        """The names of what every run measures: ``MEASURES``, and recall within each R."""
+        return (*MEASURES, *map(recall_within, self.candidates))
 
     def full_name(self, measure: str) -> str:
         """Return the measure with what it counts, as "recall@10 of the true 10"."""

@@ -34,7 +34,7 @@ from dpindex.index.search import QueryMode
 from dpindex.mechanism.spec import Spec
 from dpindex.similarity.similarity import Metric
 from dpindex.storage.leak_check import LeakCheck, LeakEvidence, refuse_leaks
-from dpindex.study.curve import Curve, Run, linked_within, recall_within
+from dpindex.study.curve import Curve, Run, recall_within
 from dpindex.study.examples import examples_of
 from dpindex.study.linkage import LINKED
 from dpindex.study.specs import common_adjacency, hides_records, in_ranges, label
@@ -359,23 +359,13 @@ def _runs(
         "bytes_per_vector": float(trial.bytes_per_vector),
     }
     if is_first:
-        values |= _exposure(trial, curve.candidates)
+        values |= trial.reconstruction()
+        # By the law of the noise, or by a search: whichever finds more.
+        values[LINKED] = max(trial.linkage().share, trial.own_codes_found())
     for mode, key in build.keys.items():
         found = _retrieval(trial, queries, mode, truth, curve.candidates, is_first)
         denoised = trial.denoiser is not None
         yield Run(build.spec, mode, build.seed, values | found, denoised, key)
-
-
-def _exposure(trial: Trial, candidates: Sequence[int]) -> dict[str, float]:
-    """Return what attacks find, by measure: of linkage by law and by search the higher share."""
-    linkage = trial.linkage()
-    places = trial.places_of_own_codes(candidates[-1])
-    values = trial.reconstruction()
-    for level in (1, *candidates):
-        name = LINKED if level == 1 else linked_within(level)
-        searched = float((places < level).mean())
-        values[name] = max(searched, linkage.share_within(level))
-    return values
 
 
 def _retrieval(

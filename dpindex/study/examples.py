@@ -14,10 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from dpindex.base.arrays import AnyArray, Bytes, Singles, spaced
+from dpindex.base.arrays import AnyArray, Bytes, Doubles, Singles, spaced
 from dpindex.base.display import Progress
 from dpindex.base.errors import InputError, import_extra
 from dpindex.data import VectorSource, dense_rows
+from dpindex.similarity.similarity import Metric, exact_similarities
 from dpindex.storage.ids import Rows
 from dpindex.study.curve import Curve, Examples, Reconstructed, Sample
 from dpindex.study.reconstruction import can_be_reconstructed, cosines, public_rows
@@ -56,13 +57,20 @@ def examples_of(
     originals = dense_rows(base, records)
     public = dense_rows(base, public_rows(base.shape[0], base.shape[1], records))
     truth = ground_truth(base, shown, FOUND, curve.metric)
+    scores = _scores(base, shown, curve.metric)
     specs = list(dict.fromkeys(point.spec for point in curve.points))
     samples = []
     for done, spec in enumerate(specs):
         progress(done, len(specs), f"examples of {label(spec)}")
         trial = Trial(spec, base, **curve.trial)
-        found = {mode: trial.nearest(shown, FOUND, mode) for mode in curve.query_modes}
-        true = {mode: truth.relevant(rows, FOUND) for mode, rows in found.items()}
+        found = {}
+        true = {}
+        for mode in curve.query_modes:
+            rows = trial.nearest(shown, curve.candidates[-1], mode)
+            answers = [rows[:, :FOUND]]
+            answers += [_ordered(rows[:, :level], scores) for level in curve.candidates[1:]]
+            found[mode] = np.stack(answers)
+            true[mode] = np.stack([truth.relevant(answer, FOUND) for answer in answers])
         reconstructed = None
         if can_be_reconstructed(spec):
             vectors = trial.reconstructor(public)(trial.index.codes.take(records))
@@ -71,6 +79,22 @@ def examples_of(
         samples.append(Sample(spec, found, true, reconstructed))
     progress(len(specs), len(specs), "done")
     return Examples(query_rows, records, truth.ids[:, :FOUND], tuple(samples))
+
+
+def _scores(base: VectorSource, queries: AnyArray, metric: Metric) -> Doubles:
+    """Return the similarity of each vector to each query, higher is nearer, shape (queries, n)."""
+    sign = -1.0 if metric == "l2" else 1.0
+    parts = [
+        [sign * exact_similarities(query, chunk, metric) for query in queries.astype(np.float64)]
+        for _, chunk in base.chunks()
+    ]
+    return np.concatenate(parts, axis=1)
+
+
+def _ordered(rows: AnyArray, scores: Doubles) -> Rows:
+    """Return the first ten of each line of rows after their owner put them in order."""
+    order = np.argsort(-np.take_along_axis(scores, rows, axis=1), axis=1, kind="stable")
+    return np.take_along_axis(rows, order[:, :FOUND], axis=1)
 
 
 def _nearest(base: VectorSource, vectors: Singles) -> Rows:

@@ -47,15 +47,7 @@ class Linkage:
     @property
     def share(self) -> float:
         """Share of known vectors whose own code fits best; ties are broken at random."""
-        return self.share_within(1)
-
-    def share_within(self, candidates: int) -> float:
-        """Return the share of known vectors whose own code is among that many that fit best.
-
-        Ties are broken at random.
-        """
-        places = (candidates - self.better) / np.maximum(self.tied, 1)
-        return float(np.clip(places, 0.0, 1.0).mean())
+        return float(np.mean((self.better == 0) / np.maximum(self.tied, 1)))
 
 
 def measure_linkage(

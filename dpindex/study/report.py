@@ -38,7 +38,6 @@ from dpindex.study.curve import (
     Examples,
     Point,
     Sample,
-    linked_within,
     recall_within,
 )
 from dpindex.study.evaluation import RUNS_FILE, as_text, csv_bytes, refuse_other_report
@@ -503,7 +502,6 @@ def _method(curve: Curve, name: str) -> dict[str, Any]:
             for error in _means(line, "reconstruction_error")
         ],
         "linked": _means(line, LINKED),
-        "linkedWithin": [_means(line, linked_within(level)) for level in curve.candidates],
     }
 
 
@@ -539,15 +537,10 @@ def _number(value: float) -> float | None:
     return round(float(value), _DIGITS)
 
 
-def _hits(sample: Sample, mode: Any, number: Mapping[int, int]) -> list[list[int]]:
-    """The answers to each query; one that is not a true neighbour is given as −1 − item."""
-    return [
-        [
-            number[int(row)] if hit else -1 - number[int(row)]
-            for row, hit in zip(*answer, strict=True)
-        ]
-        for answer in zip(sample.found[mode], sample.true[mode], strict=True)
-    ]
+def _hits(sample: Sample, mode: Any, number: Mapping[int, int]) -> Any:
+    """The answers by candidates and query; one that is not a true neighbour is −1 − item."""
+    items = np.vectorize(number.__getitem__, otypes=[int])(sample.found[mode])
+    return np.where(sample.true[mode], items, -1 - items).tolist()
 
 
 def _reconstructed(

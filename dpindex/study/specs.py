@@ -52,7 +52,7 @@ def spec_grid(
     """Specs of all combinations of methods, epsilons and code lengths.
 
     Raw methods keep all coordinates and enter once for each epsilon. Baselines have no epsilon and
-    enter once for each k that a private method has here, as the limit of its recall.
+    enter once for each stated k, or once with the longest code of the private methods.
 
     Parameters
     ----------
@@ -85,7 +85,7 @@ def spec_grid(
     >>> [(s.method, s.k, s.epsilon, s.delta) for s in grid.specs]
     [('dp-oporp-staircase', 128, 1.0, 0.0), ('dp-oporp-staircase', 128, 2.0, 0.0),
      ('raw-gaussian', 784, 1.0, 1e-06), ('raw-gaussian', 784, 2.0, 1e-06),
-     ('none-oporp', 128, None, 0.0), ('none-oporp', 784, None, 0.0)]
+     ('none-oporp', 128, None, 0.0)]
     >>> print(*spec_grid(64, ["dp-oporp"], [1, 2], [128], adjacency=attribute(1.0)).refused)
     dp-oporp with k = 128: dp-oporp needs k / repetitions ≤ dim:
     128 bins cannot be filled by 64 attributes.
@@ -101,7 +101,7 @@ def spec_grid(
             fields["repetitions"] = repetitions
         used = [spec.code_length for line in made.values() for spec in line if not spec.codebook]
         budgets = epsilons if row.private else (None,)
-        for k in _lengths(row, ks, used):
+        for k in _lengths(row, dim, ks, used):
             for epsilon in budgets:
                 try:
                     spec = Spec(row.name, dim, k, epsilon, **fields)
@@ -114,14 +114,16 @@ def spec_grid(
     return SpecGrid(tuple(chain.from_iterable(made.values())), tuple(refused))
 
 
-def _lengths(row: Method, ks: Sequence[int | None], used: Sequence[int]) -> list[int | None]:
-    """Return the code lengths of a method, of which baselines have those that others used."""
-    lengths = list(ks)
+def _lengths(
+    row: Method, dim: int, ks: Sequence[int | None], used: Sequence[int]
+) -> list[int | None]:
+    """Return the code lengths of a method; a baseline without one has the longest of the others."""
     if row.family.keeps_all:
-        lengths = [None]
-    if not row.private and used:
-        lengths = [*(k for k in ks if k is not None), *used]
-    return list(dict.fromkeys(lengths))
+        return [None]
+    lengths = list(dict.fromkeys(ks))
+    if not row.private and lengths == [None] and used:
+        lengths = [max((k for k in used if k <= dim), default=None)]
+    return lengths
 
 
 def _used(row: Method, common: dict[str, Any]) -> dict[str, Any]:
@@ -140,14 +142,39 @@ def _used(row: Method, common: dict[str, Any]) -> dict[str, Any]:
     return fields
 
 
-def label(spec: Spec) -> str:
+def line_labels(specs: Iterable[Spec]) -> dict[Spec, str]:
+    """Return the names of specs in charts; one name where the code length follows epsilon.
+
+    >>> from dpindex import attribute
+    >>> terms = {"dim": 784, "adjacency": attribute(1.0)}
+    >>> specs = [Spec("dp-oporp-staircase", epsilon=e, **terms) for e in (3.0, 10.0)]
+    >>> set(line_labels(specs).values())
+    {'dp-oporp-staircase, k = 320 to 784'}
+    """
+    lines: dict[str, list[Spec]] = {}
+    for spec in dict.fromkeys(specs):
+        lines.setdefault(label(spec, "k"), []).append(spec)
+    names: dict[Spec, str] = {}
+    for line in lines.values():
+        lengths = [spec.code_length for spec in line]
+        size = ""
+        if len({spec.epsilon for spec in line}) == len(line) and min(lengths) < max(lengths):
+            size = f"k = {min(lengths)} to {max(lengths)}"
+        names |= {spec: label(spec, size) for spec in line}
+    return names
+
+
+def label(spec: Spec, size: str = "") -> str:
     """Return a spec's name in charts: what tells it apart from others, without epsilon.
+
+    ``size`` replaces the code length.
 
     >>> from dpindex import attribute
     >>> label(Spec("dp-oporp-staircase", dim=64, k=32, epsilon=1.0, adjacency=attribute(1.0)))
     'dp-oporp-staircase, k = 32'
     """
-    size = f"k = {spec.code_length}"
+    if not size:
+        size = f"k = {spec.code_length}"
     if spec.codebook is not None:
         size = f"K = {len(spec.codebook)}"
     parts = [f"{spec.method}, {size}"]

@@ -10,8 +10,6 @@ import time
 from functools import cached_property
 from typing import Any
 
-import numpy as np
-
 from dpindex.base.arrays import AnyArray, Vectors, spaced
 from dpindex.data import as_source, dense_rows
 from dpindex.denoise import Denoiser, Kind, fit_if_possible
@@ -70,6 +68,7 @@ class Trial:
     InputError
         If the vectors violate the spec's bounds, or the index cannot have such a metric or type.
 
+    >>> import numpy as np
     >>> from dpindex import attribute
     >>> trial = Trial(Spec("dp-oporp-staircase", 12, 12, 60.0,
     ...     adjacency=attribute(1.0)), np.eye(12))
@@ -136,14 +135,10 @@ class Trial:
             dense_rows(self._base, crowd),
         )
 
-    def places_of_own_codes(self, depth: int) -> AnyArray:
-        """Return the places, from 0, of known vectors' own codes in exact searches of the index.
-
-        A code that is not among the first ``depth`` has this number as its place.
-        """
-        found = self.nearest(dense_rows(self._base, self.known), depth, "exact")
-        own = found == self.known[:, None]
-        return np.where(own.any(axis=1), own.argmax(axis=1), depth)
+    def own_codes_found(self) -> float:
+        """Return the share of known vectors whose own code an exact search finds first."""
+        found = self.nearest(dense_rows(self._base, self.known), 1, "exact")
+        return float((found[:, 0] == self.known).mean())
 
     def reconstructor(self, public: Vectors) -> Reconstructor:
         """Return the strongest attacker with all codes and some public vectors."""

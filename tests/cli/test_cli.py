@@ -344,6 +344,7 @@ def test_evaluate_writes_a_report(run: Run, files: Path) -> None:
         "recall@10 of the true 10",
         "precision@10 of the true 20",
         "reconstructed vectors",
+        "after the owner of the vectors orders R candidates, exact queries\nR   ",
     ):
         assert words in out
     for name in ("curve.csv", "curve.png", "report.html"):

@@ -126,7 +126,7 @@ def test_mean_and_spread_are_those_of_the_runs():
     for name in curve.measures:
         values = [run.values[name] for run in curve.runs if name in run.values]
         assert point.mean[name] == pytest.approx(np.mean(values))
-        if name == "linked" or name.startswith(("linked within", "reconstruction", "guess")):
+        if name == "linked" or name.startswith(("reconstruction", "guess")):
             assert values == [curve.runs[0].values[name]]
         else:
             assert len(values) == 4
@@ -243,7 +243,7 @@ class TestSpecGrid:
             *(("dp-oporp", k, e, 1e-5, 1) for k in (16, 32) for e in (1.0, 2.0)),
             *(("dp-signoporp-rr", k, e, 0.0, 2) for k in (16, 32) for e in (1.0, 2.0)),
             *(("raw-square-wave", 64, e, 0.0, 1) for e in (1.0, 2.0)),
-            *(("none-signrp", k, None, 0.0, 1) for k in (16, 32, 64)),
+            *(("none-signrp", k, None, 0.0, 1) for k in (16, 32)),
         ]
         assert {s.seed for s in grid.specs} == {9}
 
@@ -371,14 +371,12 @@ def test_a_codebook_goes_to_the_methods_that_take_one() -> None:
 
 @pytest.mark.usefixtures("known_noise")
 def test_linkage_is_never_below_what_the_index_itself_finds(fake) -> None:
-    """The index has each own code in place 15; noise hides it from the attack on the codes."""
+    """The index finds each own code first; noise hides it from the attack on the codes."""
     places = np.arange(100)
     rows = np.arange(150)[:, None]
     spec = Spec(method="dp-oporp-staircase", dim=DIM, k=4, epsilon=0.01, adjacency=attribute(1.0))
     fake.answers = (rows + places - 15) % 150
     mean = curve_of(BASE, QUERIES, [spec], runs=1).points[0].mean
     assert mean["linked"] < 0.1
-    assert mean["linked within 10"] < 0.5
-    assert mean["linked within 20"] == 1.0
     fake.answers = (rows + places) % 150
     assert curve_of(BASE, QUERIES, [spec], runs=1).points[0].mean["linked"] == 1.0

@@ -161,7 +161,7 @@ def test_without_noise_everything_is_found_and_rebuilt(curves: list[Curve]) -> N
     names = data["items"]["names"]
     expected = [[f"row {row}" for row in line] for line in best]
     assert [[names[i] for i in line] for line in one["truth"]] == expected
-    assert [[names[i] for i in line] for line in clear["hits"]["exact"][0]] == expected
+    assert [[names[i] for i in line] for line in clear["hits"]["exact"][0][0]] == expected
     (rebuilt,) = clear["rebuilt"]
     assert rebuilt["nearest"] == data["records"]
     assert min(rebuilt["cosine"]) > 0.99
@@ -189,6 +189,20 @@ def test_an_answer_that_is_no_neighbour_is_negative(curves: list[Curve]) -> None
                         assert [data["items"]["names"][i] for i in items] == found
                         true = np.isin(items, [i for line in shown["truth"] for i in line])
                         assert not ((coded >= 0) & ~true).any()
+
+
+def test_answers_follow_the_number_of_candidates(curves: list[Curve]) -> None:
+    """Of so many candidates the owner lists the nearest ten: those that are true come first."""
+    for curve in curves:
+        assert len(curve.candidates) > 1
+        for sample in curve.examples.samples:
+            for rows, true in zip(sample.found.values(), sample.true.values(), strict=True):
+                assert rows.shape == true.shape == (len(curve.candidates), 4, 10)
+                counts = true.sum(axis=2)
+                assert (np.diff(counts, axis=0) >= 0).all()
+                assert (true[1:, :, :-1] >= true[1:, :, 1:]).all()
+                assert counts[-1].sum() > counts[0].sum() or counts[0].min() == 10
+                assert all(len(set(line)) == 10 for line in rows.reshape(-1, 10).tolist())
 
 
 def test_vectors_that_are_no_pictures_are_stripes(curves: list[Curve]) -> None:

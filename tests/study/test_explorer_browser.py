@@ -205,13 +205,14 @@ def test_more_candidates_find_more(browser: Any, files: dict[str, Path]) -> None
     explorer = Explorer(browser, files["id"])
     explorer.page.select_option("#focus", label="dp-oporp-staircase, k = 12")
     assert "codes alone decide" in explorer.text("#candidates-said")
+    explorer.press("#epsilon", "Home")
     now = "#methods .method:first-child .now"
-    before = [explorer.text(now), explorer.pixels("#found canvas"), explorer.label("#linked")]
+    before = [explorer.text(now), explorer.pixels("#found canvas"), explorer.text("#hits")]
     explorer.press("#candidates", "End")
     assert explorer.text("#candidates-value") == "R = 50"
     assert "50 of 80: 63 % of the vectors" in explorer.text("#candidates-said")
-    after = [explorer.text(now), explorer.pixels("#found canvas"), explorer.label("#linked")]
-    assert all(one != other for one, other in zip(before, after, strict=True))
+    after = [explorer.text(now), explorer.pixels("#found canvas"), explorer.text("#hits")]
+    assert [one != other for one, other in zip(before, after, strict=True)] == [True] * 3
     assert "among 50 candidates" in explorer.text("#table")
     explorer.close()
 

@@ -137,6 +137,7 @@
     const [low, high] = range();
     state.epsilon = clamp(state.epsilon, low, high);
     if (!view().modes.includes(state.mode)) [state.mode] = view().modes;
+    state.level = usualLevel();
     state.focus = bestMethod().label;
     drawView();
   }
@@ -150,7 +151,7 @@
 
   /** The DP method that finds most at the largest epsilon. */
   function bestMethod() {
-    const last = (method) => method.recall[state.mode][method.epsilons.length - 1] || 0;
+    const last = (method) => foundOf(method)[method.epsilons.length - 1] || 0;
     const rank = (method) => (method.definition === "DP" ? 2 : 0) + last(method);
     return [...protections()].sort((a, b) => rank(b) - rank(a))[0];
   }
@@ -272,10 +273,16 @@
 
   // The first level is as many candidates as answers, which is a search by codes alone.
   const reranked = () => state.level > 0;
+  /** Codes of whole records are made for candidates: 5 % of all, as far as these were measured. */
+  function usualLevel() {
+    if (view().adjacency.kind !== "record") return 0;
+    const few = data.candidates.filter((count) => count <= 0.05 * data.base.count);
+    return Math.max(0, few.length - 1);
+  }
   const candidates = () => data.candidates[state.level];
   const foundOf = (method) => method.within[state.mode][state.level];
   const exposedOf = (method) => method.exposed;
-  const linkedOf = (method) => (reranked() ? method.linkedWithin[state.level] : method.linked);
+  const linkedOf = (method) => method.linked;
   /** The charts, and what each shows of a method; recognition is not part of every evaluation. */
   function shownCharts() {
     const shown = { found: foundOf, exposed: exposedOf };
@@ -309,11 +316,8 @@
       + "10 of 10 would be a search without any loss.");
     say("exposed-said", "How much an attacker who learns from all codes recovers. "
       + "0 % is a guess without the code, 100 % is the exact vector.");
-    say("linked-said", reranked()
-      ? `How many records have their own code among the ${number(candidates())} of `
-        + `${number(data.base.count)} that fit best, for an attacker who already knows them.`
-      : "How many records an attacker who already knows them recognises among all "
-        + `${number(data.base.count)} codes. 0 % is a random guess, 100 % is everybody.`);
+    say("linked-said", "How many records an attacker who already knows them recognises among all "
+      + `${number(data.base.count)} codes. 0 % is a random guess, 100 % is everybody.`);
     for (const [id, values] of Object.entries(shownCharts())) {
       at(id).setAttribute("role", "img");
       at(id).setAttribute("aria-label", `Line chart by epsilon: ${at(`${id}-title`).textContent}. `
@@ -329,7 +333,7 @@
       const linked = between(method, linkedOf(method), state.epsilon);
       place.textContent = (found === null ? "not measured here" : `finds ${ofTen(found)}`)
         + (exposed === null ? "" : `, gives away ${percent(exposed)}`)
-        + (linked === null ? "" : `; ${percent(linked)} recognised`);
+        + (linked === null ? "" : `; ${percent(linked)} of known records are recognised`);
     });
   }
 
@@ -442,10 +446,10 @@
   function drawHits() {
     const method = focus();
     const i = nearest(method);
-    const signature = [state.view, state.mode, method.label, i, state.query].join("|");
+    const signature = [state.view, state.mode, method.label, i, state.query, state.level].join("|");
     if (signature === shownHits) return;
     shownHits = signature;
-    const answers = method.hits[state.mode][i];
+    const answers = method.hits[state.mode][i][state.level];
     const several = data.kind !== "text";
     const queries = several ? answers.map((_, query) => query) : [state.query];
     at("query-chooser").hidden = several;
@@ -610,6 +614,7 @@
     say("footer", `Made with dpindex ${data.version}. Charts by uPlot (MIT licence, in the source of `
       + "this page). The page loads nothing and sends nothing.");
     [state.mode] = view().modes;
+    state.level = usualLevel();
     const [low, high] = range();
     const { epsilons } = view();
     state.epsilon = epsilons[Math.floor(epsilons.length / 2)] || Math.sqrt(low * high);
