@@ -109,15 +109,17 @@ def run_tests(names: tuple[str, ...]) -> str:
 
 
 def proved(mutant: Mutant) -> str:
-    """The checks of the exact audit that refute the weakened law; "" if it is not asked."""
-    from mutant_list import spec_of
+    """The checks that refute the weakened law; "" if they are not asked.
 
-    from dpindex.audit import verify
+    Those of the exact audit, and the replay of the sampler by the tests' second reading.
+    """
+    from mutant_list import spec_of
+    from self_test.second_reading import refuted
 
     if not mutant.proof:
         return ""
     try:
-        return "; ".join(verify(spec_of(mutant.proof)).failed) or "-"
+        return "; ".join(refuted(spec_of(mutant.proof))) or "-"
     except Exception as error:  # the weakened copy cannot even be made
         return f"stops: {type(error).__name__}"
 

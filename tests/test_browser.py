@@ -28,13 +28,13 @@ import numpy.typing as npt
 import pytest
 from browser_cases import base64_of, spec_of
 from documents import blocks
+from self_test.second_reading import symbol_probes, symbols
+from self_test.words import replay_faults
 
 from dpindex import Codebook, PrivateIndex, Privatizer, Spec, attribute, codes_from_bytes
 from dpindex.audit import attack_releases
 from dpindex.audit.exact_arithmetic import loss_within
 from dpindex.audit.pairs import worst_pairs
-from dpindex.audit.record_verifiers import symbol_probes, symbols
-from dpindex.audit.words import replay_faults
 from dpindex.base.arrays import Floats
 from dpindex.base.errors import InputError
 from dpindex.mechanism.codes import Codes

@@ -105,6 +105,7 @@ def test_recipes_run(recipe: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out.strip()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("known_noise")
 def test_the_classifier_is_as_good_as_it_says() -> None:
     """Held-out accuracy beside that of the majority; fit warns of nothing."""

@@ -20,7 +20,6 @@ from scipy import sparse
 
 from dpindex.audit.exact_arithmetic import above_root
 from dpindex.audit.verdict import Check, Difference
-from dpindex.audit.words import Dealt
 from dpindex.base.arrays import AnyArray, row_blocks
 from dpindex.base.errors import InputError
 from dpindex.base.files import unpack
@@ -28,7 +27,7 @@ from dpindex.mechanism.noise import NumberLaw, SymbolLaw
 from dpindex.mechanism.parameters import Grid
 from dpindex.mechanism.projections import Sensitivity
 from dpindex.mechanism.public_parts import Design
-from dpindex.mechanism.public_random import PublicStream
+from dpindex.mechanism.public_random import BitSource, PublicStream
 from dpindex.mechanism.spec import Spec
 from dpindex.privacy import Neighbouring, Record
 from dpindex.race import PStable, RaceSketch, SketchSpec
@@ -426,6 +425,21 @@ def with_draws(spec: SketchSpec, records: AnyArray, draws: AnyArray | int) -> Ra
     law.source = Dealt(draws)
     object.__setattr__(prepared, "law", law)
     return RaceSketch(prepared).fit(records).release()
+
+
+class Dealt:
+    """In place of a source of noise: deals out prepared draws."""
+
+    cell_bits = 0
+
+    def __init__(self, draws: npt.ArrayLike) -> None:
+        self._draws = np.array(draws, dtype=np.int32)
+
+    def sample(self, count: int, stream: BitSource) -> npt.NDArray[np.int32]:
+        return self._draws.copy()  # whoever draws may write over it
+
+    def moments(self) -> tuple[float, float]:
+        return 0.0, 0.0
 
 
 def probe_records(spec: SketchSpec) -> npt.NDArray[np.float64]:

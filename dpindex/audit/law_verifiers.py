@@ -1,4 +1,4 @@
-"""One verifier for each kind of law: its exact check, the replay of its sampler, what it proves.
+"""One verifier for each kind of law: its exact check, and what it proves.
 
 ``VERIFIERS`` at the end is the one place where the audit tells laws apart: a new law is a class and
 an entry there. A verifier computes everything from the integers that a law draws by (masses,
@@ -15,7 +15,6 @@ rounded as ours are; that the published ones behave like them rests on SHAKE-256
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from fractions import Fraction
 from itertools import pairwise
 from typing import Any
@@ -25,18 +24,10 @@ import numpy.typing as npt
 from scipy.special import log_ndtr, ndtr
 
 from dpindex.audit import exact_arithmetic as exact
+from dpindex.audit.exact_arithmetic import ONE
 from dpindex.audit.record_verifiers import CapVerifier, CodebookVerifier
 from dpindex.audit.softmax_verifier import SoftmaxVerifier
 from dpindex.audit.verdict import Check, Difference, LawVerifier, digits
-from dpindex.audit.words import (
-    ONE,
-    Ints,
-    Replay,
-    flips,
-    magnitude,
-    table_draws,
-    uniform_below,
-)
 from dpindex.base.arrays import AnyArray
 from dpindex.mechanism.noise.additive import CellTable, TwoDigitLaplace
 from dpindex.mechanism.noise.gaussian import TwoDigitGaussian, TwoSidedGeometric
@@ -82,10 +73,6 @@ class AdditiveVerifier(LawVerifier):
             f"each costs at most ε over that many; {self.dither}",
         )
 
-    def draws(self, count: int, words: Replay) -> Ints:
-        """Return so many draws of the source, in grid steps."""
-        return table_draws(self.source, count, words)
-
     def tables(self) -> list[tuple[CellTable, int]]:
         """The tables that a draw is the sum of, and how many cells one of their cells is."""
         return [(self.source, 1)]
@@ -102,15 +89,6 @@ class AdditiveVerifier(LawVerifier):
     def characteristic(self, times: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         parts = [np.abs(_transform(table, times * width)) for table, width in self.tables()]
         return np.asarray(np.prod(parts, axis=0))
-
-    def outcomes(self, x: Ints, words: Replay) -> AnyArray:
-        codes: AnyArray = (x + self.draws(x.size, words).reshape(x.shape)) >> self.bits
-        return codes
-
-    def probes(self) -> Iterator[AnyArray]:
-        """As many as the largest table has cells: every boundary is met, and missed by one."""
-        count = max(len(table.masses) for table, _ in self.tables())
-        yield np.resize([-9, 0, 5, 6, 7, 4096], (count // 8 + 1, 8))
 
 
 class TableVerifier(AdditiveVerifier):
@@ -153,10 +131,6 @@ class TwoSidedGeometricVerifier(AdditiveVerifier):
     def step(self) -> exact.Ratio:
         return exact.worst_table_ratio(self.source.table, 1)
 
-    def draws(self, count: int, words: Replay) -> Ints:
-        one, other = (magnitude(table_draws(self.source.table, count, words)) for _ in range(2))
-        return one - other
-
     def tables(self) -> list[tuple[CellTable, int]]:
         return [(self.source.table, 1), (self.source.table, 1)]
 
@@ -169,11 +143,6 @@ class TwoDigitGaussianVerifier(AdditiveVerifier):
 
     def normal(self) -> exact.Normal:
         return exact.normal_of_digits(self.source)
-
-    def draws(self, count: int, words: Replay) -> Ints:
-        shift: int = self.source.digit + self.bits
-        coarse = table_draws(self.source.coarse, count, words)
-        return (coarse << shift) + table_draws(self.source.fine, count, words)
 
 
 class TwoDigitLaplaceVerifier(AdditiveVerifier):
@@ -189,13 +158,6 @@ class TwoDigitLaplaceVerifier(AdditiveVerifier):
 
     def step(self) -> exact.Ratio:
         return exact.worst_two_digit_step(self.source)
-
-    def draws(self, count: int, words: Replay) -> Ints:
-        high = table_draws(self.source.high, count, words)
-        low = table_draws(self.source.low, count, words)
-        shift: int = self.source.digit + self.bits
-        size = (magnitude(high) << shift) + low
-        return np.where(high < 0, -1 - size, size)
 
     def tables(self) -> list[tuple[CellTable, int]]:
         return [(self.source.high, 1 << self.source.digit), (self.source.low, 1)]
@@ -258,23 +220,6 @@ class SquareWaveVerifier(LawVerifier):
         inside = self.law.inside / ONE
         chance = max(inside / self.window, (1 - inside) / self.law.cells)
         return chance, chance
-
-    def outcomes(self, x: Ints, words: Replay) -> AnyArray:
-        law = self.law
-        bits = self.law.cell_bits
-        dither = words.take(x.size, np.uint8).reshape(x.shape).astype(np.int64) % (1 << bits)
-        cell = np.minimum(np.maximum(x - law.low + dither >> bits, 0), law.cells)
-        inside = flips(np.full(x.shape, law.inside, dtype=np.uint64), words)
-        drawn = uniform_below(np.where(inside, self.window, law.cells), words)
-        # Points left free by the window are counted from below, over the window.
-        return drawn + np.where(inside, cell, np.where(drawn < cell, 0, self.window))
-
-    def probes(self) -> Iterator[AnyArray]:
-        """At both ends of the interval, between, and a step beyond, which rounding may lead to."""
-        law = self.law
-        top = law.cells << law.cell_bits
-        ends = law.low + np.array([-1, 0, 1, top // 3, top - 1, top, top + 1])
-        yield np.resize(ends, (self.window + law.cells, len(ends)))
 
 
 _POINTS = 1 << 18
@@ -401,44 +346,12 @@ class FlipsVerifier(LawVerifier):
         flip = self.law.thresholds[min(level, len(self.law.thresholds)) - 1] / ONE
         return 1 - flip, 1 - 2 * flip * (1 - flip)
 
-    def outcomes(self, x: Ints, words: Replay) -> AnyArray:
-        width = self.law.weights.astype(np.int64) << self.spec.grid.bits
-        level = np.clip(-(-np.abs(x) // width), 1, len(self.law.thresholds))
-        chances = np.array(self.law.thresholds, dtype=np.uint64)[level - 1]
-        chances[x == 0] = ONE // 2
-        return (x > 0) ^ flips(chances, words)
-
-    def probes(self) -> Iterator[AnyArray]:
-        """At both ends of every level of every coordinate, which may have levels of its own."""
-        weights = self.law.weights
-        if len(weights) == 1:  # of every coordinate
-            weights = np.repeat(weights, 8)
-        width = weights.astype(np.int64)[None, :] << self.apart.bits
-        first = np.arange(len(self.law.thresholds))[:, None] * width + 1
-        final = first + width - 1
-        final[-1] *= 2  # the last level goes on for ever
-        yield np.concatenate([first, final, -first, -final, np.zeros_like(width)])
-
-
-_ROWS = 16
-
 
 class _Individual(LawVerifier):
     """Noise inside the perturbed set A only, by the size of A."""
 
     proves = "iDP"
     composition = "the law's check composes over the perturbed set A (Li & Li 2023, Thm 6.2)"
-
-    def sized(self, count: int) -> AnyArray:
-        """Rows with several sizes of A, one beta and −1 inside; ``count`` numbers of the last."""
-        length = self.spec.code_length
-        width = 1 << self.apart.bits
-        near = np.where(np.arange(length) % 2, -1, width)
-        rows = []
-        for size in sorted({1, 2, length // 2, length} & set(range(1, length + 1))):
-            row = np.where(np.arange(length) < size, near, width + 1)
-            rows += [row] * (_ROWS if size < length else count // length + 1)
-        return np.array(rows)
 
 
 class IndividualFlipsVerifier(_Individual):
@@ -461,16 +374,6 @@ class IndividualFlipsVerifier(_Individual):
             not wrong and len(thresholds) == self.spec.code_length,
         )
 
-    def outcomes(self, x: Ints, words: Replay) -> AnyArray:
-        near = np.abs(x) <= 1 << self.spec.grid.bits
-        by_size = self.law.table[1 + np.count_nonzero(near, axis=1)]
-        chances = np.where(near, by_size[:, None], np.uint64(0))
-        chances[x == 0] = ONE // 2
-        return (x > 0) ^ flips(chances, words)
-
-    def probes(self) -> Iterator[AnyArray]:
-        yield self.sized(1)
-
 
 class IndividualGaussianVerifier(_Individual):
     """Normal noise inside the perturbed set A."""
@@ -486,27 +389,6 @@ class IndividualGaussianVerifier(_Individual):
             exact.normal_of_table(self.law.table),
             "iDP only (Li & Li 2023, Def. 2.6, Thm 6.1), with A fixed at the actual vector; ",
         )
-
-    def outcomes(self, x: Ints, words: Replay) -> AnyArray:
-        bits = self.spec.grid.bits
-        near = np.abs(x) <= 1 << bits
-        sizes = np.count_nonzero(near, axis=1)
-        magnified = (x * np.array(self.law.multipliers)[sizes][:, None])[near]
-        dither = words.take(len(magnified), np.uint16).astype(np.int64) % (1 << bits)
-        bare = magnified + dither >> bits
-        # Every second draw nearly undoes what a coordinate was multiplied by.
-        table = self.law.table
-        turns = np.arange(len(bare))
-        cells = np.where(turns % 2, turns // 2, turns // 2 % 4 - 3 - bare - table.first)
-        noisy = bare + table_draws(table, len(bare), words, cells)
-        coins = words.take(len(magnified), np.uint8) % 2 == 1
-        signs = x > 0
-        signs[near] = (noisy > 0) | ((noisy == 0) & coins)
-        return signs
-
-    def probes(self) -> Iterator[AnyArray]:
-        """So many that every cell is drawn."""
-        yield self.sized(2 * len(self.law.table.masses))
 
 
 VERIFIERS: dict[type[Any], type[LawVerifier]] = {

@@ -1,4 +1,4 @@
-"""The softmax codebook's law: its table, its draws and its uniform share, read a second time."""
+"""The softmax codebook's law: its table, its draws and its uniform share, enumerated."""
 
 from __future__ import annotations
 
@@ -10,16 +10,13 @@ from itertools import pairwise
 import numpy as np
 
 from dpindex.audit import exact_arithmetic as exact
-from dpindex.audit.record_verifiers import SymbolVerifier, uniform_draws
-from dpindex.audit.verdict import Check
-from dpindex.audit.words import ONE, Ints, Replay
-from dpindex.base.arrays import AnyArray, spaced
+from dpindex.audit.exact_arithmetic import ONE
+from dpindex.audit.record_verifiers import SymbolVerifier
+from dpindex.audit.verdict import Check, Counts
 from dpindex.mechanism.public_random import PublicStream
 from dpindex.privacy import VectorAdjacency, record
 
 _PAIRS = 24
-_PROBES = 24
-_NUMBERS = 1 << 20
 
 
 class SoftmaxVerifier(SymbolVerifier):
@@ -73,14 +70,9 @@ class SoftmaxVerifier(SymbolVerifier):
 
     def _enumerated(self) -> Check:
         """All words counted, for scores of two neighbours as far apart as they can be."""
-        rows = next(self._scores(_PAIRS))
+        rows = self.scores(_PAIRS)
         moved = math.floor(self.apart.spread)
-        choices = (
-            PublicStream(3, "audit/softmax")
-            .words(rows.size, np.uint8)
-            .astype(np.int64)
-            .reshape(rows.shape)
-        )
+        choices = PublicStream(3, "audit/softmax").words(rows.size, np.uint8).reshape(rows.shape)
         pairs: list[tuple[int, int]] = []
         for row, chosen in zip(rows, choices.astype(np.int64) % 2, strict=True):
             one, other = (self.words_of(scores) for scores in (row, row + moved * chosen))
@@ -92,13 +84,13 @@ class SoftmaxVerifier(SymbolVerifier):
             f"exact chances of {_PAIRS} pairs of neighbours that differ by the whole range",
         )
 
-    def words_of(self, scores: Ints) -> list[int]:
+    def words_of(self, scores: Counts) -> list[int]:
         """Chances of all symbols, times 2^128, given scores without offsets, shape (K,).
 
         A word w is at place ``⌊w·S/2^64⌋``: below place C are ``⌈C·2^64/S⌉`` of them.
         """
         law = self.law
-        ends = [0, *self._ends(scores[None])[0].tolist()]
+        ends = [0, *self.ends(scores[None])[0].tolist()]
         before = [-(-(end << 64) // ends[-1]) for end in ends]
         size = len(law.codebook)
         uniform = [-(-(symbol << 64) // size) for symbol in range(size + 1)]
@@ -109,12 +101,12 @@ class SoftmaxVerifier(SymbolVerifier):
             )
         ]
 
-    def _ends(self, x: Ints) -> Ints:
+    def ends(self, x: Counts) -> Counts:
         """Running sums of the weights, shape (n, K)."""
         scores = x + self.law.offsets.astype(np.int64)
         below = scores.max(axis=1)[:, None] - scores >> self.law.shift
         weights = self.law.table.astype(np.int64)[np.minimum(below, len(self.law.table) - 1)]
-        ends: Ints = np.add.accumulate(weights, axis=1)
+        ends: Counts = np.add.accumulate(weights, axis=1)
         return ends
 
     def _record_check(self) -> Check:
@@ -128,31 +120,11 @@ class SoftmaxVerifier(SymbolVerifier):
             "the uniform share alone is a floor, and no draw by scores has more than its own share",
         )
 
-    def outcomes(self, x: Ints, words: Replay) -> AnyArray:
-        law = self.law
-        count = len(x)
-        size = len(law.codebook)
-        coins = words.take(count, np.uint64, words.beside(np.full(count, law.uniform, np.uint64)))
-        ends = self._ends(x.astype(np.int64))
-        total = ends[:, -1].astype(object)
-        # The first word of each symbol in turn.
-        aimed = np.resize(spaced(size, count), count)
-        before = np.where(aimed > 0, ends[np.arange(count), aimed - 1], 0).astype(object)
-        aim = np.maximum(words.beside(-(-(before << 64) // total)), 0)
-        places = words.take(count, np.uint64, aim).astype(object) * total >> 64
-        drawn = (ends <= places.astype(np.int64)[:, None]).sum(axis=1)
-        uniform = uniform_draws(size, count, words)
-        return np.where(coins < np.uint64(law.uniform), uniform, drawn)
-
-    def probes(self) -> Iterator[AnyArray]:
-        return self._scores(max(_PROBES, min(2 * self.law.size, _NUMBERS // self.law.size)))
-
-    def _scores(self, count: int) -> Iterator[Ints]:
-        """Scores of different vectors: mixed, all tied, spread over the table and beyond it."""
+    def scores(self, count: int) -> Counts:
+        """Scores of different vectors: from all next to each other to spread over the table."""
         size = self.law.size
         span = len(self.law.table) << self.law.shift
         words = PublicStream(0, "audit/softmax").words(count * size, np.uint32)
-        mixed = words.reshape(count, size).astype(np.int64)
-        yield mixed % (1 + np.arange(count) * span // count)[:, None]
-        yield np.zeros((count, size), dtype=np.int64)
-        yield np.tile(np.arange(size) * min(span // size + 1, (1 << 21) // size), (count, 1))
+        mixed: Counts = words.reshape(count, size).astype(np.int64)
+        mixed %= (1 + np.arange(count) * span // count)[:, None]
+        return mixed

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from fractions import Fraction
 from typing import Any, ClassVar
@@ -13,8 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpindex.audit import exact_arithmetic as exact
-from dpindex.audit.words import Ints, Replay, UnexplainedError, replay_faults
-from dpindex.base.arrays import AnyArray, Floats
+from dpindex.base.arrays import Floats
 from dpindex.base.errors import InputError
 from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.projections import Sensitivity
@@ -214,29 +212,6 @@ class LawVerifier:
     def checks(self) -> Iterator[Check]:
         """The exact check of each promise of the law."""
         yield self.check()
-
-    def probes(self) -> Iterator[AnyArray]:
-        """Integers, shape (n, k), on which the sampler is compared with the second reading."""
-        yield np.zeros((1, 1))
-
-    def outcomes(self, x: Ints, words: Replay) -> AnyArray:
-        """The release of exact integers ``x`` under these words, shape (n, k), read a second time.
-
-        Of the base class, none: an unknown law is not explained.
-        """
-        raise UnexplainedError
-
-    def replay_check(self) -> Check:
-        """The sampler follows the integers of the law, on every coordinate."""
-        faults: list[AnyArray | bool] = [True]
-        with suppress(UnexplainedError):
-            faults = [replay_faults(self.law, x, self.outcomes) for x in self.probes()]
-        return Check.none(
-            "sampler: outcomes of replayed words",
-            np.concatenate([np.ravel(fault) for fault in faults]),
-            "wrong",
-            "words on either side of every threshold give the outcome that it belongs to",
-        )
 
     def likeliest(self) -> tuple[float, float]:
         """Bounds on the chance of one value of a coordinate, and of two coordinates being equal."""

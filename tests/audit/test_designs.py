@@ -45,6 +45,7 @@ def test_a_matrix_that_is_rounded_to_5_percent_more(
     assert any(name.startswith("law: ") for name in failed)
 
 
+@pytest.mark.slow
 def test_a_column_that_is_left_out_of_the_bound(
     spec: dpi.Spec, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -60,6 +60,7 @@ def test_ranges_of_numbered_columns_keep_their_order(tmp_path: Path) -> None:
     assert ranges.scale(2.0 ** np.arange(count)[None, :]).tolist() == [[1.0] * count]
 
 
+@pytest.mark.slow
 def test_a_private_store_asks_privately(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each question of a private store of texts is privatized; of an exact one, none is."""
     langchain = pytest.importorskip("dpindex.integrations.langchain")

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from self_test.second_reading import REPLAY, refuted
 
 import dpindex as dpi
 from dpindex.audit.attack import attack
@@ -134,7 +135,7 @@ def test_samplers_that_draw_otherwise_are_caught(
 ) -> None:
     monkeypatch.setattr(SoftmaxResponse, "drawn", SoftmaxResponse.perturb, raising=False)
     monkeypatch.setattr(SoftmaxResponse, "perturb", draw)
-    assert "sampler: outcomes of replayed words" in verify(spec()).failed
+    assert REPLAY in refuted(spec())
 
 
 def test_a_promise_beside_the_proved_ones_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

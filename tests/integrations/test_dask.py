@@ -254,6 +254,7 @@ def test_f3_neither_messages_nor_logs_are_functions_of_the_vectors(
             assert "7.125" not in place
 
 
+@pytest.mark.slow
 def test_without_a_client(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     distributed = pytest.importorskip("distributed")
     import dpindex.integrations.dask

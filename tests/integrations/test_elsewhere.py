@@ -12,6 +12,7 @@ import pytest
 PAGE = (Path(__file__).parents[2] / "docs" / "elsewhere.md").read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("known_noise")
 def test_the_page_runs_as_it_is_typed() -> None:
     pytest.importorskip("qdrant_client", reason="needs pip install qdrant-client")

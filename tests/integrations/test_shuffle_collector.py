@@ -90,6 +90,7 @@ def test_a_file_keeps_every_code_and_not_the_order_of_arrival(
         assert (tmp_path / "file").stat().st_mode & 0o777 == 0o600
 
 
+@pytest.mark.slow
 def test_every_order_is_as_likely(tmp_path: Path) -> None:
     """The first of three codes is first, second and third equally often, for all that grow.
 

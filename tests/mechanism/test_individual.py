@@ -73,6 +73,7 @@ def _individual_gaussian() -> IndividualGaussian:
     return IndividualGaussian(1.0, 1e-6, 8)
 
 
+@pytest.mark.slow
 def test_idp_gaussian_leaves_signs_outside_a() -> None:
     law = _individual_gaussian()
     x = np.array([[4097, -4097, 9999, -5000, 4100, 1e6, -1e6, 4098]] * 500, np.float64)

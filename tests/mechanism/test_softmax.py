@@ -190,6 +190,7 @@ def test_every_vector_asks_for_the_same_words() -> None:
         assert symbols.tolist() == [0, len(PUBLIC) - 1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", [Fraction(1, 5000), Fraction(1, 7), Fraction(3)])
 def test_the_table_never_falls_by_more_than_its_loss(loss: Fraction) -> None:
     table = falling_weights(loss).tolist()

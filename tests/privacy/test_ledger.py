@@ -321,6 +321,7 @@ def test_a_ledger_that_is_cut_off_is_refused(ledger: Ledger) -> None:
             ledger.record(SPEC, ["b"])
 
 
+@pytest.mark.slow
 @given(st.binary(min_size=1, max_size=300), st.integers(0, 1 << 15), st.booleans())
 def test_any_bytes_are_read_or_refused(
     tmp_path_factory: Any, data: bytes, place: int, ours: bool

@@ -96,6 +96,7 @@ def test_info_and_build_say_when_noise_drowns(run: Run) -> None:
     assert "near an average record; an answer has noise of ± 5.05" in shown
 
 
+@pytest.mark.slow
 def test_info_and_build_name_a_delta_above_one_over_n(run: Run) -> None:
     """Half of the records could be published as they are."""
     built = run("race", "build", "x.npy", "s.race", "--epsilon", 4, "--delta", 0.5, *HASH).output

@@ -28,8 +28,7 @@ from dpindex import device
 from dpindex.accounting.ledger import Ledger
 from dpindex.audit.input_checks import code_checks
 from dpindex.audit.law_verifiers import law_verifier
-from dpindex.audit.verdict import Check, LawVerifier
-from dpindex.audit.words import Ints, Recorder, UnexplainedError
+from dpindex.audit.verdict import Check
 from dpindex.base.arrays import AnyArray, Doubles
 from dpindex.base.errors import InputError, QualityWarning
 from dpindex.data import Ranges, as_source
@@ -56,8 +55,10 @@ from self_test.probes import (
 from self_test.published_files import published_codes_check
 from self_test.recording import recorded, words_check
 from self_test.remains import remains_check
+from self_test.second_reading import Reader, law_reader
 from self_test.shuffle_order import fewest_codes_check, shuffle_check
 from self_test.stated_numbers import stated_numbers_check
+from self_test.words import Ints, Recorder, UnexplainedError
 
 SECOND_DECODING = "a second decoding of the recorded words, added to integers summed apart"
 
@@ -86,21 +87,21 @@ class Way:
     exact: Ints
 
 
-def path_checks(spec: Spec, verifier: LawVerifier, large: bool) -> list[Check]:
+def path_checks(spec: Spec, reader: Reader, large: bool) -> list[Check]:
     """Every way on which codes of ``spec`` are released.
 
     ``large`` takes more vectors than a task and a chunk hold, so that there are several of each,
     and adds what goes through files.
     """
-    return _Paths(spec, verifier, large).checks()
+    return _Paths(spec, reader, large).checks()
 
 
 class _Paths:
     """Public vectors, their exact integers, and the words that all their releases have read."""
 
-    def __init__(self, spec: Spec, verifier: LawVerifier, large: bool) -> None:
+    def __init__(self, spec: Spec, reader: Reader, large: bool) -> None:
         self.spec = spec
-        self.verifier = verifier
+        self.reader = reader
         self.large = large
         self.rows = probe_rows(spec)
         self.exact = exact_integers(spec, self.rows)
@@ -158,7 +159,7 @@ class _Paths:
     def _fault(self, codes: Codes, x: Ints, recorders: Sequence[Recorder]) -> str:
         if codes.format != self.spec.format or codes.stored.shape[:1] != x.shape[:1]:
             return "codes of another format or number"
-        return unexplained(self.verifier, x, np.asarray(codes.stored), recorders)
+        return unexplained(self.reader, x, np.asarray(codes.stored), recorders)
 
     def _many(self, sparsely: bool = False, chunk: int = 0) -> int:
         """Rows that fill ``chunk``, or else two tasks, and a few more."""
@@ -322,7 +323,7 @@ class _Paths:
             again = PrivateProjection(**stated).fit(self.rows[::-1])
         self.recorders += recorders
         try:
-            outcomes = decoded(self.verifier, self.exact[kinds], recorders)
+            outcomes = decoded(self.reader, self.exact[kinds], recorders)
         except UnexplainedError:
             same = False
         else:
@@ -451,8 +452,7 @@ class _Paths:
             hits = answer(queries)
         self.recorders += recorders
         try:
-            verifier = law_verifier(spec, self.verifier.apart)
-            outcomes = decoded(verifier, exact_integers(spec, self.rows)[kinds], recorders)
+            outcomes = decoded(law_reader(spec), exact_integers(spec, self.rows)[kinds], recorders)
         except UnexplainedError:
             return False
         expected = answer(spec.format.codes(packed(spec, outcomes)))

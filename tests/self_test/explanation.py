@@ -7,14 +7,17 @@ from itertools import accumulate, takewhile
 
 import numpy as np
 
-from dpindex.audit.law_verifiers import IndividualGaussianVerifier
-from dpindex.audit.record_verifiers import CapVerifier, CodebookVerifier
-from dpindex.audit.softmax_verifier import SoftmaxVerifier
-from dpindex.audit.verdict import LawVerifier
-from dpindex.audit.words import Ints, Recorder, Replay, UnexplainedError
 from dpindex.base.arrays import AnyArray
 from dpindex.mechanism.codes import NumberFormat, SignFormat
 from dpindex.mechanism.spec import Spec
+from self_test.second_reading import (
+    CapReader,
+    CodebookReader,
+    IndividualGaussianReader,
+    Reader,
+    SoftmaxReader,
+)
+from self_test.words import Ints, Recorder, Replay, UnexplainedError
 
 
 def packed(spec: Spec, outcomes: AnyArray) -> AnyArray:
@@ -26,9 +29,7 @@ def packed(spec: Spec, outcomes: AnyArray) -> AnyArray:
     return spec.format.pack(outcomes)
 
 
-def unexplained(
-    verifier: LawVerifier, x: Ints, stored: AnyArray, recorders: Sequence[Recorder]
-) -> str:
+def unexplained(reader: Reader, x: Ints, stored: AnyArray, recorders: Sequence[Recorder]) -> str:
     """Return a fault of codes of exact integers ``x``; "" if they follow from the words.
 
     Every stream must explain a run of rows, and every row must have a stream of its own.
@@ -38,7 +39,7 @@ def unexplained(
     while start < len(x):
         explained = []
         for place, recorder in enumerate(unused):
-            outcomes = _first_rows(verifier, x[start:], recorder, stored[start:])
+            outcomes = _first_rows(reader, x[start:], recorder, stored[start:])
             if outcomes is not None:
                 explained.append((len(outcomes), place))
         if not explained:
@@ -52,7 +53,7 @@ def unexplained(
     return ""
 
 
-def decoded(verifier: LawVerifier, x: Ints, recorders: Sequence[Recorder]) -> AnyArray:
+def decoded(reader: Reader, x: Ints, recorders: Sequence[Recorder]) -> AnyArray:
     """The outcomes that the words of one stream after the other make of ``x``.
 
     Raises
@@ -63,7 +64,7 @@ def decoded(verifier: LawVerifier, x: Ints, recorders: Sequence[Recorder]) -> An
     parts: list[AnyArray] = []
     done = 0
     for recorder in recorders:
-        outcomes = _first_rows(verifier, x[done:], recorder, None)
+        outcomes = _first_rows(reader, x[done:], recorder, None)
         if outcomes is None:
             raise UnexplainedError
         parts.append(outcomes)
@@ -74,34 +75,34 @@ def decoded(verifier: LawVerifier, x: Ints, recorders: Sequence[Recorder]) -> An
 
 
 def _first_rows(
-    verifier: LawVerifier, x: Ints, recorder: Recorder, stored: AnyArray | None
+    reader: Reader, x: Ints, recorder: Recorder, stored: AnyArray | None
 ) -> AnyArray | None:
     """Return outcomes of the first rows under a stream's words, if these are what is stored."""
     if not recorder.reads:
         return None
-    for count in rows_drawn(verifier, x, recorder.reads):
+    for count in rows_drawn(reader, x, recorder.reads):
         words = Replay(recorder.reads)
         try:
-            outcomes = verifier.outcomes(x[:count], words)
+            outcomes = reader.outcomes(x[:count], words)
         except UnexplainedError:
             continue
         if not words.spent:
             continue
-        if stored is None or np.array_equal(packed(verifier.spec, outcomes), stored[:count]):
+        if stored is None or np.array_equal(packed(reader.spec, outcomes), stored[:count]):
             return outcomes
     return None
 
 
-def rows_drawn(verifier: LawVerifier, x: Ints, reads: Sequence[AnyArray]) -> list[int]:
+def rows_drawn(reader: Reader, x: Ints, reads: Sequence[AnyArray]) -> list[int]:
     """How many rows of ``x`` may have had their noise from these reads, the likeliest first."""
-    if isinstance(verifier, CodebookVerifier | SoftmaxVerifier):
+    if isinstance(reader, CodebookReader | SoftmaxReader):
         counts = [len(reads[0])]
-    elif isinstance(verifier, CapVerifier):
+    elif isinstance(reader, CapReader):
         total = sum(len(read) for read in reads if read.dtype == np.uint16)
         counts = [total // x.shape[1]] if total <= x.size else []
-    elif isinstance(verifier, IndividualGaussianVerifier):
+    elif isinstance(reader, IndividualGaussianReader):
         # Those after which as many coordinates lay inside A as were dithered.
-        inside = np.cumsum(np.count_nonzero(np.abs(x) <= 1 << verifier.spec.grid.bits, axis=1))
+        inside = np.cumsum(np.count_nonzero(np.abs(x) <= 1 << reader.spec.grid.bits, axis=1))
         fits = np.flatnonzero(inside == len(reads[0])) + 1
         counts = [int(count) for count in fits[-4:]]
     else:

@@ -12,7 +12,6 @@ import numpy as np
 
 from dpindex.accounting.ledger import Ledger
 from dpindex.audit.verdict import Check
-from dpindex.audit.words import Recorder, Words
 from dpindex.base.arrays import Doubles
 from dpindex.data import as_source
 from dpindex.data.dataset import as_dataset
@@ -22,6 +21,7 @@ from dpindex.mechanism.spec import Spec
 from dpindex.storage.release import Terms, release
 from dpindex.storage.targets import CodesFile
 from self_test.recording import recorded
+from self_test.words import Recorder, Words
 
 __all__ = ["ledger_check"]
 

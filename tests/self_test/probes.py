@@ -9,11 +9,11 @@ import numpy as np
 
 from dpindex.audit.input_checks import unit_vectors
 from dpindex.audit.law_verifiers import law_verifier_class
-from dpindex.audit.words import Ints
 from dpindex.base.arrays import AnyArray, Doubles
 from dpindex.base.errors import InputError
 from dpindex.mechanism.spec import Projector, Spec
 from dpindex.privacy import Record
+from self_test.words import Ints
 
 FEW_ENTRIES = 6
 """A sparse probe has at most so many entries."""

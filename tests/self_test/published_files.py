@@ -16,9 +16,8 @@ from typing import Any
 import numpy as np
 
 from dpindex import device
-from dpindex.audit.input_checks import probe_records, with_draws
+from dpindex.audit.input_checks import Dealt, probe_records, with_draws
 from dpindex.audit.verdict import Check
-from dpindex.audit.words import Dealt
 from dpindex.base.arrays import AnyArray, Doubles
 from dpindex.data import as_source
 from dpindex.data.dataset import as_dataset

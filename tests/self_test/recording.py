@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 import dpindex.mechanism.privatizer
 import dpindex.race.sketch
 from dpindex.audit.verdict import Check
-from dpindex.audit.words import Recorder
+from self_test.words import Recorder
 
 _STRIDE = 4096
 _SIEVE_BITS = 20

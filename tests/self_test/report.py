@@ -5,14 +5,13 @@ from __future__ import annotations
 import time
 
 from dpindex.audit.exact import subject
-from dpindex.audit.input_checks import code_checks, sketch_checks
-from dpindex.audit.law_verifiers import law_verifier
 from dpindex.audit.verdict import ExactReport
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec
 from dpindex.race import RaceSketch, SketchSpec
 from self_test.code_paths import path_checks
 from self_test.recording import cipher_check, entropy_check
+from self_test.second_reading import law_reader
 from self_test.sketch_paths import sketch_path_checks
 
 
@@ -31,11 +30,9 @@ def check_paths(spec: Spec | SketchSpec, *, large: bool = True) -> ExactReport:
     started = time.perf_counter()
     if isinstance(spec, SketchSpec):
         stream = RaceSketch(spec)._stream
-        verifier = law_verifier(spec, sketch_checks(spec)[1])
-        checks = sketch_path_checks(spec, verifier)
+        checks = sketch_path_checks(spec, law_reader(spec))
     else:
         stream = Privatizer(spec)._stream
-        verifier = law_verifier(spec, code_checks(spec)[1])
-        checks = path_checks(spec, verifier, large)
+        checks = path_checks(spec, law_reader(spec), large)
     checks += [entropy_check(stream), cipher_check(stream)]
     return ExactReport(subject(spec), spec, tuple(checks), time.perf_counter() - started)

@@ -13,8 +13,7 @@ import numpy as np
 from scipy import sparse
 
 from dpindex.audit.input_checks import probe_records, with_draws
-from dpindex.audit.verdict import Check, LawVerifier
-from dpindex.audit.words import Ints, Recorder, UnexplainedError
+from dpindex.audit.verdict import Check
 from dpindex.base.arrays import AnyArray
 from dpindex.data import as_source
 from dpindex.data.dataset import as_dataset
@@ -25,6 +24,8 @@ from self_test.code_paths import SECOND_DECODING
 from self_test.explanation import decoded
 from self_test.published_files import published_counts_check
 from self_test.recording import recorded, words_check
+from self_test.second_reading import Reader
+from self_test.words import Ints, Recorder, UnexplainedError
 
 _COPIES = 700
 """So many copies of a dozen records take more than a block, and more than a chunk if sparse."""
@@ -41,7 +42,7 @@ class Way:
     exact: Ints
 
 
-def sketch_path_checks(spec: SketchSpec, verifier: LawVerifier) -> list[Check]:
+def sketch_path_checks(spec: SketchSpec, reader: Reader) -> list[Check]:
     """Released counts must be the exact counts plus the draws.
 
     The exact counts are those of each record in a sketch of its own, with draws of zero, summed
@@ -56,7 +57,7 @@ def sketch_path_checks(spec: SketchSpec, verifier: LawVerifier) -> list[Check]:
             counts = way.release().counts.astype(np.int64)
         recorders += streams
         try:
-            expected = decoded(verifier, way.exact.reshape(1, -1), streams).reshape(counts.shape)
+            expected = decoded(reader, way.exact.reshape(1, -1), streams).reshape(counts.shape)
         except UnexplainedError:
             expected = np.full(counts.shape, -1)
         if not np.array_equal(expected, counts):

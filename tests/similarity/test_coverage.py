@@ -53,6 +53,7 @@ def test_few_codewords_tell_own_topics_from_others() -> None:
         assert crowding(others, made.symbol_law) > 1.15
 
 
+@pytest.mark.slow
 def test_the_noise_is_taken_out() -> None:
     """Codes with noise and codes without it crowd alike; the codes themselves do not."""
     words, vectors = topics(600, 1), topics(200_000, 2, last=10)

@@ -53,6 +53,7 @@ def stated(density: Array, deviation: float, z: Array) -> tuple[Array, Array]:
     return table(density, deviation)(z, np.zeros_like(z), np.zeros(len(z)))
 
 
+@pytest.mark.slow
 def test_the_prior_is_recovered() -> None:
     """Deconvolved: the share of near neighbours, and the width of the others."""
     truth = truths(400_000, 4)

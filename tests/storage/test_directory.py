@@ -249,6 +249,7 @@ def test_codes_of_another_spec_in_a_segment_are_refused(tmp_path: Path, other: S
         PrivateIndex.open(tmp_path / "i")
 
 
+@pytest.mark.slow
 def test_a_shuffle_is_not_claimed_for_codes_with_ids_or_payload_of_their_own(
     tmp_path: Path,
 ) -> None:

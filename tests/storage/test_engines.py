@@ -814,6 +814,7 @@ def test_too_many_segments(tmp_path: Path, monkeypatch: Any) -> None:
     assert sorted(file.name for file in tmp_path.iterdir()) == ["x.npy"]
 
 
+@pytest.mark.slow
 def test_a_manifest_holds_the_segments_that_a_build_may_have() -> None:
     large = FileMark(1 << 33, "0" * 64)
     numbers = [f"{number:06d}" for number in range(MAX_NEW_SEGMENTS)]

@@ -49,6 +49,7 @@ def contract(*options: str) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.slow
 def test_some_faults_and_all_else() -> None:
     contract("-m", "not slow", "-k", "not power")
 

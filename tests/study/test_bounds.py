@@ -27,6 +27,7 @@ def directions(rows: int, seed: int) -> Any:
 BOOK = dpi.Codebook(directions(64, 3))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("method", "dim", "k", "epsilon", "n", "found"),
     [

@@ -369,6 +369,7 @@ def test_a_codebook_goes_to_the_methods_that_take_one() -> None:
     assert [spec.subset for spec in grid.specs] == [None, 3]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("known_noise")
 def test_linkage_is_never_below_what_the_index_itself_finds(fake) -> None:
     """The index finds each own code first; noise hides it from the attack on the codes."""

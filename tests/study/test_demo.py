@@ -54,6 +54,7 @@ def test_the_demo_leaves_an_index_and_a_report(
     assert (again.index / "manifest.json").read_bytes() == before
 
 
+@pytest.mark.slow
 def test_another_index_in_its_place_is_left_alone(tmp_path: Path) -> None:
     other = PrivateIndex(
         Spec(method="dp-oporp-staircase", dim=64, epsilon=1.0, adjacency=attribute(1.0))

@@ -36,6 +36,7 @@ def collection(rows: int, seed: int) -> np.ndarray:
     return np.clip(values, 0, 1).astype(np.float32)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("methods", [METHODS, ["codebook-softmax", "dp-oporp-staircase"]])
 def test_what_is_made_of_the_whole_sample_can_be_pasted(
     methods: list[str],
@@ -66,12 +67,14 @@ def test_what_is_made_of_the_whole_sample_can_be_pasted(
     assert any("One attribute is hidden, not the vector" in line for line in plan["remarks"])
 
 
+@pytest.mark.slow
 def test_designs_need_an_attribute_and_their_noise() -> None:
     terms = {**TERMS, "methods": None, "adjacency": dpi.l2(1.0), "epsilon": 8.0, "delta": 1e-6}
     refused = dpi.plan(collection(500, 1), n=2000, **terms, max_bytes=40).refused
     assert any(line.startswith(DESIGNED) for line in refused)
 
 
+@pytest.mark.slow
 def test_what_a_design_gives_away_is_measured() -> None:
     """An attacker who ignored the centre would do worse than the best guess without a code."""
     base = collection(1500, 2)

@@ -148,6 +148,7 @@ def test_recognition_is_shown_where_it_was_measured(
     assert {value for method in view["methods"] for value in method["linked"]} == {shown}
 
 
+@pytest.mark.slow
 def test_without_noise_everything_is_found_and_rebuilt(curves: list[Curve]) -> None:
     """A code with a bin for each attribute loses nothing."""
     data = data_of(curves, image_shape=(3, 4))

@@ -66,6 +66,7 @@ def test_noise_hides_and_its_absence_tells() -> None:
         assert low <= linked(privatizer, X, codes) <= high
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "spec",
     [

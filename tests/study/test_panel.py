@@ -76,6 +76,7 @@ def test_symbols_rank_candidates_by_their_exact_law() -> None:
     assert ranking.candidates == 40
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("method", "gain"),
     [("raw-square-wave", 0.2), ("raw-staircase", 0.2), ("raw-gaussian", -0.2)],

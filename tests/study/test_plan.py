@@ -113,6 +113,7 @@ def counts(rows: int, seed: int) -> np.ndarray:
     return np.minimum(rng.poisson(mixed), 10).astype(np.float32)
 
 
+@pytest.mark.slow
 def test_a_sample_is_clipped_as_the_vectors_will_be() -> None:
     """Counts above the limit lie far away from the near vectors, which are made inside it."""
     lengths = np.random.default_rng(9).lognormal(1.0, 2.0, (1000, 1))
@@ -276,6 +277,7 @@ def test_a_plan_for_exact_queries_ranks_by_them(sample: np.ndarray) -> None:
     assert made.best.exact.recall >= max(row.exact.recall for row in made.rows) - 0.01
 
 
+@pytest.mark.slow
 def test_codes_with_next_to_no_signal_are_not_tried(
     sample: np.ndarray, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -427,6 +429,7 @@ def run(
     return call
 
 
+@pytest.mark.slow
 def test_the_command_line_shows_a_table_and_a_reason(run: Callable[..., Any]) -> None:
     code, out, err = run("--epsilon", 4, "--public-sample", "sample.npy")
     assert (code, err) == (0, "")
@@ -477,6 +480,7 @@ def test_curves_go_through_the_recommended_point(sample: np.ndarray) -> None:
         assert [row.spec.budget for row in line] == [1.0, 2.0, 4.0, 8.0, 16.0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("query", ["exact", "private"])
 def test_the_lines_of_a_plan_can_be_pasted(
     run: Callable[..., Any],

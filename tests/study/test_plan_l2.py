@@ -50,6 +50,7 @@ def test_promises_by_distance_are_found(epsilon: float) -> None:
         assert abs(row.found(mode).precision - found) < 0.08, mode
 
 
+@pytest.mark.slow
 def test_a_plan_says_that_cosines_rank_unless_distances_do() -> None:
     options: dict[str, Any] = {"dim": 6, "n": 3000, "epsilon": 6.0, "public": table(700)}
     by_cosine = dpi.plan(methods=["raw-staircase"], **options, **TERMS)
@@ -65,6 +66,7 @@ def test_a_plan_names_a_delta_above_one_over_n() -> None:
     assert any("delta = 0.01 is more than one over" in line for line in outcome.remarks)
 
 
+@pytest.mark.slow
 def test_a_plan_names_a_beta_that_is_a_small_part_of_the_range() -> None:
     """Bytes without a scale: one grey level is hidden, and only the build said so."""
     options: dict[str, Any] = {"dim": 6, "n": 3000, "epsilon": 6.0, "methods": ["raw-staircase"]}

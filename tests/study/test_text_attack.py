@@ -38,6 +38,7 @@ def specs(*epsilons: float) -> tuple[Spec, ...]:
     return spec_grid(DIM, names, epsilons, **terms).specs
 
 
+@pytest.mark.slow
 def test_the_gaussian_hides_any_two_vectors_of_norm_1_for_contrast() -> None:
     found = {spec.method: spec for spec in specs(8.0)}
     assert found["raw-gaussian"].adjacency == l2(2)

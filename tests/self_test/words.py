@@ -30,9 +30,6 @@ from dpindex.mechanism.public_random import BitSource, PublicStream
 Ints = npt.NDArray[np.int64]
 Words = npt.NDArray[Any]
 
-ONE = 1 << 64
-"""The chance 1 in the 64-bit integers that laws draw by."""
-
 _FLOATS = (np.float64, np.float32)
 """What a grid holds its integers in."""
 
@@ -265,18 +262,3 @@ def uniform_below(limits: Ints, words: Replay) -> Ints:
         left = left[refused]
         tries += 1
     return drawn.reshape(limits.shape)
-
-
-class Dealt:
-    """In place of a source of noise: deals out prepared draws."""
-
-    cell_bits = 0
-
-    def __init__(self, draws: npt.ArrayLike) -> None:
-        self._draws = np.array(draws, dtype=np.int32)
-
-    def sample(self, count: int, stream: BitSource) -> npt.NDArray[np.int32]:
-        return self._draws.copy()  # whoever draws may write over it
-
-    def moments(self) -> tuple[float, float]:
-        return 0.0, 0.0

@@ -1,0 +1,456 @@
+"""A second reading of the words of noise, by the kind of law: what each must make of integers.
+
+From the words and a law's integers follows what must be released; nothing of it calls a sampler.
+Words on either side of every threshold show that the table that was verified is the one that runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dpindex.audit import verify
+from dpindex.audit.exact_arithmetic import ONE
+from dpindex.audit.input_checks import code_checks, sketch_checks
+from dpindex.audit.record_verifiers import (
+    SHARE_BITS,
+    UNSEEN,
+    at_least,
+    completions_by_side,
+    minority_shares,
+)
+from dpindex.audit.softmax_verifier import SoftmaxVerifier
+from dpindex.audit.verdict import Check, Difference
+from dpindex.base.arrays import AnyArray, spaced
+from dpindex.mechanism.noise.additive import CellTable, TwoDigitLaplace
+from dpindex.mechanism.noise.gaussian import TwoDigitGaussian, TwoSidedGeometric
+from dpindex.mechanism.noise.signs import FlipsByLevel, IndividualFlips, IndividualGaussian
+from dpindex.mechanism.noise.softmax import SoftmaxResponse
+from dpindex.mechanism.noise.symbols import CapResponse, CodebookResponse, SquareWave
+from dpindex.mechanism.public_random import PublicStream
+from dpindex.mechanism.spec import Spec
+from dpindex.race import SketchSpec
+from self_test.words import (
+    Ints,
+    Replay,
+    UnexplainedError,
+    flips,
+    magnitude,
+    replay_faults,
+    table_draws,
+    uniform_below,
+)
+
+REPLAY = "sampler: outcomes of replayed words"
+_MAX_NUMBERS = 1 << 22
+_WALKS = 64
+_NEAR_ROWS = 16
+_PROBES = 24
+_NUMBERS = 1 << 20
+
+
+class Reader:
+    """Reads the words of one law; of an unknown law, it explains nothing."""
+
+    def __init__(self, spec: Any, apart: Difference) -> None:
+        self.spec = spec
+        self.law = spec.law
+        self.apart = apart
+
+    def probes(self) -> Iterator[AnyArray]:
+        """Integers, shape (n, k), on which the sampler is compared with the second reading."""
+        yield np.zeros((1, 1))
+
+    def outcomes(self, x: Ints, words: Replay) -> AnyArray:
+        """The release of exact integers ``x`` under these words, shape (n, k)."""
+        raise UnexplainedError
+
+
+def replay_check(spec: Spec | SketchSpec) -> Check:
+    """The sampler follows the integers of the law, on every coordinate."""
+    reader = law_reader(spec)
+    faults: list[AnyArray | bool] = [True]
+    with suppress(UnexplainedError):
+        faults = [replay_faults(reader.law, x, reader.outcomes) for x in reader.probes()]
+    return Check.none(
+        REPLAY,
+        np.concatenate([np.ravel(fault) for fault in faults]),
+        "wrong",
+        "words on either side of every threshold give the outcome that it belongs to",
+    )
+
+
+def refuted(spec: Spec | SketchSpec) -> tuple[str, ...]:
+    """The checks that do not hold: those of the exact verifier, and the replay of the sampler."""
+    replay = replay_check(spec)
+    return (*verify(spec).failed, *(() if replay.passed else (replay.name,)))
+
+
+class AdditiveReader(Reader):
+    """Integer noise from a table, or several."""
+
+    def __init__(self, spec: Any, apart: Difference) -> None:
+        super().__init__(spec, apart)
+        self.source: Any = self.law.source
+        self.bits = self.source.cell_bits
+
+    def draws(self, count: int, words: Replay) -> Ints:
+        """Return so many draws of the source, in grid steps."""
+        return table_draws(self.source, count, words)
+
+    def outcomes(self, x: Ints, words: Replay) -> AnyArray:
+        codes: AnyArray = (x + self.draws(x.size, words).reshape(x.shape)) >> self.bits
+        return codes
+
+    def probes(self) -> Iterator[AnyArray]:
+        """As many as the largest table has cells: every boundary is met, and missed by one."""
+        count = max(len(table.masses) for table in self.tables())
+        yield np.resize([-9, 0, 5, 6, 7, 4096], (count // 8 + 1, 8))
+
+    def tables(self) -> list[CellTable]:
+        return [self.source]
+
+
+class TwoSidedGeometricReader(AdditiveReader):
+    """The difference of two magnitudes."""
+
+    def draws(self, count: int, words: Replay) -> Ints:
+        one, other = (magnitude(table_draws(self.source.table, count, words)) for _ in range(2))
+        return one - other
+
+    def tables(self) -> list[CellTable]:
+        return [self.source.table]
+
+
+class TwoDigitGaussianReader(AdditiveReader):
+    """Normal noise in two digits."""
+
+    def tables(self) -> list[CellTable]:
+        return [self.source.coarse, self.source.fine]
+
+    def draws(self, count: int, words: Replay) -> Ints:
+        shift: int = self.source.digit + self.bits
+        coarse = table_draws(self.source.coarse, count, words)
+        return (coarse << shift) + table_draws(self.source.fine, count, words)
+
+
+class TwoDigitLaplaceReader(AdditiveReader):
+    """Laplace noise in two digits of its magnitude."""
+
+    def tables(self) -> list[CellTable]:
+        return [self.source.high, self.source.low]
+
+    def draws(self, count: int, words: Replay) -> Ints:
+        high = table_draws(self.source.high, count, words)
+        low = table_draws(self.source.low, count, words)
+        shift: int = self.source.digit + self.bits
+        size = (magnitude(high) << shift) + low
+        return np.where(high < 0, -1 - size, size)
+
+
+class SquareWaveReader(Reader):
+    """A window about the value and the rest of an interval."""
+
+    def __init__(self, spec: Any, apart: Difference) -> None:
+        super().__init__(spec, apart)
+        self.window = 2 * self.law.half_width + 1
+
+    def outcomes(self, x: Ints, words: Replay) -> AnyArray:
+        law = self.law
+        bits = self.law.cell_bits
+        dither = words.take(x.size, np.uint8).reshape(x.shape).astype(np.int64) % (1 << bits)
+        cell = np.minimum(np.maximum(x - law.low + dither >> bits, 0), law.cells)
+        inside = flips(np.full(x.shape, law.inside, dtype=np.uint64), words)
+        drawn = uniform_below(np.where(inside, self.window, law.cells), words)
+        # Points left free by the window are counted from below, over the window.
+        return drawn + np.where(inside, cell, np.where(drawn < cell, 0, self.window))
+
+    def probes(self) -> Iterator[AnyArray]:
+        """At both ends of the interval, between, and a step beyond, which rounding may lead to."""
+        law = self.law
+        top = law.cells << law.cell_bits
+        ends = law.low + np.array([-1, 0, 1, top // 3, top - 1, top, top + 1])
+        yield np.resize(ends, (self.window + law.cells, len(ends)))
+
+
+class FlipsReader(Reader):
+    """Flips of signs, by the level of a coordinate."""
+
+    def outcomes(self, x: Ints, words: Replay) -> AnyArray:
+        width = self.law.weights.astype(np.int64) << self.spec.grid.bits
+        level = np.clip(-(-np.abs(x) // width), 1, len(self.law.thresholds))
+        chances = np.array(self.law.thresholds, dtype=np.uint64)[level - 1]
+        chances[x == 0] = ONE // 2
+        return (x > 0) ^ flips(chances, words)
+
+    def probes(self) -> Iterator[AnyArray]:
+        """At both ends of every level of every coordinate, which may have levels of its own."""
+        weights = self.law.weights
+        if len(weights) == 1:  # of every coordinate
+            weights = np.repeat(weights, 8)
+        width = weights.astype(np.int64)[None, :] << self.apart.bits
+        first = np.arange(len(self.law.thresholds))[:, None] * width + 1
+        final = first + width - 1
+        final[-1] *= 2  # the last level goes on for ever
+        yield np.concatenate([first, final, -first, -final, np.zeros_like(width)])
+
+
+class _Individual(Reader):
+    """Noise inside the perturbed set A only."""
+
+    def sized(self, count: int) -> AnyArray:
+        """Rows with several sizes of A, one beta and −1 inside; ``count`` numbers of the last."""
+        length = self.spec.code_length
+        width = 1 << self.apart.bits
+        near = np.where(np.arange(length) % 2, -1, width)
+        rows = []
+        for size in sorted({1, 2, length // 2, length} & set(range(1, length + 1))):
+            row = np.where(np.arange(length) < size, near, width + 1)
+            rows += [row] * (_NEAR_ROWS if size < length else count // length + 1)
+        return np.array(rows)
+
+
+class IndividualFlipsReader(_Individual):
+    """Flips inside the perturbed set A."""
+
+    def outcomes(self, x: Ints, words: Replay) -> AnyArray:
+        near = np.abs(x) <= 1 << self.spec.grid.bits
+        by_size = self.law.table[1 + np.count_nonzero(near, axis=1)]
+        chances = np.where(near, by_size[:, None], np.uint64(0))
+        chances[x == 0] = ONE // 2
+        return (x > 0) ^ flips(chances, words)
+
+    def probes(self) -> Iterator[AnyArray]:
+        yield self.sized(1)
+
+
+class IndividualGaussianReader(_Individual):
+    """Normal noise inside the perturbed set A."""
+
+    def outcomes(self, x: Ints, words: Replay) -> AnyArray:
+        bits = self.spec.grid.bits
+        near = np.abs(x) <= 1 << bits
+        sizes = np.count_nonzero(near, axis=1)
+        magnified = (x * np.array(self.law.multipliers)[sizes][:, None])[near]
+        dither = words.take(len(magnified), np.uint16).astype(np.int64) % (1 << bits)
+        bare = magnified + dither >> bits
+        # Every second draw nearly undoes what a coordinate was multiplied by.
+        table = self.law.table
+        turns = np.arange(len(bare))
+        cells = np.where(turns % 2, turns // 2, turns // 2 % 4 - 3 - bare - table.first)
+        noisy = bare + table_draws(table, len(bare), words, cells)
+        coins = words.take(len(magnified), np.uint8) % 2 == 1
+        signs = x > 0
+        signs[near] = (noisy > 0) | ((noisy == 0) & coins)
+        return signs
+
+    def probes(self) -> Iterator[AnyArray]:
+        """So many that every cell is drawn."""
+        yield self.sized(2 * len(self.law.table.masses))
+
+
+def cap_probes(k: int) -> Iterator[AnyArray]:
+    """Coordinates of different records: sorted, in any order and size, tied, and zero."""
+    stream = PublicStream(0, "audit/cap")
+    ordered = np.tile(np.arange(k, 0, -1.0), (_WALKS, 1))
+    yield ordered
+    keys = stream.words(_WALKS * k, np.uint32).reshape(_WALKS, k)
+    signs = stream.signs(_WALKS * k).reshape(_WALKS, k)
+    mixed = np.take_along_axis(ordered, np.argsort(keys, axis=1), axis=1)
+    yield (signs * 2.0 ** (mixed % 120 - 60)).astype(np.float32)
+    yield (signs * (keys % 4)).astype(np.float32)
+    yield np.zeros((_WALKS, k)) * signs
+
+
+def _outcomes(x: AnyArray, agrees: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+    """Signs by coordinate: magnitudes rank from the largest, ties by index; 0 is positive."""
+    kept = np.empty_like(agrees)
+    np.put_along_axis(kept, _descending(np.abs(x)), agrees, axis=1)
+    return np.equal(kept, x >= 0)
+
+
+def _descending(values: AnyArray) -> npt.NDArray[np.intp]:
+    """Columns of each row from the largest value on, ties by column."""
+    columns = np.broadcast_to(np.arange(values.shape[1]), values.shape)
+    return np.lexsort((columns, -values.astype(np.float64)), axis=1)
+
+
+def cap_codes(cap: Any, x: AnyArray, words: Replay) -> npt.NDArray[np.bool_]:
+    """The signs that words make of coordinates, shape (n, k)."""
+    parts = []
+    while len(x):
+        rows = min(words.ahead, len(x))
+        coins = words.take(rows, np.uint64, words.beside(np.full(rows, cap.inside, np.uint64)))
+        inside = coins < np.uint64(cap.inside)
+        parts.append(_outcomes(x[:rows], _kept(cap, inside, words)))
+        x = x[rows:]
+    return np.concatenate(parts)
+
+
+def _kept(cap: Any, inside: npt.NDArray[np.bool_], words: Replay) -> npt.NDArray[np.bool_]:
+    """Whether signs are kept, in rank order, shape (n, k)."""
+    shares = minority_shares(tuple(cap.weights), cap.threshold)
+    count = len(inside)
+    k = len(cap.weights)
+    tied = {0, 1, k // 3, k // 2, k - 2}
+    tops = words.take(count * k, np.uint16).reshape(k, count)
+    side = inside.astype(np.intp)
+    sums = np.zeros(count, dtype=np.int64)
+    agrees = np.empty((count, k), dtype=np.bool_)
+    for i, weight in enumerate(cap.weights):
+        share = shares[side, i, sums]
+        if (share == UNSEEN).any():
+            raise UnexplainedError
+        # Next to the share; seldom at it, where further digits decide, which takes long.
+        aim = np.abs(2 * words.beside(share + 1) - share - 1)  # 1 beside 0
+        if i in tied:
+            aim[i % count] = share[i % count]
+        if words.aims:
+            tops[i] = aim >> 32
+        number = tops[i].astype(np.int64) << 32
+        close = np.flatnonzero(tops[i] == share >> 32)
+        number[close] |= words.take(len(close), np.uint32, aim[close] & 0xFFFF_FFFF)
+        minority = number < share
+        for row in close[number[close] == share[close]]:
+            # The exact share of the minority sign, by counts of completions.
+            later = at_least(tuple(cap.weights[i + 1 :]))
+            sides = completions_by_side(later, np.array([cap.threshold - sums[row]]), weight)
+            (few,), (either,) = sides[side[row]]
+            minority[row] = _below(Fraction(few << SHARE_BITS, either) % 1, words)
+        agrees[:, i] = minority != inside
+        sums += weight * agrees[:, i]
+    return agrees
+
+
+def _below(left: Fraction, words: Replay) -> bool:
+    """Whether further words of 16 bits lie below further digits; the first that differs decides."""
+    tied = 0
+    while left:
+        digit = int(left * 2**16)
+        aimed = None
+        if tied < 2:  # or a share without end is never decided
+            aimed = np.clip(words.beside(np.array([digit])), 0, None)
+        word = int(words.take(1, np.uint16, aimed)[0])
+        if word != digit:
+            return word < digit
+        left = left * 2**16 - digit
+        tied += 1
+    return False
+
+
+def uniform_draws(limit: int, count: int, words: Replay) -> npt.NDArray[np.intp]:
+    """``⌊word·limit/2^64⌋`` of words."""
+    # The first word that leads to each of the outcomes, evenly spaced if there are too many.
+    outcomes = _object(np.resize(spaced(limit, count), count).tolist())
+    aim = np.maximum(words.beside(-(-(outcomes << 64) // limit)), 0)
+    drawn = _object(words.take(count, np.uint64, aim).tolist()) * limit >> 64
+    return drawn.astype(np.intp)
+
+
+def symbols(law: Any, x: AnyArray, words: Replay) -> npt.NDArray[np.int64]:
+    """The symbols that words make of similarities, shape (n,)."""
+    count = len(x)
+    coins = words.take(count, np.uint64, words.beside(np.full(count, law.inside, np.uint64)))
+    inside = coins < np.uint64(law.inside)
+    near, other = (
+        uniform_draws(limit, count, words) for limit in (law.subset, law.size - law.subset)
+    )
+    order = _descending(x)
+    free = np.sort(order[:, law.subset :], axis=1)
+    rows = np.arange(count)
+    found: npt.NDArray[np.int64] = np.where(inside, order[rows, near], free[rows, other])
+    return found
+
+
+def symbol_probes(size: int) -> Iterator[Ints]:
+    """Similarities to all codewords, whole numbers: all tied, sorted, some tied, far apart."""
+    count = max(8, min(2 * size, _MAX_NUMBERS // size))
+    words = PublicStream(0, "audit/codebook").words(size, np.uint32).astype(np.int64)
+    for x in (0 * words, np.arange(size), words % 5 - 2, words % (1 << 24) - (1 << 23)):
+        yield np.tile(x, (count, 1))
+
+
+def _object(values: Sequence[int]) -> AnyArray:
+    return np.array(values, dtype=object)
+
+
+class CapReader(Reader):
+    """Signs inside or outside the cap of a record."""
+
+    def outcomes(self, x: Ints, words: Replay) -> AnyArray:
+        return cap_codes(self.law.cap, x, words)
+
+    def probes(self) -> Iterator[AnyArray]:
+        return cap_probes(len(self.law.cap.weights))
+
+
+class CodebookReader(Reader):
+    """A codeword near a record, or another one."""
+
+    def outcomes(self, x: Ints, words: Replay) -> AnyArray:
+        return symbols(self.law, x, words)
+
+    def probes(self) -> Iterator[AnyArray]:
+        return symbol_probes(self.law.size)
+
+
+class SoftmaxReader(Reader):
+    """A symbol drawn by whole-number weights, or a uniform one."""
+
+    def __init__(self, spec: Any, apart: Difference) -> None:
+        super().__init__(spec, apart)
+        self.verifier = SoftmaxVerifier(spec, apart)
+
+    def outcomes(self, x: Ints, words: Replay) -> AnyArray:
+        law = self.law
+        count = len(x)
+        size = len(law.codebook)
+        coins = words.take(count, np.uint64, words.beside(np.full(count, law.uniform, np.uint64)))
+        ends = self.verifier.ends(x.astype(np.int64))
+        total = ends[:, -1].astype(object)
+        # The first word of each symbol in turn.
+        aimed = np.resize(spaced(size, count), count)
+        before = np.where(aimed > 0, ends[np.arange(count), aimed - 1], 0).astype(object)
+        aim = np.maximum(words.beside(-(-(before << 64) // total)), 0)
+        places = words.take(count, np.uint64, aim).astype(object) * total >> 64
+        drawn = (ends <= places.astype(np.int64)[:, None]).sum(axis=1)
+        uniform = uniform_draws(size, count, words)
+        return np.where(coins < np.uint64(law.uniform), uniform, drawn)
+
+    def probes(self) -> Iterator[AnyArray]:
+        """Mixed scores, all tied, spread over the table and beyond it."""
+        size = self.law.size
+        span = len(self.law.table) << self.law.shift
+        count = max(_PROBES, min(2 * size, _NUMBERS // size))
+        yield self.verifier.scores(count)
+        yield np.zeros((count, size), dtype=np.int64)
+        yield np.tile(np.arange(size) * min(span // size + 1, (1 << 21) // size), (count, 1))
+
+
+READERS: dict[type[Any], type[Reader]] = {
+    CellTable: AdditiveReader,
+    TwoDigitGaussian: TwoDigitGaussianReader,
+    TwoDigitLaplace: TwoDigitLaplaceReader,
+    TwoSidedGeometric: TwoSidedGeometricReader,
+    FlipsByLevel: FlipsReader,
+    SquareWave: SquareWaveReader,
+    IndividualFlips: IndividualFlipsReader,
+    IndividualGaussian: IndividualGaussianReader,
+    CapResponse: CapReader,
+    CodebookResponse: CodebookReader,
+    SoftmaxResponse: SoftmaxReader,
+}
+"""By the class of a law, or of the source that an additive law draws from."""
+
+
+def law_reader(spec: Spec | SketchSpec) -> Reader:
+    """The second reading of the law of ``spec``."""
+    apart = (sketch_checks(spec) if isinstance(spec, SketchSpec) else code_checks(spec))[1]
+    drawn = spec.law.drawn_from
+    readers = (reader for kind, reader in READERS.items() if isinstance(drawn, kind))
+    return next(readers, Reader)(spec, apart)
