@@ -256,6 +256,8 @@ class Map:
     square of a coordinate of a unit vector; √scale2 makes inner products unbiased.
     """
 
+    grid_bits = 12
+
     def __init__(
         self, matrix: Matrix, largest_sum: int | None, rms2: Fraction, scale2: Fraction
     ) -> None:
@@ -427,6 +429,8 @@ class Designed(Map):
 
     The container is a frame of 52 bytes, a header in JSON, and the arrays one after the other.
     """
+
+    grid_bits = 8
 
     def __init__(self, spec: dict[str, Any], data: bytes) -> None:
         if hashlib.sha256(data).hexdigest() != spec["design"]["sha256"]:
@@ -956,13 +960,13 @@ class SquareWave:
 class Flips:
     """Signs flipped by ``L = max(1, ⌈|x_j|/(β·max_i|w_ij|)⌉)``; an exact zero is a fair coin."""
 
-    grid_bits = 12
-
-    def __init__(self, thresholds: Sequence[int], weights: Sequence[int]) -> None:
-        self.thresholds, self._weights = thresholds, weights
+    def __init__(
+        self, thresholds: Sequence[int], weights: Sequence[int], grid_bits: int = 12
+    ) -> None:
+        self.thresholds, self._weights, self.grid_bits = thresholds, weights, grid_bits
 
     def _threshold(self, x: int, weight: int) -> int:
-        level = -(-abs(x) // (weight << 12))
+        level = -(-abs(x) // (weight << self.grid_bits))
         return self.thresholds[min(level, len(self.thresholds)) - 1] if x else 1 << 63
 
     def release(self, rows: Rows, words: Words) -> Rows:
@@ -1339,9 +1343,9 @@ class Oracle:
         return NumberLaw([(high, digit), (low, 0)], cell_bits, bits)
 
     def gaussian_in_betas(self, sigma: float, delta: float) -> NumberLaw:
-        """At least 32 cells a deviation and 2^12 grid steps a beta; a beta is 2^n cells."""
+        """At least 32 cells a deviation and 2^12 (2^8) grid steps a beta; a beta is 2^n cells."""
         cells_bits = max(0, ceil_log2(32 / sigma))
-        bits = max(12, cells_bits)
+        bits = max(self.map.grid_bits, cells_bits)
         return self.gaussian_cells(sigma * (1 << cells_bits), delta, bits - cells_bits, bits)
 
     def gaussian_in_ball(self, stretch: float, sigma: float, delta: float, moved: int) -> NumberLaw:
@@ -1428,7 +1432,7 @@ class Oracle:
         """
         cells_bits = max(0, ceil_log2(32 * self.epsilon / (math.sqrt(2) * self.map.l1)))
         drop = MP.mpf(self.epsilon) / (self.map.l1 << cells_bits)
-        bits = max(12, cells_bits)
+        bits = max(self.map.grid_bits, cells_bits)
         if drop >= MP.mpf(2) ** -10:
             return NumberLaw([(geometric(drop, 1, 1), 0)], bits - cells_bits, bits)
         digit = math.ceil(-math.log2(float(drop)) / 2)
@@ -1471,7 +1475,8 @@ class Oracle:
 
     def proportional_flips(self) -> Flips:
         """Levels of one unit, each at its share of the units that one attribute moves in all."""
-        return Flips(chain(share(self.epsilon, self.map.l1), False), [1] * self.map.k)
+        chances = chain(share(self.epsilon, self.map.l1), False)
+        return Flips(chances, [1] * self.map.k, self.map.grid_bits)
 
     def flips_of_changes(self) -> Flips:
         """Li & Li 2023, Alg. 6, Thm 4.1: ε shared by the signs that can change."""

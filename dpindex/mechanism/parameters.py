@@ -256,6 +256,9 @@ def _interval(value: Any) -> tuple[float, float]:
 _SLACK = 1.0 - 2.0**-16
 """One beta spans this fraction of 2^bits steps, so that rounding cannot push it over 2^bits."""
 
+GRID_BITS = 12
+"""Grid bits per beta, unless a law needs a finer grid, or a projection a coarser one."""
+
 _FLOAT32_EXACT = 2**24
 _FLOAT32_REACH = 32
 """Largest |attribute|/beta for which float32 scaling stays within the slack (see ``Grid``)."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, cast
@@ -365,12 +366,7 @@ class Projector:
 
         Times ``spec.step`` it is in units of the scaled attributes.
         """
-        rows = self.rows(x)
-        step = block_rows(self.spec, issparse(rows))
-        starts = range(0, rows.shape[0], step)
-        return np.concatenate(
-            [self._project_block(rows_of(rows, i, i + step), first_row + i) for i in starts]
-        )
+        return self._in_blocks(x, self._project_block, first_row)
 
     def asked(self, x: Vectors) -> Floats:
         """Return exact queries as codes are compared with them: *not private*.
@@ -380,16 +376,24 @@ class Projector:
         """
         if self.spec.codebook is None:
             return self.project(x)
-        rows = self.scaled(x)
-        self._check_values(rows, 0)
         words = CodewordMap(self.spec.codewords)
-        return words.apply_sparse(rows) if issparse(rows) else words.apply(rows)
+        return self._in_blocks(x, lambda *block: words.apply_any(self._checked(*block)), 0)
+
+    def _in_blocks(
+        self, x: Vectors, map_block: Callable[[Any, int], Floats], first_row: int
+    ) -> Floats:
+        rows = self.rows(x)
+        step = block_rows(self.spec, issparse(rows))
+        starts = range(0, rows.shape[0], step)
+        return np.concatenate(
+            [map_block(rows_of(rows, i, i + step), first_row + i) for i in starts]
+        )
 
     def check(self, x: Vectors, *, first_row: int = 0) -> None:
         """Raise the InputError that projecting would raise, if any."""
         rows = self.rows(x)
         for block in row_blocks(rows.shape[0], _CHECK_ROWS):
-            self._check_values(self._in_ranges(rows[block]), first_row + block.start)
+            self._checked(rows[block], first_row + block.start)
 
     def clipped(self, x: Vectors) -> float:
         """Return which share of the values of vectors lies outside the bounds, [0, 1].
@@ -417,20 +421,23 @@ class Projector:
         return rows if self.spec.ranges is None else self.spec.ranges.scale(rows)
 
     def _project_block(self, block: Any, first_row: int) -> Floats:
+        return self._mapped(self._checked(block, first_row))
+
+    def _checked(self, block: Any, first_row: int) -> Any:
+        """Rows brought to 0 … 1 by the ranges; InputError if they may not be projected."""
         inside = self._in_ranges(block)
         self._check_values(inside, first_row)
-        return self._mapped(inside)
+        return inside
 
     def _mapped(self, block: Any) -> Floats:
         """Round and map rows that were checked."""
         grid = self.spec.grid
-        projection = self.spec.projection
         if issparse(block):
-            data = grid.round(block.data)
-            parts = (data, block.indices, block.indptr)
-            projected = projection.apply_sparse(scipy.sparse.csr_matrix(parts, shape=block.shape))
+            parts = (grid.round(block.data), block.indices, block.indptr)
+            rounded = scipy.sparse.csr_matrix(parts, shape=block.shape)
         else:
-            projected = projection.apply(grid.round(block))
+            rounded = grid.round(block)
+        projected = self.spec.projection.apply_any(rounded)
         if self.spec.offset is not None:  # whole numbers: exact in either float type
             projected -= self.spec.offset.astype(projected.dtype)
         return projected

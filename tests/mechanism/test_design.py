@@ -54,7 +54,7 @@ def test_released_integers_move_by_no_more_than_the_law_was_told(
         pair = [sparse.csr_matrix(x) if sparse_rows else x for x in (rows, other)]
         one, two = (dpi.Privatizer(spec).project(x).astype(np.int64) for x in pair)
         moved.append(np.abs(one - two).sum(axis=1).max())
-    units = max(moved) / 2**12
+    units = max(moved) / 2**8
     heaviest = max(sum(abs(int(w)) for w in column) for column in made.entries.T)
     assert heaviest <= 256
     assert 0.9 * heaviest < units <= heaviest

@@ -18,12 +18,9 @@ from dpindex.base.arrays import AnyArray, Doubles, Floats, Integers
 from dpindex.base.errors import NoGuaranteeError
 from dpindex.base.normal import quantiles
 from dpindex.mechanism.codes import CodeFormat, NumberFormat, SignFormat, SymbolFormat
-from dpindex.mechanism.parameters import Parameters
+from dpindex.mechanism.parameters import GRID_BITS, Parameters
 from dpindex.mechanism.public_parts import Codebook
 from dpindex.mechanism.public_random import BitSource
-
-GRID_BITS = 12
-"""Grid bits per beta that every law uses unless it needs a finer grid."""
 
 ONE = 1 << 64
 """The chance 1: chances are whole numbers over it."""

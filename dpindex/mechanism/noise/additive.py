@@ -16,14 +16,13 @@ import numpy.typing as npt
 from dpindex.base.arrays import AnyArray, Floats
 from dpindex.mechanism.codes import NumberFormat
 from dpindex.mechanism.noise import (
-    GRID_BITS,
     Calibration,
     Likelihood,
     NoiseMoments,
     NumberLaw,
     check_deviation,
 )
-from dpindex.mechanism.parameters import Parameters
+from dpindex.mechanism.parameters import GRID_BITS, Parameters
 from dpindex.mechanism.projections import Projection
 from dpindex.mechanism.public_random import BitSource
 
@@ -398,7 +397,9 @@ def _falling(drop: mpmath.mpf, count: int) -> list[int]:
 
 
 @lru_cache(maxsize=64)
-def laplace_noise(epsilon: float, sensitivity: int = 1) -> AdditiveNoise:
+def laplace_noise(
+    epsilon: float, sensitivity: int = 1, least_bits: int = GRID_BITS
+) -> AdditiveNoise:
     """Noise ``P(a) ∝ e^{−ε·a/(N·sensitivity)}`` on the magnitude a in cells, N cells per beta.
 
     Laplace mechanism (Dwork et al. 2006; Li & Li 2023, Thm 2.1) with an L1 sensitivity of so many
@@ -411,7 +412,7 @@ def laplace_noise(epsilon: float, sensitivity: int = 1) -> AdditiveNoise:
     finest = _CELLS_PER_DEVIATION * epsilon / (math.sqrt(2) * sensitivity)
     cells_bits = max(0, math.ceil(math.log2(finest)))
     cells = 1 << cells_bits
-    grid_bits = max(GRID_BITS, cells_bits)
+    grid_bits = max(least_bits, cells_bits)
     check_deviation(cells * math.sqrt(2) * sensitivity / epsilon)
     with mpmath.workprec(400):
         drop = mpmath.mpf(epsilon) / (cells * sensitivity)
@@ -423,7 +424,7 @@ def laplace_noise(epsilon: float, sensitivity: int = 1) -> AdditiveNoise:
 
 def _calibrated(parameters: Parameters, projection: Projection) -> AdditiveNoise:
     """``Lap(Δ₁/ε)``, Δ₁ the largest row sum of the realised map (Li & Li 2023, Alg. 2, Eq. 12)."""
-    return laplace_noise(parameters.budget, projection.sensitivity.l1)
+    return laplace_noise(parameters.budget, projection.sensitivity.l1, projection.grid_bits)
 
 
 LAPLACE = Calibration(_calibrated, NumberFormat, moves="any")

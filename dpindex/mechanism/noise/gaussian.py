@@ -26,7 +26,7 @@ import numpy.typing as npt
 from dpindex.base.errors import NoGuaranteeError
 from dpindex.base.normal import upper_tails
 from dpindex.mechanism.codes import NumberFormat
-from dpindex.mechanism.noise import GRID_BITS, Calibration, Law, check_deviation
+from dpindex.mechanism.noise import Calibration, Law, check_deviation
 from dpindex.mechanism.noise.additive import (
     AdditiveNoise,
     CellTable,
@@ -34,7 +34,7 @@ from dpindex.mechanism.noise.additive import (
     binned_profile,
     geometric_table,
 )
-from dpindex.mechanism.parameters import Parameters, neighbour_distance
+from dpindex.mechanism.parameters import GRID_BITS, Parameters, neighbour_distance
 from dpindex.mechanism.projections import Projection
 from dpindex.mechanism.public_random import BitSource
 from dpindex.privacy.adjacency import Neighbouring
@@ -181,7 +181,9 @@ def gaussian_cells(
 
 
 @lru_cache(maxsize=64)
-def rounded_gaussian(sigma: float, epsilon: float, delta: float, code_length: int) -> AdditiveNoise:
+def rounded_gaussian(
+    sigma: float, epsilon: float, delta: float, code_length: int, least_bits: int = GRID_BITS
+) -> AdditiveNoise:
     """Rounded Gaussian noise with ``sigma`` in betas, for attribute adjacency.
 
     A beta is a whole number of cells, and every entry of the projection is an integer, so a change
@@ -189,7 +191,7 @@ def rounded_gaussian(sigma: float, epsilon: float, delta: float, code_length: in
     whatever the dither: rounding adds nothing to the sensitivity.
     """
     cells_bits = max(0, math.ceil(math.log2(_CELLS_PER_DEVIATION / sigma)))
-    grid_bits = max(GRID_BITS, cells_bits)
+    grid_bits = max(least_bits, cells_bits)
     cell_bits = grid_bits - cells_bits
     cells = sigma * (1 << cells_bits)
     return gaussian_cells(cells, epsilon, delta, code_length, cell_bits, grid_bits)
@@ -250,7 +252,8 @@ def composition_epsilon(epsilon: float, delta: float, k: int) -> float:
 def _realised(sigma: float, parameters: Parameters, projection: Projection) -> AdditiveNoise:
     """``sigma`` times the realised Δ₂, the largest row norm (Li & Li 2023, Eq. 13)."""
     sigma *= math.sqrt(projection.sensitivity.l2_squared)
-    return rounded_gaussian(sigma, parameters.budget, parameters.delta, projection.k)
+    terms = (parameters.budget, parameters.delta, projection.k, projection.grid_bits)
+    return rounded_gaussian(sigma, *terms)
 
 
 def _optimal(parameters: Parameters, projection: Projection) -> AdditiveNoise:

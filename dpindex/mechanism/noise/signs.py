@@ -24,7 +24,6 @@ from dpindex.base.arrays import Bytes, Floats
 from dpindex.base.errors import NoGuaranteeError
 from dpindex.mechanism.codes import SignFormat
 from dpindex.mechanism.noise import (
-    GRID_BITS,
     ONE,
     Calibration,
     SignLaw,
@@ -32,7 +31,7 @@ from dpindex.mechanism.noise import (
     two_level_chance,
 )
 from dpindex.mechanism.noise.gaussian import gaussian_table, optimal_sigma
-from dpindex.mechanism.parameters import Parameters, grid_step
+from dpindex.mechanism.parameters import GRID_BITS, Parameters, grid_step
 from dpindex.mechanism.projections import Projection
 from dpindex.mechanism.projections.dense import FINE_ENTRY_BITS
 from dpindex.mechanism.public_random import BitSource
@@ -119,8 +118,11 @@ class FlipsByLevel(SignLaw):
         Largest ``|w_ij|`` of each coordinate, or one for all.
     """
 
-    def __init__(self, thresholds: list[int], weights: Sequence[int] = (1,)) -> None:
+    def __init__(
+        self, thresholds: list[int], weights: Sequence[int] = (1,), grid_bits: int = GRID_BITS
+    ) -> None:
         self.thresholds = tuple(thresholds)
+        self.grid_bits = grid_bits
         self.depends_on_size = len(thresholds) > 1
         self.weights = np.array(weights, dtype=np.float64)
         # Index 0 is x = 0 exactly: sign −1, flipped by a fair coin.
@@ -128,7 +130,7 @@ class FlipsByLevel(SignLaw):
 
     def perturb(self, x: Floats, stream: BitSource) -> npt.NDArray[np.bool_]:
         level = np.abs(x)
-        level /= (self.weights * _STEPS).astype(x.dtype)
+        level /= (self.weights * (1 << self.grid_bits)).astype(x.dtype)
         np.ceil(level, out=level)
         np.minimum(level, len(self.thresholds), out=level)
         return (x > 0) ^ draw_flips(self._table, level.astype(np.intp), stream)
@@ -155,9 +157,11 @@ def smooth_flips(epsilon: float, weights: tuple[int, ...] = (1,)) -> FlipsByLeve
 
 
 @lru_cache(maxsize=64)
-def geometric_flips(epsilon: float, weights: tuple[int, ...] = (1,)) -> FlipsByLevel:
+def geometric_flips(
+    epsilon: float, weights: tuple[int, ...] = (1,), grid_bits: int = GRID_BITS
+) -> FlipsByLevel:
     """Geometric flips: see :func:`geometric_thresholds`."""
-    return FlipsByLevel(geometric_thresholds(epsilon), weights)
+    return FlipsByLevel(geometric_thresholds(epsilon), weights, grid_bits)
 
 
 class NoFlips(SignLaw):
@@ -270,7 +274,8 @@ def _proportional(parameters: Parameters, projection: Projection) -> FlipsByLeve
     ``Σ_j |w_j|·ε/Δ₁ ≤ ε``, as it would be for Laplace noise. Levels as wide as an attribute moves a
     coordinate cost a whole share each, however little it moves the others.
     """
-    return geometric_flips(share(parameters, projection.sensitivity.l1))
+    ratio = share(parameters, projection.sensitivity.l1)
+    return geometric_flips(ratio, grid_bits=projection.grid_bits)
 
 
 def _response(parameters: Parameters, projection: Projection) -> FlipsByLevel:

@@ -39,14 +39,13 @@ from functools import cached_property, lru_cache
 
 import numpy as np
 import numpy.typing as npt
-import scipy
 
 from dpindex.base.arrays import Doubles, Floats, Integers, Singles, row_blocks, spaced
 from dpindex.mechanism.codes import SymbolFormat
-from dpindex.mechanism.noise import GRID_BITS, ONE, Calibration, SymbolLaw, power_below
+from dpindex.mechanism.noise import ONE, Calibration, SymbolLaw, power_below
 from dpindex.mechanism.noise.symbols import draw_uniform, high_product
-from dpindex.mechanism.parameters import Parameters, grid_step, neighbour_distance
-from dpindex.mechanism.projections import Projection, RealisedSizes
+from dpindex.mechanism.parameters import GRID_BITS, Parameters, grid_step, neighbour_distance
+from dpindex.mechanism.projections.dense import Matrix
 from dpindex.mechanism.public_parts import Codebook, on_sphere_grid
 from dpindex.mechanism.public_random import BitSource
 from dpindex.privacy import L2
@@ -65,7 +64,7 @@ _NUMBERS = 1 << 17
 """Weights that are handled together, so that they stay in the cache."""
 
 
-class CodewordScores(Projection):
+class CodewordScores(Matrix):
     """Scores of all codewords, without their offsets: a linear map to K whole numbers.
 
     For one attribute ``w_ic`` is 1 where codeword c lies above the public median of attribute i,
@@ -80,48 +79,34 @@ class CodewordScores(Projection):
         Whether the weights are 0 and 1.
     """
 
-    rms = scale = 1.0
-    inner_product_factor = 0.0
+    rms = 1.0
     block_numbers = 1 << 22  # all weights are read for every block
 
     def __init__(self, codebook: Codebook, signs: bool) -> None:
-        self.dim = codebook.dim
-        self.k = len(codebook)
         if signs:
             medians = np.median(codebook.stated, axis=0)
             weights = (codebook.stated > medians).astype(np.float32)
         else:
             grid = on_sphere_grid(codebook.stated)
             weights = np.rint(grid * np.float32(_LEVELS) / np.abs(grid).max())
-        self.weights = np.ascontiguousarray(weights.T)
-        sizes = RealisedSizes(self.dim, self.k)
-        sizes.add(self.weights, slice(None), slice(None))
-        self.sensitivity = sizes.sensitivity
-        self.largest = sizes.largest
-        # An offset, no larger than a score can be, is added, and the difference of two is taken.
-        self.max_column_l1 = 4 * max(1, int(sizes.columns.max()))
+        super().__init__(np.ascontiguousarray(weights.T))
+        self.max_column_l1 *= 4  # an offset, no larger than a score can be, and a difference of two
 
     @cached_property
     def spread(self) -> int:
         """The most that two scores move apart when one attribute changes by one, at least 1."""
-        return max(1, int(np.ptp(self.weights, axis=1).max()))
+        return max(1, int(np.ptp(self._single, axis=1).max()))
 
     @cached_property
     def distance(self) -> float:
         """The most that two scores move apart in a unit ball: ``max ‖w_c − w_c'‖₂``, at least 1."""
-        wide = self.weights.astype(np.float64)
+        wide = self._double
         squares = np.einsum("ij,ij->j", wide, wide)
         largest = 1.0
         for block in row_blocks(self.k, _NUMBERS // self.k):  # whole numbers: sums are exact
             apart = squares[block, None] + squares - 2.0 * (wide[:, block].T @ wide)
             largest = max(largest, float(apart.max()))
         return math.nextafter(math.sqrt(largest), math.inf)
-
-    def apply(self, x: Floats) -> Floats:
-        return np.asarray(x @ self.weights.astype(x.dtype, copy=False))
-
-    def apply_sparse(self, x: scipy.sparse.csr_matrix) -> Floats:
-        return np.asarray(x @ self.weights.astype(x.dtype, copy=False))
 
 
 @lru_cache(maxsize=8)

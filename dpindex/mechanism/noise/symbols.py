@@ -33,7 +33,6 @@ import scipy
 from dpindex.base.arrays import AnyArray, Doubles, Floats, Integers, row_blocks
 from dpindex.mechanism.codes import NumberFormat, SignFormat, SymbolFormat
 from dpindex.mechanism.noise import (
-    GRID_BITS,
     ONE,
     Calibration,
     Likelihood,
@@ -45,7 +44,7 @@ from dpindex.mechanism.noise import (
     two_level_chance,
 )
 from dpindex.mechanism.noise.signs import draw_flips
-from dpindex.mechanism.parameters import Parameters, grid_point
+from dpindex.mechanism.parameters import GRID_BITS, Parameters, grid_point
 from dpindex.mechanism.projections import RecordEncoder
 from dpindex.mechanism.public_parts import Codebook
 from dpindex.mechanism.public_random import BitSource

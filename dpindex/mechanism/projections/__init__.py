@@ -11,8 +11,9 @@ import numpy as np
 import numpy.typing as npt
 import scipy
 
-from dpindex.base.arrays import AnyArray, Floats, Integers
+from dpindex.base.arrays import AnyArray, Floats, Integers, issparse
 from dpindex.base.errors import NoGuaranteeError
+from dpindex.mechanism.parameters import GRID_BITS
 
 _MAX_BYTES = 1 << 30
 """What the tables of one projection may take; making them takes up to three times that."""
@@ -127,6 +128,10 @@ class Encoder(ABC):
     def apply_sparse(self, x: scipy.sparse.csr_matrix) -> Floats:
         """Map CSR rows, never making them dense in ``dim`` all at once."""
 
+    def apply_any(self, x: Floats | scipy.sparse.csr_matrix) -> Floats:
+        """Map rows of either kind."""
+        return self.apply_sparse(x) if issparse(x) else self.apply(x)
+
 
 class RecordEncoder(Encoder):
     """A map for laws that hide whole records: it takes vectors as they are.
@@ -146,9 +151,12 @@ class Projection(Encoder):
     ----------
     max_column_l1 : int
         The largest ``Σ_i |w_ij|``: bounds a coordinate, and every sum on the way to it.
+    grid_bits : int
+        Grid bits per beta that attributes need: fewer where entries are fractions of one.
     """
 
     max_column_l1: int
+    grid_bits = GRID_BITS
 
     @cached_property
     def sensitivity(self) -> Sensitivity:

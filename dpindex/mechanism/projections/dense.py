@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy
 
-from dpindex.base.arrays import Floats, Integers, row_blocks
+from dpindex.base.arrays import AnyArray, Floats, Integers, row_blocks
 from dpindex.base.errors import NoGuaranteeError
 from dpindex.base.normal import upper_tails
 from dpindex.mechanism.projections import (
@@ -67,21 +67,19 @@ def normal_integers(count: int, bits: int, stream: PublicStream) -> npt.NDArray[
     return entries
 
 
-class Dense(Projection):
-    """``x = W^T u`` with independent integer entries of mean 0.
+class Matrix(Projection):
+    """A map that is kept whole.
 
     Parameters
     ----------
-    entries : integer array, shape (dim, k)
-    second_moment : float
-        ``E w²``, which ``scale`` divides out.
+    entries : array of whole numbers, shape (dim, k)
     """
 
-    def __init__(self, entries: Integers, second_moment: float) -> None:
+    scale = 1.0
+    inner_product_factor = 0.0
+
+    def __init__(self, entries: AnyArray) -> None:
         self.dim, self.k = entries.shape
-        self.rms = math.sqrt(second_moment)
-        self.scale = 1.0 / (math.sqrt(self.k) * self.rms)
-        self.inner_product_factor = 1.0 / self.k
         self._entries = entries
         sizes = RealisedSizes(self.dim, self.k)
         for attributes in row_blocks(self.dim, _BLOCK_ENTRIES // self.k):
@@ -107,6 +105,23 @@ class Dense(Projection):
 
     def apply_sparse(self, x: scipy.sparse.csr_matrix) -> Floats:
         return np.asarray(x.astype(np.float64) @ self._double)
+
+
+class Dense(Matrix):
+    """``x = W^T u`` with independent integer entries of mean 0.
+
+    Parameters
+    ----------
+    entries : integer array, shape (dim, k)
+    second_moment : float
+        ``E w²``, which ``scale`` divides out.
+    """
+
+    def __init__(self, entries: Integers, second_moment: float) -> None:
+        super().__init__(entries)
+        self.rms = math.sqrt(second_moment)
+        self.scale = 1.0 / (math.sqrt(self.k) * self.rms)
+        self.inner_product_factor = 1.0 / self.k
 
 
 def _entry_stream(kind: str, dim: int, k: int, seed: int) -> PublicStream:
