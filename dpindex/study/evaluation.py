@@ -35,7 +35,7 @@ from dpindex.mechanism.spec import Spec
 from dpindex.similarity.similarity import Metric
 from dpindex.storage.leak_check import LeakCheck, LeakEvidence, refuse_leaks
 from dpindex.study.curve import Curve, Run, recall_within
-from dpindex.study.examples import examples_of
+from dpindex.study.examples import Gallery
 from dpindex.study.linkage import LINKED
 from dpindex.study.specs import common_adjacency, hides_records, in_ranges, label
 from dpindex.study.trial import Trial
@@ -328,30 +328,33 @@ def _measured(task: _Task, kept: RunsFile, examples: int, progress: Progress) ->
     curve = task.curve
     queries = task.queries.read()
     truth = ground_truth(task.base, task.queries, curve.neighbours, curve.metric)
+    gallery = Gallery(curve, task.base, task.queries, examples) if examples else None
     runs: list[Run] = []
     for done, build in enumerate(task.builds):
         name = label(build.spec)
         if build.spec.epsilon is not None:
             name += f", ε = {build.spec.epsilon:g}"
         progress(done, len(task.builds), name)
-        if not set(build.keys.values()) <= kept.lines.keys():
-            measured = _runs(curve, build, task.base, queries, truth)
+        is_known = set(build.keys.values()) <= kept.lines.keys()
+        is_shown = gallery is not None and build.seed == build.spec.seed
+        if not is_known or is_shown:
+            trial = Trial(replace(build.spec, seed=build.seed), task.base, **curve.trial)
+        if not is_known:
+            measured = _runs(trial, curve, build, queries, truth)
             kept.append([curve.line(run) for run in measured if run.key not in kept.lines])
+        if gallery is not None and is_shown:
+            gallery.add(trial, build.keys)
         for mode, key in build.keys.items():
             runs.append(curve.run_of(kept.lines[key], build.spec, mode))
     progress(len(task.builds), len(task.builds), "done")
-    curve = replace(curve, runs=tuple(runs))
-    if not examples:
-        return curve
-    shown = examples_of(curve, task.base, task.queries, examples, progress)
-    return replace(curve, examples=shown)
+    shown = gallery.examples() if gallery is not None else None
+    return replace(curve, runs=tuple(runs), examples=shown)
 
 
 def _runs(
-    curve: Curve, build: _Build, base: VectorSource, queries: Any, truth: GroundTruth
+    trial: Trial, curve: Curve, build: _Build, queries: Any, truth: GroundTruth
 ) -> Iterator[Run]:
-    """Build an index, and yield its run in each query mode."""
-    trial = Trial(replace(build.spec, seed=build.seed), base, **curve.trial)
+    """Yield the run of a build in each query mode."""
     # Attacks and many candidates take long, and runs differ in the projection alone.
     is_first = build.seed == build.spec.seed
     values: dict[str, float] = {

@@ -9,20 +9,19 @@ from __future__ import annotations
 import io
 import math
 from base64 import b64encode
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from dpindex.base.arrays import AnyArray, Bytes, Doubles, Singles, spaced
-from dpindex.base.display import Progress
 from dpindex.base.errors import InputError, import_extra
 from dpindex.data import VectorSource, dense_rows
+from dpindex.index.search import QueryMode
 from dpindex.similarity.similarity import Metric, exact_similarities
 from dpindex.storage.ids import Rows
 from dpindex.study.curve import Curve, Examples, Reconstructed, Sample
-from dpindex.study.reconstruction import can_be_reconstructed, cosines, public_rows
-from dpindex.study.specs import label
+from dpindex.study.reconstruction import can_be_reconstructed, cosines
 from dpindex.study.trial import Trial
 from dpindex.study.truth import ground_truth
 
@@ -35,50 +34,54 @@ _MAX_STRIPES = 64
 _MAX_PNG_BYTES = 2_500_000
 
 
-def examples_of(
-    curve: Curve, base: VectorSource, queries: VectorSource, count: int, progress: Progress
-) -> Examples:
-    """Build every spec of a curve once more, ask a few queries, and attack a few records.
+class Gallery:
+    """Queries and records that are shown, evenly spaced, and what each build makes of them.
 
     Parameters
     ----------
     curve : Curve
-        What was measured on the same base and queries.
+        Its vectors and settings; its runs are not read.
     base, queries : VectorSource
         The queries are held in memory.
     count : int
-        Queries and records to show, evenly spaced, [1, ∞).
-    progress : callable
-        As in :func:`dpindex.evaluate`.
+        Queries and records to show, [1, ∞).
     """
-    query_rows = spaced(curve.queries[1], count)
-    records = spaced(base.shape[0], count)
-    shown = dense_rows(queries, query_rows)
-    originals = dense_rows(base, records)
-    public = dense_rows(base, public_rows(base.shape[0], base.shape[1], records))
-    truth = ground_truth(base, shown, FOUND, curve.metric)
-    scores = _scores(base, shown, curve.metric)
-    specs = list(dict.fromkeys(point.spec for point in curve.points))
-    samples = []
-    for done, spec in enumerate(specs):
-        progress(done, len(specs), f"examples of {label(spec)}")
-        trial = Trial(spec, base, **curve.trial)
+
+    def __init__(self, curve: Curve, base: VectorSource, queries: VectorSource, count: int) -> None:
+        self._base = base
+        self._levels = curve.candidates
+        self._rows = spaced(curve.queries[1], count)
+        self._count = count
+        self._queries = dense_rows(queries, self._rows)
+        self._truth = ground_truth(base, self._queries, FOUND, curve.metric)
+        self._scores = _scores(base, self._queries, curve.metric)
+        self._records: Rows = np.zeros(0, dtype=np.int64)
+        self._samples: list[Sample] = []
+
+    def add(self, trial: Trial, modes: Iterable[QueryMode]) -> None:
+        """Search a build, and attack its codes."""
+        spec = trial.index.spec
         found = {}
         true = {}
-        for mode in curve.query_modes:
-            rows = trial.nearest(shown, curve.candidates[-1], mode)
+        for mode in modes:
+            rows = trial.nearest(self._queries, self._levels[-1], mode)
             answers = [rows[:, :FOUND]]
-            answers += [_ordered(rows[:, :level], scores) for level in curve.candidates[1:]]
+            answers += [_ordered(rows[:, :level], self._scores) for level in self._levels[1:]]
             found[mode] = np.stack(answers)
-            true[mode] = np.stack([truth.relevant(answer, FOUND) for answer in answers])
+            true[mode] = np.stack([self._truth.relevant(answer, FOUND) for answer in answers])
+        self._records = trial.attacked[spaced(len(trial.attacked), self._count)]
         reconstructed = None
         if can_be_reconstructed(spec):
-            vectors = trial.reconstructor(public)(trial.index.codes.take(records))
-            nearest = _nearest(base, vectors)
+            vectors = trial.attacker(trial.index.codes.take(self._records))
+            nearest = _nearest(self._base, vectors)
+            originals = dense_rows(self._base, self._records)
             reconstructed = Reconstructed(vectors, cosines(vectors, originals), nearest)
-        samples.append(Sample(spec, found, true, reconstructed))
-    progress(len(specs), len(specs), "done")
-    return Examples(query_rows, records, truth.ids[:, :FOUND], tuple(samples))
+        self._samples.append(Sample(spec, found, true, reconstructed))
+
+    def examples(self) -> Examples:
+        """Return what was added."""
+        truth = self._truth.ids[:, :FOUND]
+        return Examples(self._rows, self._records, truth, tuple(self._samples))
 
 
 def _scores(base: VectorSource, queries: AnyArray, metric: Metric) -> Doubles:

@@ -140,30 +140,24 @@ class Trial:
         found = self.nearest(dense_rows(self._base, self.known), 1, "exact")
         return float((found[:, 0] == self.known).mean())
 
-    def reconstructor(self, public: Vectors) -> Reconstructor:
-        """Return the strongest attacker with all codes and some public vectors."""
-        return reconstructor_of(self.index.spec, public, self.index.codes, self.denoiser)
+    @cached_property
+    def attacked(self) -> Rows:
+        """Rows of the vectors that an attacker reconstructs, evenly spaced."""
+        return spaced(len(self.index), _RECONSTRUCTED)
 
-    def reconstruction(
-        self, attacked: Rows | None = None, public: Vectors | None = None
-    ) -> dict[str, float]:
+    @cached_property
+    def attacker(self) -> Reconstructor:
+        """The strongest attacker: with all codes, and other rows of the base as public vectors."""
+        spec = self.index.spec
+        public = dense_rows(self._base, public_rows(len(self.index), spec.dim, self.attacked))
+        return reconstructor_of(spec, public, self.index.codes, self.denoiser)
+
+    def reconstruction(self) -> dict[str, float]:
         """Return how much of vectors comes back from their codes: :meth:`Reconstructor.exposure`.
 
         All figures are NaN for a projection that is too large to invert.
-
-        Parameters
-        ----------
-        attacked : int array, optional
-            Ascending rows of the base; by default 500, evenly spaced.
-        public : array, shape (m, dim), optional
-            Vectors of the kind that the attacker has; by default other rows of the base.
         """
-        spec = self.index.spec
-        if not can_be_reconstructed(spec):
+        if not can_be_reconstructed(self.index.spec):
             return dict.fromkeys(EXPOSURE, math.nan)
-        if attacked is None:
-            attacked = spaced(len(self.index), _RECONSTRUCTED)
-        if public is None:
-            public = dense_rows(self._base, public_rows(len(self.index), spec.dim, attacked))
-        codes = self.index.codes.take(attacked)
-        return self.reconstructor(public).exposure(dense_rows(self._base, attacked), codes)
+        originals = dense_rows(self._base, self.attacked)
+        return self.attacker.exposure(originals, self.index.codes.take(self.attacked))

@@ -83,7 +83,7 @@ def test_what_a_design_gives_away_is_measured() -> None:
     for method in METHODS[:2]:
         made = dpi.design(collection(600, 1), epsilon=4.0, signs="sign" in method)
         spec = dpi.Spec(method, design=made, **terms)
-        figures = Trial(spec, base).reconstruction(np.arange(200), collection(600, 1))
+        figures = Trial(spec, base).reconstruction()
         assert figures["reconstruction_error"] < 0.5, method
         (curve,) = evaluate(base, base[:20], [spec], runs=1)
         means = curve.points[0].mean
