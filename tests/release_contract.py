@@ -16,18 +16,20 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-import sqlite3
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 import pytest
+from system_calls import NOT_STOPPED, SUPPORTED, Stopped, stopped_at
 
 import dpindex as dpi
+from dpindex.accounting import ledger
 from dpindex.base.errors import InputError
 
 ROWS, DIM = 24, 8
@@ -40,8 +42,7 @@ STEPS = SPEC.grid
 NAMES = ("link", "rename", "replace", "unlink", "mkdir", "rmdir", "fsync")
 """What changes names or makes them durable."""
 
-PRIMITIVES = (*NAMES, "open", "chmod")
-"""With statements of the ledger's database, every step that touches a disk."""
+INTERRUPTED = 3
 
 
 class Case(ABC):
@@ -101,23 +102,28 @@ def in_child(action: Callable[[], object]) -> int:
         return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     code = 99
     try:
-        action()
-        code = 0
-    except InputError as error:
-        print(error, file=sys.stderr)
-        code = 2
+        code = ended(action)
     finally:
         os._exit(code)
 
 
+def ended(action: Callable[[], object]) -> int:
+    """Run it; the code that a command would end with."""
+    try:
+        action()
+    except InputError as error:
+        print(error, file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    return 0
+
+
 @contextmanager
-def watched(
-    at: int, fault: Callable[[], object], names: tuple[str, ...] = NAMES
-) -> Iterator[list[str]]:
-    """Let the calls of these names fail from number ``at`` on; give the calls that were made."""
+def watched(at: int, fault: Callable[[], object]) -> Iterator[None]:
+    """Let calls that change a name fail from number ``at`` on."""
     calls: list[str] = []
-    plain = {name: getattr(os, name) for name in names}
-    connect = sqlite3.connect
+    plain = {name: getattr(os, name) for name in NAMES}
 
     def step(name: str) -> None:
         calls.append(name)
@@ -127,30 +133,16 @@ def watched(
 
     def counted(name: str) -> Callable[..., Any]:
         def call(*arguments: Any, **options: Any) -> Any:
-            # A file that is only read changes nothing.
-            if name != "open" or arguments[1] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT):
-                step(name)
+            step(name)
             return plain[name](*arguments, **options)
 
         return call
 
-    class Database(sqlite3.Connection):
-        def execute(self, *arguments: Any) -> Any:
-            step("sqlite")
-            return super().execute(*arguments)
-
-        def close(self) -> None:
-            step("sqlite")
-            super().close()
-
-    for name in names:
+    for name in NAMES:
         setattr(os, name, counted(name))
-    if names is PRIMITIVES:
-        sqlite3.connect = lambda *given, **named: connect(*given, factory=Database, **named)
     try:
-        yield calls
+        yield
     finally:
-        sqlite3.connect = connect
         for name, function in plain.items():
             setattr(os, name, function)
 
@@ -195,6 +187,11 @@ def check_whole(case: Case) -> None:
     assert not [path for path in case.folder.rglob("*") if path.name.startswith("part-")]
 
 
+SOME_OR_EVERY = pytest.mark.parametrize(
+    "stride", [41, pytest.param(1, marks=pytest.mark.slow)], ids=["some", "every"]
+)
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 class ReleaseContract:
     """What holds for every target."""
@@ -211,16 +208,15 @@ class ReleaseContract:
         self,
         tmp_path: Path,
         fault: Callable[[], object],
-        names: tuple[str, ...],
         stride: int = 1,
     ) -> Iterator[tuple[int, Case]]:
         """Give what is left by a fault at each step, until an attempt ends without one."""
         for at in range(1, 10_000, stride):
-            folder = tmp_path / f"{at}-{len(names)}"
+            folder = tmp_path / str(at)
             case = self.made(folder)
 
             def attempt(case: Case = case, at: int = at) -> None:
-                with watched(at, fault, names):
+                with watched(at, fault):
                     case.run()
 
             code = in_child(attempt)
@@ -240,7 +236,7 @@ class ReleaseContract:
         self, tmp_path: Path, fault: Callable[[], object], stride: int
     ) -> None:
         """Kills at every one are among those below."""
-        for at, case in self.each_fault(tmp_path, fault, NAMES, stride):
+        for at, case in self.each_fault(tmp_path, fault, stride):
             self.check_survived(case, at)
 
     def check_survived(self, case: Case, at: int) -> None:
@@ -259,18 +255,73 @@ class ReleaseContract:
             assert case.published() == before
         check_whole(case)
 
-    @pytest.mark.slow
-    def test_f2_killed_at_every_step_and_run_again(self, tmp_path: Path) -> None:
+    def each_stop(
+        self, tmp_path: Path, then: Callable[[Case, Stopped], object], stride: int
+    ) -> Iterator[tuple[int, Case, int]]:
+        """Stop an attempt at each system call; give what is left when it ended, and its code."""
+        if not SUPPORTED:
+            pytest.skip("traces system calls of Linux on x86-64")
+        for at in range(1, 10_000, stride):
+            case = self.made(tmp_path / str(at))
+            code = stopped_at(at, partial(then, case), partial(ended, case.run))
+            if code >= NOT_STOPPED:
+                assert code == NOT_STOPPED
+                check_whole(case)
+                return
+            yield at, case, code
+            shutil.rmtree(case.folder)
+
+    @SOME_OR_EVERY
+    def test_f2_killed_at_every_system_call_and_run_again(
+        self, tmp_path: Path, stride: int
+    ) -> None:
         """Then the target is moved away, and the same command runs once more."""
-        for at, case in self.each_fault(tmp_path, kill, PRIMITIVES):
+        for at, case, code in self.each_stop(tmp_path, lambda _, one: one.kill(), stride):
+            assert code == 9
             self.check_survived(case, at)
             self.check_one_release(case, at)
 
-    @pytest.mark.slow
-    def test_f2_killed_at_every_step_and_moved_away(self, tmp_path: Path) -> None:
+    @SOME_OR_EVERY
+    def test_f2_killed_at_every_system_call_and_moved_away(
+        self, tmp_path: Path, stride: int
+    ) -> None:
         """What was published is moved away before the same command runs again."""
-        for at, case in self.each_fault(tmp_path, kill, PRIMITIVES):
+        for at, case, code in self.each_stop(tmp_path, lambda _, one: one.kill(), stride):
+            assert code == 9
             self.check_one_release(case, at)
+
+    @SOME_OR_EVERY
+    def test_interrupted_at_every_system_call(self, tmp_path: Path, stride: int) -> None:
+        for at, case, code in self.each_stop(tmp_path, lambda _, one: one.interrupt(), stride):
+            assert code in (0, 2, INTERRUPTED), f"step {at}"
+            self.check_survived(case, at)
+
+    @SOME_OR_EVERY
+    def test_every_system_call_may_fail(self, tmp_path: Path, stride: int) -> None:
+        """The disk has an error once."""
+        for at, case, code in self.each_stop(tmp_path, lambda _, one: one.fail(), stride):
+            assert code in (0, 2), f"step {at}"
+            self.check_survived(case, at)
+
+    @SOME_OR_EVERY
+    def test_f1_another_driver_runs_at_every_system_call(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stride: int
+    ) -> None:
+        """The first is stopped while the second runs to its end, and goes on then."""
+        monkeypatch.setattr(ledger, "_BUSY_SECONDS", 0.2)
+
+        def second(case: Case, one: Stopped) -> None:
+            (case.folder / "second").write_text(str(in_child(case.run)))
+
+        for at, case, code in self.each_stop(tmp_path, second, stride):
+            codes = {code, int((case.folder / "second").read_text())}
+            assert codes <= {0, 2}, f"step {at}"
+            assert 0 in codes, f"step {at}"
+            published = case.published()
+            assert published is not None
+            assert run_again(case) in case.ends_with, f"step {at}"
+            assert case.published() == published, f"step {at}: a second release"
+            check_whole(case)
 
     def check_one_release(self, case: Case, at: int) -> None:
         """The same command publishes equal rows, or nothing, once the target is moved away."""
