@@ -9,7 +9,7 @@ import re
 import shlex
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import wraps
 from pathlib import Path
 from textwrap import wrap
@@ -281,7 +281,6 @@ class ReleaseOptions:
     ] = None
     ledger: Annotated[Path | None, "Your private file of releases: none happens twice."] = None
     allow_rerelease: Annotated[bool, "Release ids again; their epsilons add up."] = False
-    skip_leak_check: Annotated[bool, "Accept a codebook made of the vectors."] = False
 
     def read_ids(self) -> AnyArray | None:
         """Return the ids of the file, None if none was named."""
@@ -305,7 +304,17 @@ class ReleaseOptions:
             from dpindex.accounting.ledger import Ledger
 
             ledger = Ledger(self.ledger)
-        return Terms(ledger, self.allow_rerelease, self.skip_leak_check)
+        return Terms(ledger, self.allow_rerelease)
+
+
+@dataclass(frozen=True)
+class CodeReleaseOptions(ReleaseOptions):
+    """Terms of a release of codes, which may have a codebook."""
+
+    skip_leak_check: Annotated[bool, "Accept a codebook made of the vectors."] = False
+
+    def terms(self) -> Terms:
+        return replace(super().terms(), skip_leak_check=self.skip_leak_check)
 
 
 def read_if_named(read: Callable[[_Path], _Content], path: _Path | None) -> _Content | None:

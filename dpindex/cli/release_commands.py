@@ -38,7 +38,7 @@ def build(
     *,
     method: o.MethodOptions,
     options: o.SpecOptions,
-    release: o.ReleaseOptions,
+    release: o.CodeReleaseOptions,
     payload: o.PayloadOptions,
     metric: Annotated[Literal["cosine", "ip", "l2"], "Similarity to rank by."] = "cosine",
     index_type: Annotated[
@@ -161,7 +161,7 @@ def privatize(
     spec: Annotated[
         Path, typer.Option("--spec", help="Spec as JSON: see `dpindex spec`."), o.Takes(("spec",))
     ],
-    release: o.ReleaseOptions,
+    release: o.CodeReleaseOptions,
     public_part: o.PublicFile = None,
     max_epsilon: Annotated[float | None, "Refuse a spec with more, or of iDP."] = None,
     max_size: o.MaxSize = "2GB",
@@ -206,7 +206,7 @@ def add(
         typer.Argument(metavar="CODES-OR-VECTORS", help="Codes of devices, or vectors."),
         o.Takes(("codes", "vectors")),
     ],
-    release: o.ReleaseOptions,
+    release: o.CodeReleaseOptions,
     payload: o.PayloadOptions,
     kind: o.FitDenoiser = None,
     upsert: Annotated[

@@ -235,8 +235,16 @@ class Codebook(PublicPart):
         Which ones depends on their number alone.
         """
         opened = isinstance(vectors, str | os.PathLike)
+        whole_number(size, "the size of a codebook", MIN_SIZE, MAX_SIZE)
         with open_vectors(vectors) if opened else nullcontext(as_source(vectors)) as source:
-            return cls(dense_rows(source, spaced(source.shape[0], size)))
+            chosen = spaced(source.shape[0], size)
+            rows = dense_rows(source, chosen)
+            if (zero := chosen[~rows.any(axis=1)]).size:
+                raise InputError(
+                    f"{source.name}: row {zero[0]} is zero, and a codeword needs a direction; "
+                    f"leave such rows out."
+                )
+            return cls(rows)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Codebook:

@@ -43,6 +43,10 @@ _BLAME = 1e-6
 """Probability with which a bound that holds may be blamed, if errors were normal; their tails are
 heavier, which takes it to less than 0.01."""
 
+_MOST_ROWS = 10_000
+_ROWS_PER_EPSILON = 1000
+"""Of a regression without a delta: the best number for 5000 records."""
+
 _FRESH = "compares two fits, which differ: the noise is fresh"
 _FEW = "asks for more accuracy than this epsilon allows for so few records"
 _STATED = "has labels that are not among the classes stated"
@@ -62,7 +66,7 @@ class _SketchEstimator(base.BaseEstimator):  # type: ignore[misc]
     a table without rows, so it is public that there is a record; a :class:`RaceSketch` takes none.
     """
 
-    rows: int = 1000
+    rows: int | None = None
     epsilon: float = 1.0
     delta: float = 0.0
     neighbouring: Neighbouring = "add-remove"
@@ -96,8 +100,13 @@ class _SketchEstimator(base.BaseEstimator):  # type: ignore[misc]
         return tags
 
     def _spec(self, dim: int, width: int | None, hash: Hash) -> SketchSpec:
+        rows = self.rows
+        if rows is None:
+            rows = _MOST_ROWS
+            if self.delta == 0:
+                rows = math.ceil(min(rows, _ROWS_PER_EPSILON * self.epsilon))
         return SketchSpec(
-            dim, self.rows, width, hash, self.epsilon, self.delta, self.neighbouring, self.seed
+            dim, rows, width, hash, self.epsilon, self.delta, self.neighbouring, self.seed
         )
 
     def _empty(self, spec: SketchSpec) -> RaceSketch:
@@ -110,7 +119,7 @@ class _KernelEstimator(_SketchEstimator):
     """An estimator that asks for kernel sums."""
 
     hash: Hash | None = field(default=None, kw_only=False)
-    rows: int = 300
+    rows: int | None = 300
     width: int | None = 200
 
     def _kernel_spec(self) -> SketchSpec:
@@ -278,7 +287,7 @@ class RaceClassifier(base.ClassifierMixin, _KernelEstimator):  # type: ignore[mi
 
     rule: Literal["ml", "map"] = "ml"
     classes: Sequence[Any] | None = None
-    rows: int = 100
+    rows: int | None = 100
 
     expected_failed_checks: ClassVar[dict[str, str]] = {  # with classes=range(4)
         "check_classifier_data_not_an_array": _FRESH,
@@ -372,9 +381,9 @@ class RaceRegressor(base.RegressorMixin, _SketchEstimator):  # type: ignore[misc
         released sketch shows that the data leave them, or shows no slope.
     solver : "moments" or "surrogate"
         See above.
-    rows : int
-        With delta = 0 about ``ε n / 5`` is best; with delta > 0 the more the better (10 000 rows
-        are 20 000 counts).
+    rows : int, optional
+        By default 1000 ε, at most 10 000, and 10 000 with a delta. With delta = 0 about ``ε n / 5``
+        of n records is best; with delta > 0 the more the better (10 000 rows are 20 000 counts).
     epsilon, delta, neighbouring, seed
         As in :class:`~dpindex.race.SketchSpec`.
 

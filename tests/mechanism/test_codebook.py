@@ -189,3 +189,15 @@ def test_a_query_at_another_epsilon_has_a_set_of_its_own() -> None:
     assert spec.with_epsilon(6.0).law.inside / spec.law.inside == pytest.approx(1, abs=0.01)
     with pytest.raises(InputError, match="epsilon"):
         spec.with_epsilon(1000.0)
+
+
+def test_finding_38_15_zero_rows_and_no_codewords_are_named(tmp_path: Path) -> None:
+    """An all-zero sample was "codeword 0", and no codewords were an input without rows."""
+    rows = np.eye(6)
+    rows[4] = 0
+    path = tmp_path / "public.npy"
+    np.save(path, rows)
+    with pytest.raises(InputError, match=r"public\.npy: row 4 is zero"):
+        Codebook.spaced(path, 6)
+    with pytest.raises(InputError, match="size of a codebook must be a whole number from 2"):
+        Codebook.spaced(path, 0)
