@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import os
 import re
 from abc import ABC, abstractmethod
@@ -50,6 +51,21 @@ class Layout:
     def fields(self) -> tuple[Any, ...]:
         """The fields of the payload; none without a payload."""
         return tuple(self.schema or ())
+
+    def payload(self, columns: Sequence[Sequence[Any]]) -> Any:
+        """Values of the payload that came out of the collection, with lists as JSON or as lists."""
+        import pyarrow as pa
+
+        arrays = []
+        for values, field in zip(columns, self.fields, strict=True):
+            if pa.types.is_nested(field.type):
+                values = [json.loads(one) if isinstance(one, str) else one for one in values]
+            elif pa.types.is_integer(field.type):
+                values = [None if one is None else int(one) for one in values]
+            elif any(isinstance(one, str) for one in values):
+                values = pa.array(values, pa.string()).cast(field.type)
+            arrays.append(pa.array(values, field.type))
+        return pa.table(arrays, schema=self.schema)
 
     def id_array(self, values: Sequence[Any]) -> AnyArray:
         """Ids that came out of the collection, int64 or strings, shape (n,)."""

@@ -216,7 +216,11 @@ class Milvus(Database):
             codes = [b"".join(code) for code in codes]
         table = None
         if names:
-            table = _restored(rows, self.layout.schema)
+            columns = [
+                [None if row[_NULL.format(field.name)] else row[field.name] for row in rows]
+                for field in self.layout.fields
+            ]
+            table = self.layout.payload(columns)
         return Rows(self._ids(rows), self.layout.code_array(codes), payload=table)
 
     def count(self, where: str | None = None) -> int:
@@ -264,19 +268,3 @@ def _stored(field: Any, column: Any) -> tuple[list[Any], list[bool]]:
         return column.cast(stored).fill_null(fill).to_pylist(), column.is_null().to_pylist()
     except pa.ArrowException as error:
         raise InputError(f"Milvus cannot keep payload column {field.name!r}: {error}.") from None
-
-
-def _restored(rows: Sequence[Any], schema: Any) -> Any:
-    """The payload of rows that were found, as it was published."""
-    import pyarrow as pa
-
-    columns = []
-    for field in schema:
-        missing = _NULL.format(field.name)
-        values = [None if row[missing] else row[field.name] for row in rows]
-        if pa.types.is_nested(field.type):
-            values = [None if v is None else json.loads(v) for v in values]
-            columns.append(pa.array(values, field.type))
-        else:
-            columns.append(pa.array(values, _kind(field.type)[1]).cast(field.type))
-    return pa.table(columns, schema=schema)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -56,8 +56,6 @@ class Postgres(Database):
         self._arrow = import_extra("pyarrow", "PostgreSQL needs pyarrow", "postgres")
         with self._asking():
             self._connection = self._psycopg.connect(address, autocommit=True)
-            self._register_bits()
-            self._has_vectors = self._register_vectors()
 
     @property
     def _table(self) -> str:
@@ -82,43 +80,6 @@ class Postgres(Database):
                 f"{self.place}: PostgreSQL refuses this ({one_line(error)})."
             ) from None
 
-    def _register_bits(self) -> None:
-        """Send and read bit strings as bytes, after their length in bits."""
-        adapt = self._psycopg.adapt
-
-        class Dumper(adapt.Dumper):  # type: ignore[misc, name-defined]
-            format = self._psycopg.pq.Format.BINARY
-            oid = self._psycopg.adapters.types["bit"].oid
-
-            def dump(self, row: _Bits) -> bytes:
-                return (8 * len(row)).to_bytes(4, "big") + row
-
-        class Loader(adapt.Loader):  # type: ignore[misc, name-defined]
-            format = self._psycopg.pq.Format.BINARY
-
-            def load(self, data: Any) -> bytes:
-                return bytes(data[4:])
-
-        self._connection.adapters.register_dumper(_Bits, Dumper)
-        self._connection.adapters.register_loader("bit", Loader)
-
-    def _register_vectors(self) -> bool:
-        """Send vectors of pgvector as its binary form; return False where there is no pgvector."""
-        kind = self._psycopg.types.TypeInfo.fetch(self._connection, "vector")
-        if kind is None:
-            return False
-        kind.register(self._connection)
-
-        class Dumper(self._psycopg.adapt.Dumper):  # type: ignore[misc, name-defined]
-            format = self._psycopg.pq.Format.BINARY
-            oid = kind.oid
-
-            def dump(self, row: Singles) -> bytes:
-                return len(row).to_bytes(2, "big") + bytes(2) + row.astype(">f4").tobytes()
-
-        self._connection.adapters.register_dumper(np.ndarray, Dumper)
-        return True
-
     def is_in(self, column: str, values: Sequence[Any]) -> str:
         # Quoted by the server's own rules: backslashes may be escapes there.
         quote = self._psycopg.sql.quote
@@ -126,7 +87,7 @@ class Postgres(Database):
 
     def _run(self, command: str, *values: Any) -> Any:
         """Run a command; conditions in it hold literals, so % stands for itself without values."""
-        return self._connection.execute(command, values or None, binary=True)
+        return self._connection.execute(command, values or None)
 
     def exists(self) -> bool:
         with self._asking():
@@ -140,7 +101,7 @@ class Postgres(Database):
     def create(self, layout: Layout) -> None:
         self.check_columns(layout)
         columns = self._columns(layout)
-        if layout.vector_width and not self._has_vectors:
+        if layout.vector_width:
             self._add_pgvector()
         declarations = ", ".join(f"{_name(name)} {kind}" for name, kind in columns.items())
         with self._asking(), self._connection.transaction():
@@ -155,7 +116,6 @@ class Postgres(Database):
             self._run("create extension if not exists vector")
         except self._psycopg.Error:
             raise InputError(f"{self.place}: {_NEEDS_PGVECTOR}") from None
-        self._has_vectors = self._register_vectors()
 
     def _columns(self, layout: Layout) -> dict[str, str]:
         """Names of columns with their types in SQL; InputError for what PostgreSQL cannot keep."""
@@ -193,26 +153,16 @@ class Postgres(Database):
 
     def open(self, layout: Layout) -> None:
         self.layout = layout
-        if layout.vector_width and not self._has_vectors:
+        if layout.vector_width and not self._has_vectors():
             raise InputError(f"{self.place}: {_NEEDS_PGVECTOR}")
-        self._names = ["id", "code"]
-        self._kinds = [
-            "text" if layout.text_ids else "int8",
-            "bit" if layout.code_bytes else "int4",
-        ]
-        if layout.vector_width:
-            self._names.append("vector")
-            self._kinds.append("vector")
-        self._json = set()
-        for field in layout.fields:
-            kind = self._kind(field)
-            self._names.append(field.name)
-            self._kinds.append(kind)
-            if kind == "jsonb":
-                self._json.add(field.name)
+
+    def _has_vectors(self) -> bool:
+        with self._asking():
+            (found,) = self._run("select to_regtype('vector') is not null").fetchone()
+        return bool(found)
 
     def insert(self, rows: Rows, *, replace: bool = False) -> None:
-        columns = list(map(_name, self._names))
+        columns = [_name(name) for name in self._columns(self.layout)]
         with self._asking(), self._connection.transaction():
             if not replace:
                 self._copy(rows, self._table, columns)
@@ -226,26 +176,26 @@ class Postgres(Database):
             )
 
     def _copy(self, rows: Rows, table: str, columns: Sequence[str]) -> None:
-        command = f"copy {table} ({', '.join(columns)}) from stdin (format binary)"
-        with self._connection.cursor().copy(command) as copy:
-            copy.set_types(self._kinds)
+        with self._connection.cursor().copy(
+            f"copy {table} ({', '.join(columns)}) from stdin"
+        ) as copy:
             for row in zip(*self._values(rows), strict=True):
                 copy.write_row(row)
 
-    def _values(self, rows: Rows) -> Iterator[Sequence[Any]]:
-        """The columns of some rows, as values that psycopg sends."""
+    def _values(self, rows: Rows) -> Iterator[Iterable[Any]]:
+        """The columns of some rows, as values that psycopg writes as text."""
         yield rows.ids.tolist()
         if self.layout.code_bytes:
-            yield [_Bits(code.tobytes()) for code in rows.codes]
+            bits = np.unpackbits(rows.codes, axis=1) + ord("0")
+            yield (row.tobytes().decode() for row in bits)
         else:
             yield rows.codes.tolist()
         if rows.vectors is not None:
-            yield list(rows.vectors)
+            yield map(_vector, rows.vectors)
         for field in self.layout.fields:
             values = rows.payload[field.name].to_pylist()
-            if field.name in self._json:
-                wrap = partial(_wrapped, self._psycopg.types.json.Jsonb)
-                values = list(map(wrap, values))
+            if self._arrow.types.is_list(field.type):
+                values = [None if value is None else json.dumps(value) for value in values]
             yield values
 
     def finish(self) -> None:
@@ -274,8 +224,7 @@ class Postgres(Database):
         """The score of a row for one query, in SQL."""
         if query.dtype == np.uint8:
             return f"-bit_count(code # X'{query.tobytes().hex()}')"
-        numbers = ",".join(map(repr, query.astype(float).tolist()))
-        return _SCORES[self.layout.metric].format(f"'[{numbers}]'::vector")
+        return _SCORES[self.layout.metric].format(f"'{_vector(query)}'::vector")
 
     def _rows(self, command: str) -> list[tuple[Any, ...]]:
         with self._asking():
@@ -288,20 +237,12 @@ class Postgres(Database):
             fields = self.layout.fields
         columns = ", ".join(map(_name, ["id", "code", *(field.name for field in fields)]))
         rows = self._rows(f"select {columns} from {self._table} where {where} limit {count}")
-        ids, codes, *values = zip(*rows, strict=True) if rows else [()] * (2 + len(fields))
-        table = None
-        if fields:
-            arrays = [self._column(v, f.type) for v, f in zip(values, fields, strict=True)]
-            table = self._arrow.table(arrays, schema=self.layout.schema)
-        layout = self.layout
-        return Rows(layout.id_array(ids), layout.code_array(codes), payload=table)
-
-    def _column(self, values: Sequence[Any], kind: Any) -> Any:
-        """One payload column in its Arrow type."""
-        types = self._arrow.types
-        if types.is_integer(kind):
-            values = [None if value is None else int(value) for value in values]
-        return self._arrow.array(values, kind)
+        ids, stored, *values = zip(*rows, strict=True) if rows else [()] * (2 + len(fields))
+        codes: Sequence[Any] = stored
+        if self.layout.code_bytes:
+            codes = [int(code, 2).to_bytes(self.layout.code_bytes, "big") for code in stored]
+        table = self.layout.payload(values) if fields else None
+        return Rows(self.layout.id_array(ids), self.layout.code_array(codes), payload=table)
 
     def count(self, where: str | None = None) -> int:
         among = ""
@@ -332,12 +273,5 @@ class Postgres(Database):
         self._connection.close()
 
 
-class _Bits(bytes):
-    """A bit string of whole bytes."""
-
-
-def _wrapped(wrap: Any, value: Any) -> Any:
-    """A value that is kept as JSON; a missing one stays missing."""
-    if value is None:
-        return None
-    return wrap(value)
+def _vector(numbers: AnyArray) -> str:
+    return str(numbers.astype(float).tolist())
