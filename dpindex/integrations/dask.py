@@ -14,18 +14,17 @@ vectors at a time of files, and a block or partition of a collection.
 
 from __future__ import annotations
 
-import ctypes
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
 
 from dpindex.accounting.ledger import Ledger
-from dpindex.base.arrays import AnyArray, id_array
+from dpindex.base.arrays import AnyArray, id_array, keep_freed_memory
 from dpindex.base.display import Progress
 from dpindex.base.errors import InputError, import_extra
 from dpindex.data.dataset import Dataset, Part, open_dataset, part_in_memory, rows_at_a_time
@@ -42,8 +41,6 @@ from dpindex.storage.targets import IndexOptions
 __all__ = ["build", "connected", "engine"]
 
 _NEED = "building on Dask needs dask and distributed"
-_M_TRIM_THRESHOLD = -1
-_M_MMAP_THRESHOLD = -3
 _Result = TypeVar("_Result")
 
 
@@ -254,23 +251,10 @@ def _result_of(outcome: Any) -> Any:
 def _in_worker(
     function: Callable[[Shard], _Result], shard: Shard, block: Callable[[], Any] | None = None
 ) -> _Result:
-    _keep_freed_memory()
+    keep_freed_memory()
     if block is not None:
         shard = replace(shard, part=part_in_memory(shard.part.name, *block()))
     return function(shard)
-
-
-@cache
-def _keep_freed_memory() -> None:
-    """Let glibc keep freed blocks of up to 32 MB for the next arrays of this process.
-
-    Dask starts workers under MALLOC_TRIM_THRESHOLD_, which hands them back to the kernel at once:
-    to fault them in again, page by page, takes as long as the rest of the work.
-    """
-    with suppress(AttributeError, OSError, TypeError):  # another C library
-        libc = ctypes.CDLL(None)
-        libc.mallopt(_M_MMAP_THRESHOLD, 1 << 25)
-        libc.mallopt(_M_TRIM_THRESHOLD, 1 << 27)
 
 
 def _elsewhere(name: str) -> VectorSource:

@@ -186,8 +186,7 @@ class Postgres(Database):
         """The columns of some rows, as values that psycopg writes as text."""
         yield rows.ids.tolist()
         if self.layout.code_bytes:
-            bits = np.unpackbits(rows.codes, axis=1) + ord("0")
-            yield (row.tobytes().decode() for row in bits)
+            yield (f"x{code.tobytes().hex()}" for code in rows.codes)
         else:
             yield rows.codes.tolist()
         if rows.vectors is not None:

@@ -296,7 +296,7 @@ def nearest_symbols(
     """
     order = np.argsort(-similarities, axis=1, kind="stable")
     ids: dict[int, list[Any]] = {}
-    used = np.zeros(len(order), int)
+    per_request = int(min(database.max_found / 2 / max(rows_of_symbol, 1e-9), _MAX_GROUP))
 
     def read(symbols: list[int]) -> None:
         condition = database.is_in("code", symbols)
@@ -314,20 +314,18 @@ def nearest_symbols(
         for name, symbol in zip(rows.ids.tolist(), rows.codes.tolist(), strict=True):
             ids[symbol].append(name)
 
-    def missing(query: int) -> int:
-        return count - sum(len(ids[symbol]) for symbol in order[query, : used[query]].tolist())
-
-    pending = list(range(len(order)))
-    while pending:
-        for query in pending:  # as many symbols more as are likely to have the missing rows
-            used[query] += math.ceil(missing(query) / max(rows_of_symbol, 1 / count))
+    used = np.zeros(len(order), int)
+    more = math.ceil(count / max(rows_of_symbol, 1))  # as many as are likely to have the rows
+    pending = np.arange(len(order))
+    while len(pending):
+        used[pending] += more
+        more *= 2
         wanted = {symbol for q in pending for symbol in order[q, : used[q]].tolist()}
         unread = sorted(wanted - ids.keys())
-        size = int(min(database.max_found / 2 / max(rows_of_symbol, 1e-9), _MAX_GROUP))
-        for group in row_blocks(len(unread), size):
+        for group in row_blocks(len(unread), max(1, per_request)):
             read(unread[group])
-        rows_of_symbol = sum(map(len, ids.values())) / len(ids)
-        pending = [q for q in pending if used[q] < order.shape[1] and missing(q) > 0]
+        rows = [sum(len(ids[s]) for s in order[q, : used[q]].tolist()) for q in pending]
+        pending = pending[(np.array(rows) < count) & (used[pending] < order.shape[1])]
     found = []
     for nearest, last, scores in zip(order, used, similarities, strict=True):
         symbols = nearest[:last].tolist()

@@ -194,7 +194,7 @@ def test_what_is_refused(client: Any, tmp_path: Path) -> None:
 FAULTS = """
 import resource, numpy as np, dpindex.integrations.dask
 counts = []
-for prepare in (lambda: None, dpindex.integrations.dask._keep_freed_memory):
+for prepare in (lambda: None, dpindex.base.arrays.keep_freed_memory):
     prepare()
     np.ones(1 << 17)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
