@@ -80,27 +80,23 @@ class Lance(Database):
             self._table = self._connection.open_table(self.name)
 
     def insert(self, rows: Rows, *, replace: bool = False) -> None:
-        columns = {"id": rows.ids.tolist(), "code": rows.codes, "vector": rows.vectors}
+        columns = [self._pa.array(rows.ids.tolist()), self._column(rows.codes)]
+        if rows.vectors is not None:
+            columns.append(self._column(rows.vectors))
         if rows.payload is not None:
-            columns |= {name: rows.payload[name] for name in rows.payload.column_names}
+            columns += rows.payload.columns
         with self._asking():
-            schema = self._table.schema
-            arrays = [self._column(columns[f.name], f.type) for f in schema]
-            made = self._pa.table(arrays, schema=schema)
+            made = self._pa.table(columns, schema=self._table.schema)
             if not replace:
                 self._table.add(made)
                 return
             merge = self._table.merge_insert("id").when_matched_update_all()
             merge.when_not_matched_insert_all().execute(made)
 
-    def _column(self, values: Any, kind: Any) -> Any:
-        pa = self._pa
-        if isinstance(values, pa.ChunkedArray):
-            return values
-        if pa.types.is_fixed_size_list(kind) and isinstance(values, np.ndarray):
-            flat = pa.array(values.ravel(), kind.value_type)
-            return pa.FixedSizeListArray.from_arrays(flat, type=kind)
-        return pa.array(values, kind)
+    def _column(self, values: AnyArray) -> Any:
+        if values.ndim == 1:
+            return self._pa.array(values, self._pa.int32())
+        return self._pa.FixedSizeListArray.from_arrays(values.ravel(), values.shape[1])
 
     def finish(self) -> None:
         with self._asking():

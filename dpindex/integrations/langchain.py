@@ -183,7 +183,7 @@ class PrivateVectorStore(VectorStore):
         released = [
             place
             for place, text in enumerate(listed)
-            if names[place] not in self.index or _text_of(known[place]) != text
+            if names[place] not in self.index or getattr(known[place], "page_content", None) != text
         ]
         if released:
             self._release([listed[i] for i in released], [names[i] for i in released])
@@ -248,9 +248,9 @@ class PrivateVectorStore(VectorStore):
         **options
             Not used.
         """
-        return [
-            document for document, _ in self.similarity_search_with_score(query, k, filter=filter)
-        ]
+        return self.similarity_search_by_vector(
+            self._embedding.embed_query(query), k, filter=filter
+        )
 
     def similarity_search_with_score(
         self, query: str, k: int = 4, *, filter: Filter | None = None, **options: Any
@@ -391,8 +391,3 @@ class PrivateVectorStore(VectorStore):
     def _select_relevance_score_fn(self) -> Callable[[float], float]:
         """Return what turns a cosine into a relevance in [0, 1]."""
         return lambda cosine: min(1.0, max(0.0, cosine))
-
-
-def _text_of(document: Document | None) -> str | None:
-    """Return the text of a document that may be missing."""
-    return None if document is None else document.page_content

@@ -204,9 +204,7 @@ class Postgres(Database):
     def search(
         self, queries: Bytes | Singles, count: int, where: str | None
     ) -> tuple[list[AnyArray], list[Doubles]]:
-        among = ""
-        if where:
-            among = f"where {where}"
+        among = f"where {where or 'true'}"
         ids = []
         scores = []
         for query in queries:
@@ -244,9 +242,7 @@ class Postgres(Database):
         return Rows(self.layout.id_array(ids), self.layout.code_array(codes), payload=table)
 
     def count(self, where: str | None = None) -> int:
-        among = ""
-        if where:
-            among = f"where {where}"
+        among = f"where {where or 'true'}"
         return int(self._rows(f"select count(*) from {self._table} {among}")[0][0])
 
     @contextmanager

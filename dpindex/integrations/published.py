@@ -71,10 +71,11 @@ class PublishedIndex(Searchable):
             publication.settings, publication.calibration, publication.denoiser
         )
         self.id_type: Final = str if publication.facts.text_ids else int
-        self._no_payload: Table = None
+        no_rows: Table = None
         if publication.schema is not None:
-            self._no_payload = publication.schema.empty_table()
-        self.payload_columns: Final = Payload(self._no_payload).columns
+            no_rows = publication.schema.empty_table()
+        self._no_payload = Payload(no_rows)
+        self.payload_columns: Final = self._no_payload.columns
         database.open(self._layout)
 
     def __len__(self) -> int:
@@ -135,13 +136,8 @@ class PublishedIndex(Searchable):
             raise InputError(f"{len(codes)} codes need as many ids, each another.")
         if repeated := self._database.count(self._among(names.tolist())):
             raise InputError(f"{repeated} of these ids are in the index; ids must be unique.")
-        table = Payload(self._no_payload).checked(payload, len(codes))
-        if table is None and self._no_payload is not None:  # nulls
-            import pyarrow as pa
-
-            schema = self._no_payload.schema
-            nulls = [pa.nulls(len(codes), field.type) for field in schema]
-            table = pa.table(nulls, schema=schema)
+        given = self._no_payload.checked(payload, len(codes))
+        table = self._no_payload.extended(0, given, len(codes)).table  # nulls where none is given
         self._database.insert(self._publication.rows_of(codes, names, table))
 
     @contextmanager
@@ -194,9 +190,8 @@ class PublishedIndex(Searchable):
 
     def _codes_of(self, found: Found) -> FoundCodes:
         if not found.ids.size:
-            return FoundCodes(
-                lambda columns: self.spec.format.codes(np.empty((0, 1), np.int8)), self._no_payload
-            )
+            none = self.spec.format.codes(np.empty((0, 1), np.int8))
+            return FoundCodes(lambda columns: none, self._no_payload.table)
         names, inverse = np.unique(found.ids, return_inverse=True)
         fetched = self._fetched(names, payload=True)
         codes = self._publication.codes_of(fetched)
