@@ -323,10 +323,9 @@ class IndexDirectory:
         if os.path.lexists(self.unpublished / RELEASE_MARK):  # an unfinished release stays
             private.discard(_OF_SAVES)
             private.unlink(_SEAL)
-        else:
+        else:  # what a loss of power brings back of it is removed by the next writer
             shutil.rmtree(self.unpublished, ignore_errors=True)
         private.close()
-        sync_folder(self.path.parent)
 
     def _publish(self, staged: Path, text: bytes) -> None:
         for folder in FOLDERS:
@@ -343,14 +342,17 @@ class IndexDirectory:
 
     def _discard(self, named: Collection[str]) -> None:
         """Delete, unread and durably, the numbered files that the manifest does not name."""
-        kept = {self.path / path for path in named}
         for folder in FOLDERS:
             if not (self.path / folder).is_dir():
                 continue
-            for file in (self.path / folder).iterdir():
-                if NUMBERED_FILE.fullmatch(file.name) and file not in kept:
-                    file.unlink()
-            sync_folder(self.path / folder)
+            names = [
+                name for name in os.listdir(self.path / folder) if NUMBERED_FILE.fullmatch(name)
+            ]
+            unnamed = {f"{folder}/{name}" for name in names}.difference(named)
+            for path in unnamed:
+                (self.path / path).unlink()
+            if unnamed:
+                sync_folder(self.path / folder)
 
 
 class IndexWriter:

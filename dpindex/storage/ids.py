@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence, Set
-from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypeAlias
 
@@ -279,15 +278,14 @@ _MAX_BYTES = 1 << 30
 """Bytes of the 65536 rows that a segment may have as an array, at 4096 characters each."""
 
 
-@dataclass(eq=False)
 class Ids:
     """The ids of an index: a list in row order, without duplicates.
 
-    Attributes
+    Parameters
     ----------
     added : int64 or unicode array
         Ids that were added in memory, after the stored ones.
-    stored : StoredIds
+    stored : StoredIds, optional
         Ids of saved segments.
 
     >>> ids = Ids()
@@ -296,11 +294,20 @@ class Ids:
     (3, array([0, 2]))
     """
 
-    added: AnyArray = field(default_factory=lambda: np.empty(0, dtype=np.int64))
-    stored: StoredIds = field(default_factory=StoredIds)
+    def __init__(self, added: AnyArray = _NONE, stored: StoredIds | None = None) -> None:
+        self.stored = stored or StoredIds()
+        # Its room doubles, so that many small additions take as long as one.
+        self._room = added
+        self._count = len(added)
+        self._ascend = _ascend(added)  # as the default ids do
+
+    @property
+    def added(self) -> AnyArray:
+        """The ids that are not stored."""
+        return self._room[: self._count]
 
     def __len__(self) -> int:
-        return self.stored.count + len(self.added)
+        return self.stored.count + self._count
 
     @property
     def array(self) -> AnyArray:
@@ -312,37 +319,32 @@ class Ids:
         if not self.stored.count:
             return self.added[rows]
         parts: list[Any] = [self.stored]
-        if len(self.added):
+        if self._count:
             parts.append(self.added)
         return RowParts(parts).take(rows)
 
     @property
     def _kind(self) -> str | None:
         """The kind of all ids, "i" or "U"; None without ids."""
-        if self.stored.kind is None and len(self.added):
-            return self.added.dtype.kind
+        if self.stored.kind is None and self._count:
+            return self._room.dtype.kind
         return self.stored.kind
 
     @cached_property
     def _rows_by_id(self) -> dict[Any, int]:
-        """Rows of added ids, made when first needed: numbering new rows does without."""
+        """Rows of added ids, made when first needed: numbers that ascend do without."""
         return {value: row for row, value in enumerate(self.added.tolist(), len(self.stored))}
-
-    @cached_property
-    def _ascend(self) -> bool:
-        """Whether the added ids are numbers that ascend, as the default ones do."""
-        numbers = self.added.dtype.kind == "i"
-        return numbers and bool((self.added[1:] > self.added[:-1]).all())
 
     def _rows_of(self, ids: AnyArray) -> Rows:
         """Return the row of each id, −1 for one that is not there."""
         rows = self.stored.rows(ids)
-        if not len(self.added):
+        added = self.added
+        if not len(added):
             return rows
         missing = np.flatnonzero(rows < 0)
         if self._ascend and ids.dtype.kind == "i":
-            place = np.minimum(places(self.added, ids[missing]), len(self.added) - 1)
-            present = self.added[place] == ids[missing]
+            place = np.minimum(places(added, ids[missing]), len(added) - 1)
+            present = added[place] == ids[missing]
             rows[missing] = np.where(present, len(self.stored) + place, -1)
         else:
             rows[missing] = [self._rows_by_id.get(value, -1) for value in ids[missing].tolist()]
@@ -377,26 +379,30 @@ class Ids:
     def _next_numbers(self, count: int) -> AnyArray:
         if self._kind == "U":
             raise InputError("this index has string ids, so new vectors need ids too.")
-        start = max(self.stored.next_number, int(self.added.max(initial=-1)) + 1)
+        last = self.added[-1:] if self._ascend else self.added
+        start = max(self.stored.next_number, int(last.max(initial=-1)) + 1)
         if start + count > 1 << 63:
             raise InputError("the next free ids pass 64 bits; give ids to new vectors.")
         return np.arange(start, start + count, dtype=np.int64)
 
     def append(self, ids: AnyArray) -> None:
         """Add ids that ``check`` returned."""
-        count = len(self.added)
-        bytes_after = (count + len(ids)) * max(self.added.itemsize, ids.itemsize)
-        if ids.dtype.kind == "U" and bytes_after > _MAX_BYTES:
+        count = self._count
+        end = count + len(ids)
+        dtype = np.promote_types(ids.dtype, self._room.dtype) if count else ids.dtype
+        if dtype.kind == "U" and end * dtype.itemsize > _MAX_BYTES:
             parts = [part for part in (self.added, ids) if part.dtype.kind == "U"]
             check_id_lengths(np.concatenate([np.char.str_len(part) for part in parts]))
-        vars(self).pop("_ascend", None)
+        if end > len(self._room) or dtype != self._room.dtype:
+            room = np.empty(max(2 * count, end), dtype)
+            room[:count] = self.added
+            self._room = room
+        self._room[count:end] = ids
         # Made again, should anything go wrong half-way.
         rows_by_id = vars(self).pop("_rows_by_id", None)
         before = len(self)
-        if count:
-            self.added = np.concatenate([self.added, ids])
-        else:
-            self.added = ids.copy()
+        self._ascend = self._ascend and _ascend(self._room[max(0, count - 1) : end])
+        self._count = end
         if rows_by_id is not None:
             rows_by_id.update(zip(ids.tolist(), range(before, len(self)), strict=True))
             self._rows_by_id = rows_by_id
@@ -426,6 +432,11 @@ class Ids:
         if count:
             stored = stored.without(rows[rows < count])
         return Ids(np.delete(self.added, rows[rows >= count] - count), stored)
+
+
+def _ascend(ids: AnyArray) -> bool:
+    """Return whether ids are numbers that ascend, or none."""
+    return not len(ids) or (ids.dtype.kind == "i" and bool((ids[1:] > ids[:-1]).all()))
 
 
 def _refuse_repeated(ids: list[Any], present: Set[Any]) -> None:
