@@ -27,19 +27,23 @@ import dpindex.mechanism.noise
 import dpindex.mechanism.noise.additive
 import dpindex.mechanism.noise.gaussian
 import dpindex.mechanism.noise.signs
+import dpindex.mechanism.noise.softmax
 import dpindex.mechanism.noise.symbols
 import dpindex.mechanism.parameters
 import dpindex.mechanism.privatizer
+import dpindex.mechanism.public_parts
 import dpindex.mechanism.secret_random
 import dpindex.mechanism.spec
 from dpindex.mechanism.noise.additive import AdditiveNoise, CellTable, TwoDigitLaplace
 from dpindex.mechanism.noise.gaussian import TwoSidedGeometric
 from dpindex.mechanism.noise.signs import FlipsByLevel, IndividualGaussian
+from dpindex.mechanism.noise.softmax import CodewordScores, SoftmaxResponse
 from dpindex.mechanism.noise.symbols import CapResponse, CodebookResponse, SquareWave
 from dpindex.mechanism.parameters import Grid
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.projections import RealisedSizes, Sensitivity
 from dpindex.mechanism.projections.dense import Oporp
+from dpindex.mechanism.projections.designed import Designed
 from dpindex.mechanism.secret_random import SecretStream
 from dpindex.mechanism.spec import Projector, Spec
 from dpindex.race import PStable, SketchSpec
@@ -48,6 +52,8 @@ additive = sys.modules["dpindex.mechanism.noise.additive"]
 gaussian = sys.modules["dpindex.mechanism.noise.gaussian"]
 signs = sys.modules["dpindex.mechanism.noise.signs"]
 symbols = sys.modules["dpindex.mechanism.noise.symbols"]
+softmax = sys.modules["dpindex.mechanism.noise.softmax"]
+public_parts = sys.modules["dpindex.mechanism.public_parts"]
 secret_random = sys.modules["dpindex.mechanism.secret_random"]
 mechanism_spec = sys.modules["dpindex.mechanism.spec"]
 parameters = sys.modules["dpindex.mechanism.parameters"]
@@ -67,6 +73,12 @@ INSIDE = {"method": "idp-signrp-rr", "dim": 24, "k": 8, "epsilon": 1.0}
 INSIDE_GAUSS = {"method": "idp-signrp-g", "dim": 24, "k": 8, "epsilon": 1.0, "delta": 1e-6}
 CAP = {"method": "record-cap", "dim": 48, "k": 64, "epsilon": 1.0}
 SYMBOLS = {"method": "record-codebook", "dim": 24, "epsilon": 1.0, "codewords": 100, "subset": 20}
+SOFTMAX = {"method": "codebook-softmax", "dim": 12, "epsilon": 2.0, "codewords": 30,
+           "record_epsilon": 6.0}  # fmt: skip
+SOFTMAX_BALL = {**SOFTMAX, "radius": 0.5}
+DESIGN = {"method": "dp-designed-laplace", "dim": 12, "epsilon": 1.0, "sample": 300}
+DESIGN_GAUSS = {**DESIGN, "method": "dp-designed-gaussian", "delta": 1e-6}
+DESIGN_SIGNS = {**DESIGN, "method": "dp-signdesigned-geometric"}
 UNEVEN = {"method": "dp-rp-l", "dim": 24, "k": 8, "epsilon": 1.0, "entries": "uniform"}
 THREEFOLD = {**FLIPS, "k": 15, "repetitions": 3}
 BALL = {"method": "row-oporp-g", "dim": 24, "k": 8, "epsilon": 1.0, "delta": 1e-6, "radius": 2.0}
@@ -76,7 +88,7 @@ SKETCH = {"rows": 20, "width": 16, "epsilon": 1.0}
 
 
 def spec_of(stated: dict[str, Any]) -> Spec | SketchSpec:
-    """A spec by its fields; ``rows`` make a sketch, ``codewords`` and ``radius`` are sizes."""
+    """A spec by its fields; ``rows`` make a sketch, sizes a codebook, a public sample, a ball."""
     fields = dict(stated)
     if "rows" in fields:
         return SketchSpec(dim=3, hash=PStable(1.0, 2), **fields)
@@ -88,6 +100,12 @@ def spec_of(stated: dict[str, Any]) -> Spec | SketchSpec:
     if size := fields.pop("codewords", 0):
         words = np.random.default_rng(0).normal(size=(size, fields["dim"]))
         fields["codebook"] = dpi.Codebook(words)
+    if size := fields.pop("sample", 0):
+        random = np.random.default_rng(0)
+        public = random.normal(size=(size, 3)) @ random.normal(size=(3, fields["dim"])) / 4
+        fields["design"] = dpi.design(
+            public, epsilon=fields["epsilon"], code_length=4, delta=fields.get("delta", 0.0)
+        )
     return Spec(**fields)
 
 
@@ -754,6 +772,72 @@ def one_sided(law: TwoSidedGeometric, count: int, stream: Any) -> Any:
     return np.maximum(drawn, ~drawn)
 
 
+def rounded_up(found: Any, *_: Any) -> Any:
+    """A map applied with 5 % too much."""
+    return np.rint(found * found.dtype.type(1.05))
+
+
+def told_less(made: Designed) -> None:
+    sizes = made.sensitivity
+    made.sensitivity = Sensitivity(
+        sizes.count, int(0.95 * sizes.l1), int(0.95**2 * sizes.l2_squared)
+    )
+
+
+def without_a_column(made: Designed) -> None:
+    """The heaviest attribute is not counted; the others are 5 % lighter than they were."""
+    entries = made._entries
+    heaviest = np.abs(entries).sum(axis=1).argmax()
+    kept = entries[heaviest].copy()
+    entries[:] = np.trunc(0.95 * entries)
+    entries[heaviest] = kept
+    rest = RealisedSizes(*entries.shape)
+    rest.add(np.delete(entries, heaviest, axis=0), slice(None, len(entries) - 1), slice(None))
+    made.sensitivity = rest.sensitivity
+
+
+def late_centre(original: Any) -> Any:
+    """The centre is subtracted from codes, whole cells of it, and not from what gets noise."""
+
+    def privatize(self: Privatizer, x: Any, **how: Any) -> Any:
+        centre = self.spec.offset
+        if centre is None:
+            return original(self, x, **how)
+        weak = copy(self)
+        weak.spec = copy(self.spec)
+        vars(weak.spec)["offset"] = 0.0 * centre
+        codes = original(weak, x, **how)
+        cells = np.rint(centre / 2.0 ** getattr(self.spec.law, "cell_bits", 0))
+        return self.spec.format.codes((codes.stored - cells).astype(codes.stored.dtype))
+
+    return privatize
+
+
+def shared_places(original: Any) -> Any:
+    """Later blocks of a call draw by the words of the first one."""
+
+    def perturb(law: SoftmaxResponse, x: Any, stream: Any) -> Any:
+        rows = max(1, softmax._NUMBERS // law.size)
+
+        def change(words: Any) -> Any:
+            return np.resize(words[:rows], len(words)) if len(words) > rows else words
+
+        return original(law, x, Turned(stream, change))
+
+    return perturb
+
+
+def fast_fall(original: Any) -> Any:
+    """Each weight is rounded down, so that a step may lose more than it must."""
+
+    def weights(loss: Any, top: int = softmax._TOP) -> Any:
+        found = original(loss, top).copy()
+        found[1:] = np.maximum(found[1:] - 1, 1)
+        return found
+
+    return weights
+
+
 CONVOLUTION = ("test_codes_are_the_convolution_of_cells_and_dither",)
 PATHS_STAIRCASE = ("test_what_ships_passes[dp-oporp-staircase]",)
 PATHS_CAP = ("test_what_ships_passes[record-cap]",)
@@ -769,6 +853,13 @@ CAP_RATIO = ("test_a_cap_is_counted_and_its_ratio_is_within_epsilon",)
 SYMBOL_CHANCES = ("test_every_symbol_has_its_chance",)
 FLOOR = ("test_uniform_draws_are_the_floor_of_the_product",)
 BUCKETS = ("test_every_bucket_against_the_inverse",)
+MOVES_NO_MORE = ("test_released_integers_move_by_no_more_than_the_law_was_told",)
+FALLS = ("test_the_table_never_falls_by_more_than_its_loss",)
+SOFTMAX_DRAWS = (
+    "test_symbols_come_as_often_as_their_chance_says",
+    "test_every_vector_asks_for_the_same_words",
+    "test_codes_are_those_of_the_oracle[codebook-softmax-dense]",
+)
 TAIL = ("test_a_tail_keeps_its_sign_and_adds_a_new_magnitude",)
 
 MECHANISM = [
@@ -1023,6 +1114,50 @@ MECHANISM = [
                limit, n, Turned(s, lambda w: w >> np.uint64(56) << np.uint64(56)))), SYMBOLS),
     Mutant("record", "symbols drawn from half a word", FLOOR,
            everywhere(symbols, "draw_uniform", lambda _: half_word), SYMBOLS),
+    # Designs
+    Mutant("design", "a matrix applied with 5 % too much", MOVES_NO_MORE,
+           after(Designed, "apply", rounded_up), DESIGN),
+    Mutant("design", "the law is told 5 % less than an attribute moves", MOVES_NO_MORE,
+           then(Designed, told_less), DESIGN_GAUSS),
+    Mutant("design", "the heaviest column is left out of the bound", MOVES_NO_MORE,
+           then(Designed, without_a_column), DESIGN_SIGNS),
+    Mutant("design", "columns may weigh 5 % more",
+           ("test_one_entry_too_many_is_refused_whatever_the_file_claims",),
+           everywhere(public_parts, "column_weight", lambda f: lambda *a: f(*a) * 0.95)),
+    Mutant("design", "a centre between two steps",
+           ("test_the_centre_is_subtracted_in_whole_steps",),
+           instead(Spec, "offset", lambda f: property(
+               lambda spec: f.func(spec) + 0.5 if spec.design is not None else None)), DESIGN),
+    Mutant("design", "the centre applied after the noise",
+           ("test_codes_are_those_of_the_oracle[dp-designed-laplace-dense]",),
+           instead(Privatizer, "privatize", late_centre)),
+    # Softmax codebooks
+    Mutant("softmax", "scores scaled by 1.05", SOFTMAX_DRAWS,
+           instead(SoftmaxResponse, "perturb", lambda f: lambda law, x, s: f(
+               law, np.rint(x * x.dtype.type(1.05)), s)), SOFTMAX),
+    Mutant("softmax", "the table falls for 1.05 ε", FALLS,
+           everywhere(softmax, "falling_weights", lambda f: lambda loss, *a: f(
+               loss * 105 / 100, *a)), SOFTMAX),
+    Mutant("softmax", "weights of the table rounded down", FALLS,
+           everywhere(softmax, "falling_weights", fast_fall), SOFTMAX),
+    Mutant("softmax", "the uniform share × 0.95",
+           ("test_the_uniform_share_keeps_records_apart_by_no_more",),
+           everywhere(softmax, "uniform_share", lambda f: lambda *a: f(*a) * 95 // 100), SOFTMAX),
+    Mutant("softmax", "the uniform symbol is never drawn", SOFTMAX_DRAWS,
+           with_parts(SoftmaxResponse, "perturb", uniform=lambda _: 0), SOFTMAX),
+    Mutant("softmax", "the distance of two codewords × 0.95",
+           ("test_what_neighbours_move_is_read_off_the_map",),
+           instead(CodewordScores, "distance", lambda f: property(
+               lambda scores: 0.95 * f.func(scores))), SOFTMAX_BALL),
+    Mutant("softmax", "one attribute weighs twice", ("test_scores_are_exact_in_any_layout",),
+           instead(CodewordScores, "apply", lambda _: lambda scores, x: np.asarray(
+               (x + np.eye(1, x.shape[1], 2, dtype=x.dtype) * x)
+               @ scores.weights.astype(x.dtype))), SOFTMAX),
+    Mutant("softmax", "codewords drawn from sixteen bits", SOFTMAX_DRAWS,
+           everywhere(symbols, "high_product", lambda f: lambda words, limits: f(
+               words >> np.uint64(48) << np.uint64(48), limits)), SOFTMAX),
+    Mutant("softmax", "later blocks draw by the words of the first", LARGE,
+           instead(SoftmaxResponse, "perturb", shared_places)),
     # Counts of sketches
     Mutant("RACE", "epsilon is that of one row", ("test_pure_law_is_exact",),
            everywhere(gaussian, "count_noise", lambda f: lambda e, d, rows, *a: f(e, d, 1, *a)),

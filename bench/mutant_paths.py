@@ -255,43 +255,43 @@ def same_bits_in_browsers(patch: Patch) -> None:
 
 
 def louder_device(original: Any) -> Any:
-    def privatize(vector: Any, spec: Any, *, max_epsilon: float, codebook: Any = None) -> bytes:
+    def privatize(vector: Any, spec: Any, *, max_epsilon: float, public: Any = None) -> bytes:
         if not isinstance(spec, Spec):
-            return original(vector, spec, max_epsilon=max_epsilon, codebook=codebook)
+            return original(vector, spec, max_epsilon=max_epsilon, public=public)
         with in_force(louder(max_epsilon / spec.budget)):
-            return bytes(original(vector, spec, max_epsilon=max_epsilon, codebook=codebook))
+            return bytes(original(vector, spec, max_epsilon=max_epsilon, public=public))
 
     return privatize
 
 
 def louder_file(original: Any) -> Any:
-    def privatize(vector: Any, spec: Any, *, max_epsilon: float, codebook: Any = None) -> bytes:
+    def privatize(vector: Any, spec: Any, *, max_epsilon: float, public: Any = None) -> bytes:
         with in_force(louder() if not isinstance(spec, Spec) else lambda patch: None):
-            return bytes(original(vector, spec, max_epsilon=max_epsilon, codebook=codebook))
+            return bytes(original(vector, spec, max_epsilon=max_epsilon, public=public))
 
     return privatize
 
 
 def no_limit_with_a_codebook(original: Any) -> Any:
-    def privatize(vector: Any, spec: Any, *, max_epsilon: float, codebook: Any = None) -> bytes:
-        limit = math.inf if codebook is not None else max_epsilon
-        if codebook is None:
+    def privatize(vector: Any, spec: Any, *, max_epsilon: float, public: Any = None) -> bytes:
+        limit = math.inf if public is not None else max_epsilon
+        if public is None:
             return bytes(original(vector, spec, max_epsilon=limit))
         with in_force(instead(privatizer, "_refuse_above", lambda _: lambda limit, spec: None)):
-            return bytes(original(vector, spec, max_epsilon=max_epsilon, codebook=codebook))
+            return bytes(original(vector, spec, max_epsilon=max_epsilon, public=public))
 
     return privatize
 
 
 def noise_of_the_vector(original: Any) -> Any:
-    def privatize(vector: Any, spec: Any, *, max_epsilon: float, codebook: Any = None) -> bytes:
+    def privatize(vector: Any, spec: Any, *, max_epsilon: float, public: Any = None) -> bytes:
         own = hashlib.sha256(np.asarray(vector, np.float64).tobytes()).digest()
         words = np.random.default_rng(int.from_bytes(own[:8], "big"))
         stream = SimpleNamespace(
             words=lambda n, t: words.integers(0, np.iinfo(t).max, n, dtype=t, endpoint=True)
         )
         with in_force(instead(privatizer, "secret_stream", lambda _: lambda: stream)):
-            return bytes(original(vector, spec, max_epsilon=max_epsilon, codebook=codebook))
+            return bytes(original(vector, spec, max_epsilon=max_epsilon, public=public))
 
     return privatize
 

@@ -77,6 +77,7 @@ ONE_OF_EACH = [
 ]
 
 Patch = pytest.MonkeyPatch
+pytestmark = pytest.mark.filterwarnings("ignore:.* were clipped to them")
 
 
 def test_every_law_is_here() -> None:
@@ -321,7 +322,7 @@ def louder(spec: Spec, x: Any) -> Any:
 
 
 def device_that_spends_all_that_is_accepted(patch: Patch) -> Spec:
-    def privatize(vector: Any, spec: Any, *, max_epsilon: float, codebook: Any = None) -> bytes:
+    def privatize(vector: Any, spec: Any, *, max_epsilon: float, public: Any = None) -> bytes:
         spec = spec if isinstance(spec, Spec) else Spec.read(spec)
         coder = Privatizer(spec.with_epsilon(max_epsilon), max_epsilon=max_epsilon)
         return bytes(spec.format.codes(coder.privatize(vector).stored).to_bytes())
@@ -333,7 +334,7 @@ def device_that_spends_all_that_is_accepted(patch: Patch) -> Spec:
 def device_that_reads_a_louder_file(patch: Patch) -> Spec:
     original = dpindex.device.privatize
 
-    def privatize(vector: Any, spec: Any, *, max_epsilon: float, codebook: Any = None) -> bytes:
+    def privatize(vector: Any, spec: Any, *, max_epsilon: float, public: Any = None) -> bytes:
         if isinstance(spec, Spec):
             return original(vector, spec, max_epsilon=max_epsilon)
         return bytes(louder(Spec.read(spec), vector).to_bytes())
@@ -343,7 +344,7 @@ def device_that_reads_a_louder_file(patch: Patch) -> Spec:
 
 
 def device_with_one_noise_a_vector(patch: Patch) -> Spec:
-    def privatize(vector: Any, spec: Any, *, max_epsilon: float, codebook: Any = None) -> bytes:
+    def privatize(vector: Any, spec: Any, *, max_epsilon: float, public: Any = None) -> bytes:
         spec = spec if isinstance(spec, Spec) else Spec.read(spec)
         coder = Privatizer(spec, max_epsilon=max_epsilon)
         own = hashlib.sha256(coder.project(vector).tobytes()).digest()

@@ -38,6 +38,7 @@ from dpindex.index.hits import Hits
 from dpindex.index.private_index import PrivateIndex
 from dpindex.mechanism.codes import Codes, codes_from_bytes
 from dpindex.mechanism.privatizer import Privatizer
+from dpindex.mechanism.public_parts import Codebook
 from dpindex.mechanism.spec import Spec, block_rows
 from dpindex.privacy import Record
 from dpindex.storage.release import Terms, release
@@ -223,8 +224,18 @@ class _Paths:
         for typed in typed_rows(self.spec, self.rows):
             yield Way(partial(self._index_codes, typed), exact_integers(self.spec, typed))
         # A power of two is undone without rounding.
-        wide = replace(self.spec, ranges=self._ranges(_WIDTH))
-        yield Way(partial(self._index_codes, _WIDTH * self.rows, wide), self.exact)
+        wide = replace(self.spec, ranges=self._ranges(_WIDTH), codebook=self._wide_codebook())
+
+        def of_a_table() -> Codes:
+            # The ranges are part of the fingerprint.
+            return self.spec.format.codes(self._index_codes(_WIDTH * self.rows, wide).stored)
+
+        yield Way(of_a_table, self.exact)
+
+    def _wide_codebook(self) -> Codebook | None:
+        """The codebook of a table that is so wide."""
+        book = self.spec.codebook
+        return None if book is None else Codebook(_WIDTH * book.stated)
 
     def _ranges(self, high: float) -> Ranges:
         """Return ranges of all columns from 0 to ``high``."""
@@ -305,7 +316,7 @@ class _Paths:
                 book = Path(name) / "codebook.npy"
                 np.save(book, self.spec.codebook.stated)
             accepted = max_epsilon or self.spec.budget
-            sent = device.privatize(x, path, max_epsilon=accepted, codebook=book)
+            sent = device.privatize(x, path, max_epsilon=accepted, public=book)
             return codes_from_bytes(sent)
 
     def _transformed(self) -> Check:
