@@ -32,12 +32,11 @@ class SketchOptions:
     neighbouring: Annotated[
         Literal["add-remove", "replace"], "How neighbouring collections differ in one record."
     ] = "add-remove"
-    hash: Annotated[Literal["srp", "p-stable"], "srp: angles; p-stable: distances."] = "p-stable"
-    bits: Annotated[int | None, "For srp: signs in a hash."] = None
     bandwidth: Annotated[
-        float | None, "For p-stable: bucket width, in the units of the data, after --ranges."
+        float | None, "Distances: bucket width, in units of the data after --ranges."
     ] = None
-    hashes: Annotated[int | None, "For p-stable: hashes concatenated.  [default: 1]"] = None
+    hashes: Annotated[int | None, "Of distances: hashes concatenated.  [default: 1]"] = None
+    bits: Annotated[int | None, "Angles instead of distances: signs in a hash."] = None
     rows: Annotated[
         int | None, f"Rows, each with a hash function of its own.  [default: {_ROWS}]"
     ] = None
@@ -53,24 +52,15 @@ class SketchOptions:
         from dpindex.race import SRP, PStable, SketchSpec, optimal_rows
 
         kernel: Hash
-        if self.hash == "srp":
-            if self.bandwidth is not None or self.hashes is not None:
-                raise InputError("--bandwidth and --hashes are for --hash p-stable.")
-            if self.bits is None:
-                raise InputError("--hash srp needs --bits, 4 for example: more are narrower.")
+        if self.bandwidth is not None and self.bits is None:
+            kernel = PStable(self.bandwidth, self.hashes or 1)
+        elif self.bits is not None and self.bandwidth is None and self.hashes is None:
             kernel = SRP(self.bits)
         else:
-            if self.bits is not None:
-                raise InputError("--bits is for --hash srp.")
-            if self.bandwidth is None:
-                raise InputError(
-                    "--hash p-stable, the default, needs --bandwidth: about the distance between "
-                    "records of one kind, in the units of the data."
-                )
-            hashes = self.hashes
-            if hashes is None:
-                hashes = 1
-            kernel = PStable(self.bandwidth, hashes)
+            raise InputError(
+                "give --bandwidth for distances (about the distance between records of one kind, "
+                "and --hashes if you like), or --bits for angles (4, or more for narrower ones)."
+            )
         rows = self.rows
         if self.expected_count is not None:
             if rows is not None:

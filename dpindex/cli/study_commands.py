@@ -20,7 +20,9 @@ from dpindex.data import open_vectors, read_ids
 from dpindex.privacy import record
 
 if TYPE_CHECKING:  # help loads no noise laws
+    from dpindex.index.search import QueryMode
     from dpindex.study import Shown, SpecGrid
+    from dpindex.study.curve import Curve
     from dpindex.study.planner import Measure, Plan, Row
     from dpindex.study.report import Additions
 
@@ -473,41 +475,37 @@ def evaluate(
     out.say(f"Report: {path} ({path.stat().st_size / 1e6:.1f} MB); open it in a browser.")
 
 
-def _print_curve(curve: Any) -> None:
-    """Print tables of what is found in each query mode, and of what codes reveal."""
+def _print_curve(curve: Curve) -> None:
+    """Print what is found in each query mode, also among candidates, and what codes reveal."""
     from dpindex.study.curve import recall_within
 
-    first = curve.query_modes[0]
-    tables = [
-        (f"{curve.full_name(measure)}, {mode} queries", measure, mode)
-        for measure in ("recall@10", "precision@10")
+    levels = curve.candidates[1:]
+    tables: list[tuple[str, QueryMode, dict[str, str]]] = [
+        (
+            f"{mode} queries: {curve.full_name('recall@10')}, {curve.full_name('precision@10')},\n"
+            "and recall@10 after the owner of the vectors orders R candidates",
+            mode,
+            {
+                "recall": "recall@10",
+                "precision": "precision@10",
+                **{f"R={level}": recall_within(level) for level in levels},
+            },
+        )
         for mode in curve.query_modes
     ]
-    count = curve.base[1]
-    tables.append((f"known vectors that pick out their code among {count}", "linked", first))
-    tables.append(
-        ("cosine of reconstructed vectors to the originals", "reconstruction_cosine", first)
-    )
+    known = {"recognised": "linked", "cosine": "reconstruction_cosine"}
+    title = f"known vectors that pick out their code among {curve.base[1]},\n"
+    title += "and cosine of reconstructed vectors to the originals"
+    tables.append((title, curve.query_modes[0], known))
     typer.echo(curve.adjacency)
-    for title, measure, mode in tables:
+    for title, mode, columns in tables:
         rows = []
         for name, line in curve.series(mode).items():
-            at = {point.spec.epsilon: point.mean[measure] for point in line}
-            baseline = at.get(None, math.nan)
-            values = [at.get(epsilon, baseline) for epsilon in curve.epsilons or (None,)]
-            rows.append((name, *("–" if math.isnan(v) else f"{v:.2f}" for v in values)))
-        headings = ["ε", *(f"{epsilon:g}" for epsilon in curve.epsilons or (math.nan,))]
-        typer.echo(f"\n{title}\n{out.table(headings, rows)}")
-    mode = curve.query_modes[-1]
-    title = f"recall@10 after the owner of the vectors orders R candidates, {mode} queries"
-    rows = []
-    for name, line in curve.series(mode).items():
-        for point in line:
-            shares = (point.mean[recall_within(level)] for level in curve.candidates)
-            epsilon = "–" if point.spec.epsilon is None else f"{point.spec.epsilon:g}"
-            rows.append((name, epsilon, *(f"{share:.2f}" for share in shares)))
-    headings = ["R", "ε", *map(str, curve.candidates)]
-    typer.echo(f"\n{title}\n{out.table(headings, rows)}")
+            for point in line:
+                epsilon = "–" if point.spec.epsilon is None else f"{point.spec.epsilon:g}"
+                values = (point.mean[measure] for measure in columns.values())
+                rows.append((name, epsilon, *(f"{value:.2f}" for value in values)))
+        typer.echo(f"\n{title}\n{out.table(['', 'ε', *columns], rows)}")
 
 
 def demo(

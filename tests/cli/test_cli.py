@@ -344,7 +344,8 @@ def test_evaluate_writes_a_report(run: Run, files: Path) -> None:
         "recall@10 of the true 10",
         "precision@10 of the true 20",
         "reconstructed vectors",
-        "after the owner of the vectors orders R candidates, exact queries\nR   ",
+        "exact queries: recall@10",
+        "R=100\ndp-oporp-staircase, k = 24",
     ):
         assert words in out
     for name in ("curve.csv", "curve.png", "report.html"):

@@ -118,7 +118,7 @@ def test_help_is_whole(run: Run) -> None:
 def test_json_and_other_inputs(run: Run) -> None:
     facts = json.loads(
         run(
-            *("race", "build", "x.npz", "s.race", "--epsilon", 2, "--delta", 1e-6, "--hash", "srp"),
+            *("race", "build", "x.npz", "s.race", "--epsilon", 2, "--delta", 1e-6),
             *("--bits", 4, "--neighbouring", "replace", "--json"),
         ).output
     )
@@ -133,13 +133,9 @@ def test_json_and_other_inputs(run: Run) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((*BUILD,), "--hash p-stable, the default, needs --bandwidth: about the distance"),
-        ((*BUILD, "--hash", "srp"), "--hash srp needs --bits"),
-        (
-            (*BUILD, "--hash", "srp", "--bits", "3", "--hashes", "2"),
-            "--bandwidth and --hashes are for --hash p-stable",
-        ),
-        ((*BUILD, "--bandwidth", "1", "--bits", "2"), "--bits is for --hash srp"),
+        ((*BUILD,), "give --bandwidth for distances"),
+        ((*BUILD, "--bits", "3", "--hashes", "2"), "or --bits for angles"),
+        ((*BUILD, "--bandwidth", "1", "--bits", "2"), "or --bits for angles"),
         ((*BUILD[:3], "no/s.race", *BUILD[4:], *HASH), "no is not a directory"),
         (("race", "info", "q.npy"), "not a RACE sketch"),
         ((*BUILD, "--bandwidth", "-1"), "bandwidth must be above 0"),
