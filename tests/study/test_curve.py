@@ -381,3 +381,14 @@ def test_linkage_is_never_below_what_the_index_itself_finds(fake) -> None:
     assert mean["linked"] < 0.1
     fake.answers = (rows + places) % 150
     assert curve_of(BASE, QUERIES, [spec], runs=1).points[0].mean["linked"] == 1.0
+
+
+def test_more_candidates_never_find_less() -> None:
+    """One noisy query is asked for all of them."""
+    base = np.random.default_rng(4).uniform(-1, 1, (2100, DIM))
+    spec = Spec("dp-oporp-staircase", dim=DIM, k=4, epsilon=0.5, adjacency=attribute(1.0))
+    curve = curve_of(base, base[:5], [spec], runs=1, query_modes=["private"])
+    found = [curve.points[0].mean[f"recall@10 within {level}"] for level in curve.candidates]
+    assert curve.candidates[-1] == 200
+    assert found == sorted(found)
+    assert found[0] == curve.points[0].mean["recall@10"]
