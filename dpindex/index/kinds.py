@@ -6,7 +6,10 @@ decoded numbers, a row here.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
+
+import numpy as np
 
 from dpindex.base.arrays import AnyArray, Doubles, limited_threads, spaced, unit
 from dpindex.base.files import release_pages
@@ -15,9 +18,8 @@ from dpindex.index.backends import FaissSigns, SearchBackend, SymbolLists, few_t
 from dpindex.index.faiss_vectors import FaissVectors
 from dpindex.mechanism.codes import CodeFormat, Codes, SignFormat, SymbolFormat
 from dpindex.mechanism.spec import Spec
-from dpindex.similarity.calibration import SimilarityCalibration
+from dpindex.similarity.calibration import PAIRED_ROWS, SimilarityCalibration
 from dpindex.similarity.designed import (
-    DesignedPosterior,
     DesignedSimilarity,
     decoded,
     decoded_queries,
@@ -209,7 +211,7 @@ class Kind(NamedTuple):
         It and the formats derived from it are of this kind.
     estimator : type of Similarity
         Estimates similarities and their errors from one pair alone.
-    posterior : type of Posterior
+    posterior : type of Posterior, optional
         Estimates cosines with what was learned of a collection.
     ranking : type of Ranking
         Finds the nearest codes.
@@ -219,7 +221,7 @@ class Kind(NamedTuple):
 
     format: type[CodeFormat]
     estimator: type[Similarity]
-    posterior: type[Posterior]
+    posterior: type[Posterior] | None
     ranking: type[Ranking]
     likelihoods: type[CodeLikelihoods]
 
@@ -232,9 +234,7 @@ KINDS = [
 """Every kind of code. The first row that fits counts; the last one takes codes as numbers."""
 
 
-_DESIGNED = {
-    kind: kind._replace(estimator=DesignedSimilarity, posterior=DesignedPosterior) for kind in KINDS
-}
+_DESIGNED = {kind: kind._replace(estimator=DesignedSimilarity, posterior=None) for kind in KINDS}
 """Kinds of code under a design, by format: these codes are compared once decoded."""
 
 
@@ -263,15 +263,31 @@ def posterior_of(
     A denoiser ranks by more than the two codes of a pair, so there the denoised codes say what the
     cosines are; of denoised signs nothing is known.
     """
-    if settings.metric != "cosine" or calibration is None:
+    posterior = kind_of(settings.spec).posterior
+    if settings.metric != "cosine" or calibration is None or posterior is None:
         return None
     if denoiser is None:
-        return kind_of(settings.spec).posterior(settings.spec, calibration)
-    if settings.spec.design is not None:
-        return DesignedPosterior(settings.spec, calibration, denoiser)
-    if calibration.energy == 0.0:
+        return posterior(settings.spec, calibration)
+    if calibration.shown == 0.0:
         return None
-    return DenoisedPosterior(denoiser, calibration.energy)
+    return DenoisedPosterior(denoiser, calibration)
+
+
+def calibration_of(
+    settings: Settings, denoiser: Denoiser | None, sample: Codes, rows: int
+) -> SimilarityCalibration | None:
+    """Return what :func:`posterior_of` needs, learned from a sample of ``rows`` codes.
+
+    None if nothing is to be learned.
+    """
+    posterior = kind_of(settings.spec).posterior
+    if settings.metric != "cosine" or posterior is None:
+        return None
+    learned = posterior.fit(settings.spec, sample, rows)
+    if learned is None or denoiser is None or learned.energy == 0.0:
+        return learned
+    squares = np.square(denoiser(sample.take(slice(PAIRED_ROWS)))).sum(axis=1, dtype=np.float64)
+    return replace(learned, shown=float(squares.mean()))
 
 
 def kind_of(spec: Spec) -> Kind:

@@ -22,7 +22,7 @@ from dpindex.denoise import Denoiser, Kind, fit_denoiser
 from dpindex.index.backends import EXACT
 from dpindex.index.filters import Filter, Selection, kept_rows
 from dpindex.index.hits import Estimates, Hits
-from dpindex.index.kinds import Ranking, kind_of, new_ranking, posterior_of
+from dpindex.index.kinds import Ranking, calibration_of, new_ranking, posterior_of
 from dpindex.index.reranking import direction
 from dpindex.index.search import (
     Found,
@@ -703,7 +703,8 @@ class PrivateIndex(Searchable):
         Returns
         -------
         What was learned; None where there is nothing to learn: for ``ip`` and ``l2``, for an empty
-        index, and where flips depend on norms that nobody declared.
+        index, for codes under a design, which says how vectors resemble each other, and where flips
+        depend on norms that nobody declared.
 
         >>> from dpindex import attribute
         >>> spec = Spec("dp-oporp-staircase", dim=8, k=8, epsilon=8.0, adjacency=attribute(1.0))
@@ -718,8 +719,8 @@ class PrivateIndex(Searchable):
             sample = self._store.take(rows[order])
             count = len(self)
         calibration = None
-        if self.metric == "cosine" and count:
-            calibration = kind_of(self.spec).posterior.fit(self.spec, sample, count)
+        if count:
+            calibration = calibration_of(self._settings, self._denoiser, sample, count)
         with self._lock.write():
             self._use(calibration)
         return calibration

@@ -15,22 +15,18 @@ cubic B-splines maximises ::
 
 (Eilers 2007, penalised composite link model; Efron 2016, "Empirical Bayes deconvolution
 estimates"). P penalises third differences, which a normal density does not have, and weakly any
-departure from a normal density of deviation 0.125: where noise hides the shape the prior is normal,
-and where it hides the width too it is that one.
-
-*Groups.* Some queries are near to everything. Where codes show that, pairs are sorted into four
-groups by the mean cosine of the query with the collection, with a prior each.
+departure from a normal density of deviation 0.125. Pairs count for what they say through the noise:
+where it hides the shape the prior is normal, and where it hides the width too it is that one.
 
 *What the error contains.* The deviation of the posterior; the error that all cosines share, as what
-vectors have in common is projected once; that of norms that nobody declared; and half the distance
-to the unbiased estimate. The last is there because the prior is that of a group of queries: what
-codes do not show of one query's neighbours, the unbiased estimate may.
+vectors have in common is projected once; that of norms; and half the distance to the unbiased
+estimate. The last is there because the prior is that of all queries: what codes do not show of one
+query's neighbours, the unbiased estimate may.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
-from functools import lru_cache
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -51,12 +47,7 @@ PAIRED_ROWS = 2048
 """Those of them that are compared with each other."""
 
 _PAIRS_OF = 512
-_GROUPS = 4
-_CLEAR = 1 / 3
-"""Correlation of the mean cosines by both halves of the coordinates, from which on they differ by
-more than noise."""
-
-_HEDGE = 0.5
+_HEDGE = 0.6
 """Share of the distance to the unbiased estimate that counts as error: both lie within 1.96."""
 
 _SPLINES = 19
@@ -71,6 +62,9 @@ _SCALES = np.geomspace(1e-6, 30.0, 50)
 _REACH = 4.0
 _LEAST = 1e-30
 _LOG_ENERGIES = np.linspace(-5.0, 5.0, 121)
+
+
+_NUMBERS = ("energy", "total", "shown", "doubt")
 
 
 class Law(NamedTuple):
@@ -134,26 +128,23 @@ class SimilarityCalibration:
         Mean squared norm of the projected vectors; 0 where codes do not show it.
     total : float
         Mean sum of the coordinates of a vector, over the root of ``energy``.
+    shown : float
+        Mean squared norm of denoised codes; 0 without a denoiser.
     energies : float64 array, shape (121,) or (0,)
         Chances of squared norms e^−5 … e^5 times ``energy``; empty where norms are declared.
-    centre : float64 array, shape (k,) or (0,)
-        Mean of the decoded codes.
-    edges : float64 array, shape (groups − 1,)
-        Mean cosines that divide queries into groups.
-    density : float64 array, shape (groups, 128) or (0, 128)
-        For each group the chances of the cells of :data:`GRID`.
     doubt : float
         Of symbols, the chance that a vector is unlike the codebook, [0, 1].
+    density : float64 array, shape (128,)
+        Chances of the cells of :data:`GRID`.
     """
 
     rows: int
     energy: float = 0.0
     total: float = 0.0
+    shown: float = 0.0
     doubt: float = 0.0
     energies: Doubles = field(default_factory=lambda: np.empty(0))
-    centre: Doubles = field(default_factory=lambda: np.empty(0))
-    edges: Doubles = field(default_factory=lambda: np.empty(0))
-    density: Doubles = field(default_factory=lambda: np.empty((0, CELLS)))
+    density: Doubles = field(default_factory=lambda: np.full(CELLS, 1 / CELLS))
 
     def to_bytes(self) -> bytes:
         """A container of arrays: see :func:`calibration_from_bytes`."""
@@ -164,9 +155,7 @@ class SimilarityCalibration:
     @property
     def mean_cosine(self) -> float:
         """The mean cosine of two vectors of the collection, [0, 1]."""
-        if not len(self.density):
-            return 0.0
-        return max(float((self.density @ GRID).mean()), 0.0)
+        return max(float(self.density @ GRID), 0.0)
 
 
 def calibration_from_bytes(data: bytes) -> SimilarityCalibration:
@@ -181,12 +170,10 @@ def calibration_from_bytes(data: bytes) -> SimilarityCalibration:
         facts, arrays = unpack(data, "calibration")
         values: dict[str, Any] = {**facts, **arrays}
         calibration = SimilarityCalibration(**values)
-        groups = len(calibration.density)
-        numbers = (calibration.energy, calibration.total, calibration.doubt)
+        numbers = [getattr(calibration, name) for name in _NUMBERS]
         sound: Any = type(calibration.rows) is int and all(type(n) is float for n in numbers)
         sound &= all(a.dtype == np.float64 and np.isfinite(a).all() for a in arrays.values())
-        sound &= calibration.density.shape == (groups, CELLS) and np.isfinite(numbers).all()
-        sound &= calibration.edges.shape == (max(groups - 1, 0),) and calibration.centre.ndim == 1
+        sound &= calibration.density.shape == (CELLS,) and np.isfinite(numbers).all()
         sound &= calibration.energies.shape in ((0,), _LOG_ENERGIES.shape)
         if not sound or (calibration.density <= 0).any() or (calibration.energies < 0).any():
             raise ValueError("calibration")
@@ -266,32 +253,16 @@ def calibrated(
     known : SimilarityCalibration
         What is known of the collection without a prior.
     """
-    codes, queries = sides
-    centre = codes.vectors.mean(axis=0, dtype=np.float64)
+    rows, k = sides[0].vectors.shape
     z: list[Doubles] = []
     squares: list[Doubles] = []
-    means: list[Doubles] = []
-    mean_cosines = law.inverse(queries.vectors @ centre)
-    for block in row_blocks(len(codes.vectors), _PAIRS_OF):
+    for block in row_blocks(rows, _PAIRS_OF):
         one, other = (Decoded(*(part[block] for part in side)) for side in sides)
         apart = ~np.eye(len(one.vectors), dtype=np.bool_)
-        seen = (other.vectors @ one.vectors.T).astype(np.float64)
-        z.append(seen[apart])
-        squares.append(own_variance(one.noise, other.noise[:, None], len(centre))[apart])
-        means.append(np.broadcast_to(mean_cosines[block, None], seen.shape)[apart])
-    edges = np.empty(0)
-    halves = [queries.vectors[:, half::2] @ centre[half::2] for half in (0, 1)]
-    if len(codes.vectors) >= PAIRED_ROWS // 4 and np.corrcoef(*halves)[0, 1] > _CLEAR:
-        edges = np.quantile(mean_cosines, np.arange(1, _GROUPS) / _GROUPS)
-    group = np.searchsorted(edges, np.concatenate(means))
-    all_z, all_squares = np.concatenate(z), np.concatenate(squares)
-    density = [
-        fitted_prior(all_z[group == g], all_squares[group == g], law, known.rows)
-        for g in range(len(edges) + 1)
-    ]
-    return SimilarityCalibration(
-        known.rows, known.energy, known.total, 0.0, known.energies, centre, edges, np.stack(density)
-    )
+        z.append((other.vectors @ one.vectors.T).astype(np.float64)[apart])
+        squares.append(own_variance(one.noise, other.noise[:, None], k)[apart])
+    density = fitted_prior(np.concatenate(z), np.concatenate(squares), law, known.rows)
+    return replace(known, density=density)
 
 
 def own_variance(noise: Doubles, query_noise: Doubles, k: int) -> Doubles:
@@ -320,7 +291,11 @@ def fitted_prior(z: Doubles, squares: Doubles, law: Law, rows: int) -> Doubles:
         chances.append(np.diff(below, axis=1) * mine.mean() + _LEAST)
     count = np.concatenate(counts).astype(np.float64)
     if squares.any():
-        count *= min(1.0, _TRUSTED_PAIRS / len(z))
+        # What a noisy pair says of the variance of cosines, over what one without noise does.
+        # Beyond it a histogram shows that noise is not quite normal, and no cosines.
+        noise = squares.mean() + law.variance.mean()
+        information = 1 / (1 + noise / _DEFAULT_DEVIATION**2) ** 2
+        count *= information * min(1.0, _TRUSTED_PAIRS / len(z))
     chance = np.concatenate(chances, axis=1)
     start = _start(float(law.inverse(z.mean())))
 
@@ -374,7 +349,7 @@ def _with_outliers(density: Doubles, rows: int) -> Doubles:
 
 
 class PosteriorTable:
-    """Posterior means and errors of cosines under one law, for each group of queries.
+    """Posterior means and errors of cosines under one law.
 
     Parameters
     ----------
@@ -383,36 +358,25 @@ class PosteriorTable:
     """
 
     def __init__(self, calibration: SimilarityCalibration, law: Law) -> None:
-        self._calibration = calibration
         self._law = law
-        self._tables = lru_cache(maxsize=_GROUPS)(self._table)
+        self._tables = self._new_tables(calibration.density)
 
-    def __call__(
-        self, z: Doubles, squares: Doubles, query_means: Doubles
-    ) -> tuple[Doubles, Doubles]:
+    def __call__(self, z: Doubles, squares: Doubles) -> tuple[Doubles, Doubles]:
         """Return means and errors of the cosines behind observations, shape (nq, count).
 
         Parameters
         ----------
         z, squares : float64 arrays, shape (nq, count)
             Observations, and their s².
-        query_means : float64 array, shape (nq,)
-            What the queries observe of the collection's centre.
         """
         s = np.maximum(np.sqrt(squares), _SCALES[0])
         row = np.interp(np.log(s), np.log(_SCALES), np.arange(len(_SCALES)))
         low, high = self._law.ends
         column = (z / self._reach(s) - low) * ((_VALUES - 1) / (high - low))
-        groups = np.searchsorted(self._calibration.edges, self._law.inverse(query_means))
-        mean = np.empty_like(z)
-        error = np.empty_like(z)
-        for group in np.unique(groups):
-            of_group = groups == group
-            places = (row[of_group], column[of_group])
-            for out, table in zip((mean, error), self._tables(int(group)), strict=True):
-                out[of_group] = scipy.ndimage.map_coordinates(
-                    table, places, order=1, mode="nearest"
-                )
+        mean, error = (
+            scipy.ndimage.map_coordinates(table, (row, column), order=1, mode="nearest")
+            for table in self._tables
+        )
         return mean, np.hypot(error, _HEDGE * (mean - self._law.inverse(z)))
 
     def _reach(self, s: Doubles) -> Doubles:
@@ -420,7 +384,7 @@ class PosteriorTable:
         deviation = np.sqrt(s**2 + self._law.variance.max())
         return np.asarray(1 + _REACH * deviation / self._law.ends[1])
 
-    def _table(self, group: int) -> tuple[Doubles, Doubles]:
+    def _new_tables(self, density: Doubles) -> tuple[Doubles, Doubles]:
         """Return means and deviations by s and by z over its reach, shape (scales, values)."""
         law = self._law
         column = np.linspace(*law.ends, _VALUES)
@@ -429,7 +393,7 @@ class PosteriorTable:
         # A law finer than the grid is widened to it, and what that added is taken off again.
         wide = np.maximum(variance, (0.75 * np.gradient(law.expected)) ** 2)
         log = -((z[..., None] - law.expected) ** 2) / (2 * wide) - np.log(wide) / 2
-        log += np.log(self._calibration.density[group])
+        log += np.log(density)
         weight = np.exp(log - log.max(axis=2, keepdims=True))
         weight /= weight.sum(axis=2, keepdims=True)
         mean = weight @ GRID

@@ -22,9 +22,7 @@ from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.noise import SignLaw
 from dpindex.mechanism.public_parts import Design
 from dpindex.mechanism.spec import Spec
-from dpindex.similarity.calibration import SimilarityCalibration
 from dpindex.similarity.float_codes import Estimate
-from dpindex.similarity.posterior import Posterior
 from dpindex.similarity.similarity import Metric, PrivateQueries, Queries, Similarity
 
 _LEFT = 0.1
@@ -172,20 +170,3 @@ def _along(error: Doubles, other: Doubles, own: Doubles, share: Doubles) -> Doub
 
 def _product(one: Doubles, error: Doubles, other: Doubles) -> Doubles:
     return np.asarray(np.sum((one @ error) * other, axis=2))
-
-
-class DesignedPosterior(Posterior):
-    """The same: they are posterior means already. Nothing is learned from a collection."""
-
-    def __init__(
-        self, spec: Spec, calibration: SimilarityCalibration, denoiser: Denoiser | None = None
-    ) -> None:
-        super().__init__(spec, calibration)
-        self._similarity = DesignedSimilarity(spec, "cosine", denoiser)
-
-    @classmethod
-    def fit(cls, spec: Spec, codes: Codes, rows: int) -> SimilarityCalibration:
-        return SimilarityCalibration(rows, energy=design_of(spec).energy)
-
-    def estimates(self, codes: Codes, queries: Queries, groups: int) -> Estimate:
-        return self._similarity.estimates(codes, queries, groups)

@@ -58,8 +58,8 @@ _MODEL_ERROR = 0.25
 _CLAIMED = 1.6
 """Actual over claimed errors of denoised codes, the largest that was measured: bench/coverage."""
 
-_CLAIMED_SYMBOLS = 1.1
-"""The same for symbols, whose errors are measured on the codebook."""
+_CLAIMED_SYMBOLS = 1.4
+"""The same for symbols, whose errors are measured on the codebook: centroids are less spread."""
 
 _TINY = 1e-300
 
@@ -129,8 +129,7 @@ class TablePosterior(Posterior):
         z = np.matmul(vectors, y.vectors[:, :, None])[..., 0].astype(np.float64)
         noise, norm_error = (part.reshape(groups, -1) for part in x[1:])
         squares = np.broadcast_to(own_variance(noise, y.noise[:, None], k), z.shape)
-        means = y.vectors @ self.calibration.centre
-        cosine, error = self._table(query_spec)(z, squares, means)
+        cosine, error = self._table(query_spec)(z, squares)
         of_norms = cosine * np.sqrt(norm_error + y.norm_error[:, None])
         hidden = self.hidden_error(cosine, queries)
         return cosine, np.sqrt(error**2 + of_norms**2 + hidden**2)
@@ -327,18 +326,20 @@ class DenoisedPosterior(Estimator):
     A denoised code is the posterior mean of its vector, so inner products with it are posterior
     means too, which selection does not bias. It is shorter than the vector by what the codes hide,
     and cosines are lower by as much: ``cos(x̂, q)·√(E‖x̂‖²/E‖x‖²)``, on both sides if both are
-    denoised.
+    denoised. The denoiser claims that factor; by the norms of denoised codes it may be less, and
+    the error reaches there.
 
     Parameters
     ----------
     denoiser : Denoiser
-    energy : float
-        Mean squared norm of the projected vectors: ``energy`` of a calibration, (0, ∞).
+    calibration : SimilarityCalibration
+        Its ``energy`` and ``shown`` are above 0.
     """
 
-    def __init__(self, denoiser: Denoiser, energy: float) -> None:
+    def __init__(self, denoiser: Denoiser, calibration: SimilarityCalibration) -> None:
         self._denoiser = denoiser
-        self._energy = energy
+        self._energy = calibration.energy
+        self._measured = math.sqrt(calibration.shown / calibration.energy)
         self._error = lru_cache(maxsize=4)(self._new_error)
 
     def estimates(self, codes: Codes, queries: Queries, groups: int) -> Estimate:
@@ -363,7 +364,7 @@ class DenoisedPosterior(Estimator):
             value = value * kept
             hidden = (1 - kept**2 + 1e-12) * self._energy
             variance += _moved(own, other, root) / (own_squares + hidden)
-            variance += (score * (1 - kept)) ** 2
+            variance += (score * (1 - min(kept, self._measured))) ** 2
         variance += (1 - value**2) ** 2 * spec.projection.inner_product_factor
         return np.clip(value, -1.0, 1.0), _CLAIMED * np.sqrt(variance)
 

@@ -82,7 +82,7 @@ def test_errors_hold_for_what_is_unlike_the_codebook(kind: str, mode: Any) -> No
     error = np.abs(hits.similarity - truth)
     assert (error <= 2 * hits.stderr).mean() > 0.85
     if (kind, mode) == ("own", "exact"):
-        np.testing.assert_allclose(hits.stderr, hits.unbiased_stderr, atol=0.03)
+        np.testing.assert_allclose(hits.stderr, 1.4 * hits.unbiased_stderr, atol=0.03)
     elif (kind, mode) != ("foreign queries", "exact"):  # an exact query shows how far it is
         assert hits.stderr.mean() > 1.5 * hits.unbiased_stderr.mean()
 

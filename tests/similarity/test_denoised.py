@@ -58,7 +58,7 @@ def test_found_or_all_the_same_is_stated() -> None:
     index = _index(4.0, 600)
     assert index.denoiser is not None
     assert index.calibration is not None
-    learned = DenoisedPosterior(index.denoiser, index.calibration.energy)
+    learned = DenoisedPosterior(index.denoiser, index.calibration)
     spec, asked = index.spec, _rows(3, 2)
     codes = Privatizer(spec).privatize(asked)
     for queries in (
