@@ -42,7 +42,7 @@ from dpindex.mechanism.noise.symbols import CapResponse, CodebookResponse, Squar
 from dpindex.mechanism.parameters import Grid
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.projections import RealisedSizes, Sensitivity
-from dpindex.mechanism.projections.dense import Oporp
+from dpindex.mechanism.projections.dense import Matrix, Oporp
 from dpindex.mechanism.projections.designed import Designed
 from dpindex.mechanism.secret_random import SecretStream
 from dpindex.mechanism.spec import Projector, Spec
@@ -787,12 +787,13 @@ def told_less(made: Designed) -> None:
 def without_a_column(made: Designed) -> None:
     """The heaviest attribute is not counted; the others are 5 % lighter than they were."""
     entries = made._entries
-    heaviest = np.abs(entries).sum(axis=1).argmax()
-    kept = entries[heaviest].copy()
-    entries[:] = np.trunc(0.95 * entries)
-    entries[heaviest] = kept
+    heaviest = np.abs(entries.astype(np.int64)).sum(axis=1).argmax()
+    made._entries = np.trunc(0.95 * entries).astype(entries.dtype)
+    made._entries[heaviest] = entries[heaviest]
+    counted = made._entries.copy()
+    counted[heaviest] = 0
     rest = RealisedSizes(*entries.shape)
-    rest.add(np.delete(entries, heaviest, axis=0), slice(None, len(entries) - 1), slice(None))
+    rest.add(counted, slice(None), slice(None))
     made.sensitivity = rest.sensitivity
 
 
@@ -1150,9 +1151,9 @@ MECHANISM = [
            instead(CodewordScores, "distance", lambda f: property(
                lambda scores: 0.95 * f.func(scores))), SOFTMAX_BALL),
     Mutant("softmax", "one attribute weighs twice", ("test_scores_are_exact_in_any_layout",),
-           instead(CodewordScores, "apply", lambda _: lambda scores, x: np.asarray(
-               (x + np.eye(1, x.shape[1], 2, dtype=x.dtype) * x)
-               @ scores.weights.astype(x.dtype))), SOFTMAX),
+           instead(Matrix, "apply", lambda f: lambda matrix, x: f(
+               matrix, x + isinstance(matrix, CodewordScores) * np.eye(1, x.shape[1], 2) * x
+           )), SOFTMAX),
     Mutant("softmax", "codewords drawn from sixteen bits", SOFTMAX_DRAWS,
            everywhere(symbols, "high_product", lambda f: lambda words, limits: f(
                words >> np.uint64(48) << np.uint64(48), limits)), SOFTMAX),
