@@ -360,8 +360,10 @@ def symbols(law: Any, x: AnyArray, words: Replay) -> npt.NDArray[np.int64]:
     near, other = (
         uniform_draws(limit, count, words) for limit in (law.subset, law.size - law.subset)
     )
-    order = _descending(x)
+    # Equal rows, as probes are, are sorted once.
+    order = _descending(x[:1] if (x == x[:1]).all() else x)
     free = np.sort(order[:, law.subset :], axis=1)
+    order, free = (np.broadcast_to(part, (count, part.shape[1])) for part in (order, free))
     rows = np.arange(count)
     found: npt.NDArray[np.int64] = np.where(inside, order[rows, near], free[rows, other])
     return found
