@@ -24,16 +24,16 @@ and database = (select oid from pg_database where datname = current_database())
 @cache
 def programs() -> Path | None:
     """The folder of ``initdb`` and ``pg_ctl``; None where none can be run."""
-    shipped = find_spec("pgserver")  # a server of pip's, with pgvector
+    candidates = [str(path) for path in Path("/usr/lib/postgresql").glob("*/bin/initdb")]
+    candidates = [*sorted(candidates, reverse=True), shutil.which("initdb") or ""]
+    shipped = find_spec("pgserver")  # a server that pip installs, with pgvector
     if shipped is not None and shipped.origin is not None:
-        installed = [Path(shipped.origin).parent / "pginstall" / "bin" / "initdb"]
-    else:
-        installed = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
-    found = installed[-1] if installed else shutil.which("initdb")
-    if found is None:
-        return None
-    tried = subprocess.run(_as_owner(str(found), "--version"), capture_output=True, check=False)
-    return Path(found).resolve().parent if tried.returncode == 0 else None
+        candidates.insert(0, str(Path(shipped.origin).parent / "pginstall" / "bin" / "initdb"))
+    for found in filter(os.path.exists, candidates):
+        tried = subprocess.run(_as_owner(found, "--version"), capture_output=True, check=False)
+        if tried.returncode == 0:
+            return Path(found).resolve().parent
+    return None
 
 
 def _as_owner(*command: str) -> list[str]:

@@ -1,8 +1,11 @@
-"""LangChain's own tests of vector stores, with a baseline and with private codes."""
+"""A vector store of LangChain: what it finds, what it spends, and what stays with the application."""
 
 from __future__ import annotations
 
 import asyncio
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -42,35 +45,33 @@ def contents(documents: list[Document]) -> list[str]:
     return [document.page_content for document in documents]
 
 
-try:
-    from langchain_tests.integration_tests import VectorStoreIntegrationTests
-except ImportError:
-
-    @pytest.mark.skip(reason="needs pip install langchain-tests")
-    def test_langchains_own_tests() -> None:
-        """The published tests of vector stores run where they are installed."""
-
-else:
-
-    class TestBaseline(VectorStoreIntegrationTests):  # type: ignore[misc]
-        """The interface, with codes that hide nothing."""
-
-        @pytest.fixture
-        def vectorstore(self) -> PrivateVectorStore:
-            embedding = self.get_embeddings()
-            spec = dpi.Spec(
-                "none-oporp", dim=6, k=6, bounds=(-9.0, 9.0), adjacency=dpi.attribute(1.0)
-            )
-            return PrivateVectorStore(embedding, spec, allow_rerelease=True)
-
-    class TestPrivate(VectorStoreIntegrationTests):  # type: ignore[misc]
-        """Private codes choose candidates, so that even tests of exact orders pass."""
-
-        @pytest.fixture
-        def vectorstore(self) -> PrivateVectorStore:
-            embedding = self.get_embeddings()
-            spec = dpi.Spec("record-cap", dim=6, k=64, epsilon=8.0, adjacency=dpi.record())
-            return PrivateVectorStore(embedding, spec, allow_rerelease=True)
+@pytest.mark.slow
+def test_langchains_own_tests() -> None:
+    """In a process of their own, as they bring plugins of pytest that the others do without."""
+    pytest.importorskip("langchain_tests", reason="needs pip install langchain-tests")
+    file = Path(__file__).with_name("langchain_standard.py")
+    options = [
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-o",
+        "addopts=",
+        "-o",
+        "filterwarnings=",
+        "-o",
+        "asyncio_mode=auto",
+    ]
+    plain = {key: value for key, value in os.environ.items() if "PYTEST" not in key}
+    plain.pop("DPINDEX_COMPLETE", None)
+    run = subprocess.run(
+        [sys.executable, "-m", "pytest", *options, str(file)],
+        env=plain,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 0, run.stdout
+    assert "passed" in run.stdout
 
 
 def test_answers_are_ordered_by_the_applications_vectors() -> None:
