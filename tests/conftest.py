@@ -45,6 +45,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 # What a machine may lack though every package is installed: how a skip names it, and its programs.
 _PLATFORM = {
     "no PostgreSQL is installed": ("postgres", "initdb"),
+    "no PostgreSQL with pgvector is installed": ("vector.control",),  # beside a server, never here
     "needs Node in the path": ("node",),
     "needs Chromium in the path": ("chromium", "chromium-browser", "google-chrome"),
 }

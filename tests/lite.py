@@ -10,7 +10,7 @@ from typing import Any
 
 import psutil
 import pytest
-from postgres_server import has_pgvector, new_database
+from postgres_server import has_pgvector, new_database, programs
 
 
 def _place(name: str, *modules: str) -> Any:
@@ -22,7 +22,8 @@ def _place(name: str, *modules: str) -> Any:
 def _postgres() -> Any:
     """PostgreSQL with pgvector, which all kinds of codes need."""
     if not has_pgvector():
-        mark = pytest.mark.skip(reason="no PostgreSQL with pgvector is installed")
+        kind = "" if programs() is None else " with pgvector"
+        mark = pytest.mark.skip(reason=f"no PostgreSQL{kind} is installed")
         return pytest.param("postgresql", marks=mark)
     return _place("postgresql", "psycopg")
 

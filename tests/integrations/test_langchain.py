@@ -1,4 +1,4 @@
-"""A vector store of LangChain: what it finds, what it spends, and what stays with the application."""
+"""A vector store of LangChain: what it finds and spends, and what stays with the application."""
 
 from __future__ import annotations
 
@@ -50,17 +50,8 @@ def test_langchains_own_tests() -> None:
     """In a process of their own, as they bring plugins of pytest that the others do without."""
     pytest.importorskip("langchain_tests", reason="needs pip install langchain-tests")
     file = Path(__file__).with_name("langchain_standard.py")
-    options = [
-        "-q",
-        "-p",
-        "no:cacheprovider",
-        "-o",
-        "addopts=",
-        "-o",
-        "filterwarnings=",
-        "-o",
-        "asyncio_mode=auto",
-    ]
+    changed = ("addopts=", "filterwarnings=", "asyncio_mode=auto")
+    options = ["-q", "-p", "no:cacheprovider", *(f"--override-ini={one}" for one in changed)]
     plain = {key: value for key, value in os.environ.items() if "PYTEST" not in key}
     plain.pop("DPINDEX_COMPLETE", None)
     run = subprocess.run(
