@@ -116,6 +116,8 @@ def test_a_shuffled_statement_says_what_the_collector_may_learn(tmp_path: Path) 
     stated = statement_of(summarize(tmp_path / "index"))
     assert str(BOTH.guarantee) in str(stated["trust model"])
     assert "epsilon = 8 (pure DP) under record" in str(stated["trust model"])
+    # Exactly as many codes as there are hide each other.
+    assert stated["epsilon"] == BOTH.guarantee.shuffled(3000, 1e-6).epsilon
 
 
 # What epsilon allows

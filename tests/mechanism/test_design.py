@@ -80,6 +80,25 @@ def test_the_centre_is_subtracted_in_whole_steps() -> None:
     assert np.abs(near).max() <= 256 * 12
 
 
+def test_differences_from_a_far_centre_are_exact() -> None:
+    """Vectors at one end of the bounds and a centre at the other: sums are twice as large."""
+    made = dpi.design(PUBLIC, epsilon=1.0, code_length=4)
+    heaviest = int(np.abs(made.entries.astype(int)).sum(axis=1).argmax())
+    ends = np.where(made.entries[heaviest] >= 0, 1.0, -1.0)
+    weight = int(np.abs(made.entries[heaviest].astype(int)).sum())
+    step = dpi.Spec("dp-designed-laplace", 12, design=made, **ATTRIBUTE).rounding_grid.step
+    bound = 0.99 * 2**24 * step / weight  # one side alone would fit into single precision
+    far = dpi.Design.from_bytes(altered(made, centre=(-bound * ends).astype(np.float32)))
+    terms = {**ATTRIBUTE, "bounds": (-bound, bound)}
+    spec = dpi.Spec("dp-designed-laplace", 12, design=far, **terms)
+    rows = bound * ends * (1 - 0.01 * RNG.random((200, 12)))
+    grid = dpi.Privatizer(spec).spec.rounding_grid
+    steps, centre = (grid.round(x).astype(np.int64) for x in (rows, far.centre[None]))
+    wanted = (steps - centre) @ far.entries.astype(np.int64).T
+    assert np.abs(wanted).max() > 2**24
+    assert np.array_equal(dpi.Privatizer(spec).project(rows).astype(np.int64), wanted)
+
+
 # Any sample gives a sound design
 
 

@@ -88,6 +88,10 @@ def test_tight_totals_have_both() -> None:
     assert first.epsilon < 4.0
     assert second.epsilon < 20.0
     assert first.delta == second.delta == 1e-6
+    # Each is what releases with that promise alone have.
+    alone = dpi.Spec("record-cap", 4, k=64, epsilon=0.5, adjacency=dpi.record())
+    assert second.epsilon == pytest.approx(dpi.compose([alone] * 40, delta=1e-6).epsilon)
+    assert first.epsilon == pytest.approx(dpi.compose([spec(0.1, None)] * 40, delta=1e-6).epsilon)
 
 
 def test_a_ledger_books_both(tmp_path: Path) -> None:
