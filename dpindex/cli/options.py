@@ -44,12 +44,6 @@ _Path = TypeVar("_Path")
 _Content = TypeVar("_Content")
 
 
-LOCAL = "local"
-"""The address of a cluster on this machine, for ``--dask`` alone."""
-
-_SCHEDULER = re.compile(rf"((tcp|tls|ws|wss|ucx|inproc)://.*|[\w.-]+:\d+|{LOCAL})")
-"""What follows --dask as its address; anything else is the next argument."""
-
 _HEAD_BYTES = 1 << 16
 _LEDGER = b"SQLite format 3\0"
 
@@ -162,8 +156,8 @@ class DataOptions:
             del values[name]
         return values
 
-    def as_flags(self) -> list[str]:
-        """Return these options as words of a command line, defaults left out.
+    def as_flags(self, *names: str) -> list[str]:
+        """Return these options, or some of them, as words of a command line without defaults.
 
         >>> DataOptions(scale=255.0, bounds=(0.0, 1.0), l2_radius=0.5, clip=True).as_flags()
         ['--l2 0.5', '--scale 255', '--bounds 0 1', '--clip']
@@ -172,7 +166,7 @@ class DataOptions:
         for name, option in _options(type(self)).items():
             value = getattr(self, name)
             words = [_flag(option)]
-            if value == option.default:
+            if value == option.default or (names and name not in names):
                 continue
             if isinstance(value, tuple):
                 words += [f"{number:.10g}" for number in value]
@@ -379,17 +373,10 @@ _FLAG_WIDTH = 21
 
 
 class Command(TyperCommand):
-    """A command whose ``--dask`` needs no value, and whose help has groups of options.
+    """A command whose help has groups of options.
 
     Its epilog is an example, and the options in that are listed first.
     """
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        whole: list[str] = []
-        for arg, following in zip(args, [*args, ""][1:], strict=True):
-            bare = arg == "--dask" and not _SCHEDULER.fullmatch(following)
-            whole += [f"--dask={LOCAL}"] if bare else [arg]
-        return super().parse_args(ctx, whole)
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         example = (self.epilog or "").split()

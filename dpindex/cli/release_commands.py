@@ -49,12 +49,7 @@ def build(
     query_epsilon: Annotated[float | None, "Budget of private queries.  [default: epsilon]"] = None,
     id_column: Annotated[str | None, "--id-column NAME", "Column of ids in .parquet files."] = None,
     dask: Annotated[
-        str | None,
-        typer.Option(
-            "--dask",
-            metavar="[ADDRESS]",
-            help="On a Dask cluster; without an address on all cores.",
-        ),
+        str | None, "--dask ADDRESS", "Run on that Dask cluster; local: all cores here."
     ] = None,
     private: Annotated[
         Path | None,
@@ -100,7 +95,7 @@ def build(
         if dask is not None:
             from dpindex.integrations.dask import connected, engine
 
-            client = stack.enter_context(connected(None if dask == o.LOCAL else dask))
+            client = stack.enter_context(connected(None if dask == "local" else dask))
             where = {"engine": engine(client), "threads": 1}
         report = stack.enter_context(out.progress_bar("building"))
         outcome = build_index(

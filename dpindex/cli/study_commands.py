@@ -145,35 +145,26 @@ def _commands(outcome: Plan, sample: SampleOptions, options: o.DataOptions) -> l
     row = outcome.best
     spec = row.spec
     file = shlex.quote(sample.public_sample)
-    suffix = ".npy"
-    if sample.public_sample.endswith(".npz"):
-        suffix = ".npz"
-    scaled = ""
-    if options.ranges is not None:
-        scaled = f" --ranges {shlex.quote(str(options.ranges))}"
+    suffix = ".npz" if sample.public_sample.endswith(".npz") else ".npy"
+    stated = replace(options, delta=spec.delta)
+    budget = f"--epsilon {spec.epsilon:.10g}"
     commands = []
-    build = [f"dpindex build vectors{suffix} my-index --method {spec.method}"]
-    build += [f"--epsilon {spec.epsilon:.10g}", *replace(options, delta=spec.delta).as_flags()]
+    build = [f"dpindex build vectors{suffix} my-index --method {spec.method} {budget}"]
+    build += stated.as_flags()
     if spec.design is not None:
-        command = f"dpindex design {file} public.design --epsilon {spec.epsilon:.10g}"
-        command += f" --beta {options.beta:.10g} --code-length {spec.code_length}"
-        if options.scale != 1.0:
-            command += f" --scale {options.scale:.10g}"
-        if spec.delta > 0:
-            command += f" --delta {spec.delta:.10g}"
-        if row.signs:
-            command += " --signs"
-        commands.append(command + scaled)
+        make = [f"dpindex design {file} public.design {budget} --code-length {spec.code_length}"]
+        make += ["--signs"] * row.signs + stated.as_flags("beta", "scale", "delta", "ranges")
+        commands.append(" ".join(make))
         build.append("--design public.design")
     elif spec.codebook is None:
         build.append(f"--code-length {spec.code_length}")
     else:
         size = len(spec.codebook)
         if size < outcome.sample_rows:
-            command = f"dpindex codebook {file} codebook.npy --size {size}"
+            make = [f"dpindex codebook {file} codebook.npy --size {size}"]
             if row.centroids:
-                command += f" --centroids{scaled}"
-            commands.append(command)
+                make += ["--centroids", *stated.as_flags("ranges")]
+            commands.append(" ".join(make))
             file = "codebook.npy"
         build.append(f"--codebook {file}")
         if spec.subset is not None:
@@ -182,13 +173,12 @@ def _commands(outcome: Plan, sample: SampleOptions, options: o.DataOptions) -> l
         build.append(f"--metric {outcome.metric}")
     if row.denoiser:
         build.append(f"--denoise {row.denoiser}")
-    commands.append(" ".join(build))
-    query = f"dpindex query my-index queries{suffix} -k {outcome.at}"
+    query = [f"dpindex query my-index queries{suffix} -k {outcome.at}"]
     if outcome.candidates > outcome.at:
-        query += f" --candidates {outcome.candidates} --rerank vectors{suffix}"
+        query.append(f"--candidates {outcome.candidates} --rerank vectors{suffix}")
     if outcome.query != "exact":
-        query += f" --query {outcome.query}"
-    return [*commands, query]
+        query.append(f"--query {outcome.query}")
+    return [*commands, " ".join(build), " ".join(query)]
 
 
 def _print_plan(outcome: Plan) -> None:

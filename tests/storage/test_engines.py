@@ -898,18 +898,12 @@ def test_the_page_of_a_newcomer(
     ("arguments", "address"),
     [
         ("data index", None),
-        ("data index --dask", "local"),
-        ("--dask data index", "local"),
-        ("data --dask index", "local"),
-        ("data index --dask --clip", "local"),
+        ("data index --dask local", "local"),
         ("data index --dask tcp://host:8786", "tcp://host:8786"),
-        ("--dask host:8786 data index", "host:8786"),
-        ("data index --dask=host:8786", "host:8786"),
-        ("--dask s3://lake/data s3://lake/index", "local"),
     ],
 )
 def test_where_dask_runs(arguments: str, address: str | None, monkeypatch: Any) -> None:
-    """The address may be left out."""
+    """On a cluster of this machine, or on one that runs."""
     asked: list[Any] = []
 
     def connected(address: str | None = None) -> Any:
