@@ -109,11 +109,14 @@ def test_what_is_promised_of_designs_is_found() -> None:
             ids = index.nearest(queries, k=n // 100, query=query)
             found = truth.recall(ids, n // 100, 10).mean()
             assert abs(row.found(query).recall_within(n // 100) - found) < 0.1, (row, query)
+            precision = truth.precision(ids, 10, 50).mean()
+            if row is plan.best:  # the others were tried with few queries
+                assert abs(row.found(query).precision - precision) < 0.1, (row, query)
 
 
 @pytest.mark.slow
 def test_what_is_promised_of_a_softmax_codebook_is_found() -> None:
-    """More codewords are published than were tried, so it is somewhat more."""
+    """Each vector of the sample plays a record that its own codeword does not hide."""
     n = 8000
     base, queries = collection(n, 2), collection(300, 3)
     plan = dpi.plan(

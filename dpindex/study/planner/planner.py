@@ -12,8 +12,6 @@ from dataclasses import dataclass, fields, replace
 from functools import cached_property, lru_cache
 from typing import Any, Literal, TypeVar, get_args
 
-import numpy as np
-
 from dpindex.base.arrays import (
     Vectors,
     checked_epsilon,
@@ -83,9 +81,8 @@ _FITTED_PER_COORDINATE = 25
 _FITTED_CODES = 10_000
 _FITTED_NUMBERS = 1 << 24
 _FINALISTS = 2
-# Vectors of the sample for a softmax codebook, of which one in so many is no codeword.
+# Vectors of the sample for a softmax codebook, which play the collection too.
 _CODEBOOK_ROWS = 1 << 12
-_KEPT = 4
 # A denoiser finds such a share of what is missed without it, or a quarter more, or it is left out:
 # on tables, luck in its fit moves as much.
 _WORTH_OF_MISSED = 0.06
@@ -473,14 +470,7 @@ class _AttributePlanner(_Planner):
         self._source = source
         self._designed_of = vectors[::2]
         self._design = lru_cache(maxsize=None)(self._new_design)
-        # Of codebooks a quarter is kept, and no vector has a sibling among the codewords: it would
-        # hide its other neighbours.
-        self._codebook_rows = sample_rows(source, _CODEBOOK_ROWS)
-        labels = numbered_groups(groups, source, _CODEBOOK_ROWS)
-        if labels is None:
-            labels = np.arange(self._codebook_rows.shape[0])
-        self._no_codewords = labels % _KEPT == 0
-        of_kept = labels[self._no_codewords]
+        self._codebook_rows = sample_rows(source, min(_CODEBOOK_ROWS, target.n))
         first = self.specs(target.epsilon or _MIDDLE_EPSILON)[0]
 
         def as_published(rows: Vectors) -> Vectors:
@@ -501,11 +491,11 @@ class _AttributePlanner(_Planner):
         self._unseen = Population(
             vectors[1::2], target.n, asked, groups=others, metric=target.metric
         )
-        chosen = self._no_codewords
-        self._beside_codewords = Population(
-            as_published(self._codebook_rows[chosen]), target.n, asked, groups=of_kept,
-            near_ranks=False,
-        )  # fmt: skip
+        rows = self._codebook_rows.shape[0]
+        labels = numbered_groups(groups, source, rows)
+        self._of_codewords = Population(
+            as_published(self._codebook_rows), target.n, asked, groups=labels
+        )
 
     def specs(self, epsilon: float) -> list[Spec]:
         """Return specs of all methods with a guarantee under these terms, at several lengths.
@@ -554,7 +544,7 @@ class _AttributePlanner(_Planner):
             return []
         if method.family.public is Codebook:
             try:
-                book = Codebook(self._codebook_rows[~self._no_codewords])
+                book = Codebook(self._codebook_rows)
             except InputError as error:
                 refused.append(f"{method.name}: {error}")
                 return []
@@ -593,10 +583,6 @@ class _AttributePlanner(_Planner):
 
     def to_publish(self, row: Row) -> Row:
         spec = row.spec
-        if spec.codebook is not None:
-            # More codewords than were tried find more.
-            book = Codebook.spaced(self._source, self._codebook_rows.shape[0])
-            return replace(row, spec=replace(spec, codebook=book))
         if spec.design is None:
             return row
         made = self._design(row.k, spec.budget, spec.delta, row.signs, whole=True)
@@ -604,7 +590,7 @@ class _AttributePlanner(_Planner):
 
     def _population_of(self, spec: Spec) -> Population:
         if spec.codebook is not None:
-            return self._beside_codewords
+            return self._of_codewords
         return self._population if spec.design is None else self._unseen
 
     def screened(self, specs: Sequence[Spec]) -> list[Row]:

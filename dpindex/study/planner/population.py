@@ -86,6 +86,8 @@ class Population:
     Attributes
     ----------
     queries : as the vectors, shape (q, dim)
+    labels, asked_labels : int arrays, shapes (m,) and (q,)
+        The groups of vectors and queries; −1 for queries of no group.
     distances : float64 array, shape (q, m)
         One less the cosine, or half the squared distance; infinite where a vector is not seen.
     order : int array, shape (q, m)
@@ -118,14 +120,15 @@ class Population:
         self.metric = metric
         self._stream = PublicStream(0, "plan population")
         rows = len(chosen)
+        self.labels = np.arange(rows) if groups is None else groups[chosen]
         if isinstance(queries, int):
-            labels = np.arange(rows) if groups is None else groups[chosen]
             asked = spaced(rows, queries)
             self.queries = self.vectors[asked]
-            unseen = labels[asked][:, None] == labels
+            self.asked_labels = self.labels[asked]
         else:
             self.queries = queries
-            unseen = np.zeros((queries.shape[0], rows), dtype=np.bool_)
+            self.asked_labels = np.full(queries.shape[0], -1)
+        unseen = self.asked_labels[:, None] == self.labels
         self.distances = np.where(unseen, np.inf, self._distances())
         self.order = np.argsort(self.distances, axis=1, kind="stable")
         self.vectors_per_row = n / float((~unseen).sum(axis=1).mean())
@@ -240,7 +243,7 @@ class Population:
         chosen = spaced(len(self.order), count)
         part = copy(self)
         part.queries = self.queries[chosen]
-        for name in ("distances", "order", "near", "sources", "weight", "_nearer"):
+        for name in ("asked_labels", "distances", "order", "near", "sources", "weight", "_nearer"):
             setattr(part, name, getattr(self, name)[chosen])
         return part
 

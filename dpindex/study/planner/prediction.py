@@ -3,9 +3,11 @@
 The codes of public vectors are built and searched as the evaluator builds and searches an index,
 and counted by what each stands for (:mod:`dpindex.study.planner.population`). Near ranks have no
 vectors. Their scores lie between those of a farther vector's codes and those of the query's own
-codes, which are also drawn: a score falls behind the own one by a power of the distance, whose
+codes, which are also drawn: a mean score falls behind the own one by a power of the distance, whose
 exponent is that of the sampled vectors: near 1/2 for signs, and above 1 where neighbours differ in
-directions that a denoiser removes. The noise is that of an own code.
+directions that a decoder or a denoiser removes. What single vectors differ by from that mean falls
+no faster than the distance. The noise is normal, for few draws have no tail, and the best of many
+codes are in the tail; of symbols each near rank has one that was drawn for either vector.
 """
 
 from __future__ import annotations
@@ -15,8 +17,9 @@ from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
+from scipy.special import ndtri
 
-from dpindex.base.arrays import AnyArray, Doubles, Vectors, stacked, unit
+from dpindex.base.arrays import AnyArray, Doubles, Integers, Vectors, row_blocks, stacked, unit
 from dpindex.denoise import Denoiser, Kind
 from dpindex.mechanism.codes import Codes, SignFormat
 from dpindex.mechanism.noise import SymbolLaw
@@ -34,6 +37,8 @@ _OWN_CODES = 16
 # Ranks of the sampled vectors whose scores give the exponent, and its range.
 _FITTED = 50
 _EXPONENTS = (0.25, 2.0)
+# Chances of symbols that are held at a time.
+_MAX_NUMBERS = 1 << 22
 # Noise share below which no denoiser is tried.
 _NO_NOISE = 1e-3
 # Best codes that are counted besides those that hold the most candidates.
@@ -68,13 +73,40 @@ class Prediction:
         self._rounds = max(1, min(rounds, int(population.vectors_per_row)))
         base = stacked([population.vectors] * self._rounds)
         self.trial = Trial(spec, base, metric=population.metric, denoise=denoise)
-        privatizer = Privatizer(spec)
+        self._privatizer = privatizer = Privatizer(spec)
         asked = population.queries
         # Those serve near ranks alone.
         own_codes = _OWN_CODES if population.near.size else 1
-        self._own = privatizer.privatize(stacked([asked] * own_codes))
-        self._private = PrivateQueries(privatizer.privatize(asked), spec)
+        own_and_asked = self._privatized(asked, own_codes + 1, population.asked_labels)
+        self._codes = self.trial.index.codes
+        if spec.codebook is not None:
+            self._codes = self._privatized(population.vectors, self._rounds, population.labels)
+        self._own = own_and_asked.take(slice(asked.shape[0], None))
+        self._private = PrivateQueries(own_and_asked.take(slice(asked.shape[0])), spec)
         self._exact = ExactQueries(privatizer.asked(asked), spec, exact_coordinates(asked, spec))
+
+    def _privatized(self, vectors: Vectors, rounds: int, labels: Integers) -> Codes:
+        """Return so many codes of each vector, of no codeword of its own group, (rounds·n, k).
+
+        A codebook is tried on the vectors that it is made of. Given that a symbol is none of some,
+        its law is that of the other codewords alone: the chances of a softmax keep their ratios.
+        """
+        spec = self._spec
+        if spec.codebook is None:
+            return self._privatizer.privatize(stacked([vectors] * rounds))
+        stream = PublicStream(0, "plan symbols")
+        drawn = []
+        for rows in row_blocks(vectors.shape[0], _MAX_NUMBERS // spec.symbol_law.size):
+            scores = self._privatizer.project(vectors[rows])
+            own = labels[rows, None] == self._population.labels
+            scores[own] = scores.min()  # chances are rounded relative to the highest
+            chances = spec.symbol_law.chances(scores)
+            chances[own] = 0.0
+            sums = np.cumsum(chances, axis=1)
+            words = stream.words(rounds * len(sums), np.uint32).reshape(-1, rounds)
+            places = words / 2.0**32 * sums[:, -1:]
+            drawn.append(np.stack([*map(np.searchsorted, sums, places)]))
+        return spec.format.codes(spec.format.pack(np.concatenate(drawn).T.ravel()))
 
     def found(
         self, at: int, ladder: Sequence[int], denoiser: Denoiser | None = None
@@ -88,7 +120,7 @@ class Prediction:
         ladder : sequence of int
             Numbers of candidates among which true neighbours are counted too.
         """
-        codes = self._decoded(self.trial.index.codes, denoiser)
+        codes = self._decoded(self._codes, denoiser)
         own = self._decoded(self._own, denoiser)
         signs = issubclass(self._spec.format_type, SignFormat)
         as_decoded = self._spec.design is not None or (denoiser is None and not signs)
@@ -150,18 +182,20 @@ class Prediction:
         if population.metric == "l2":
             scores -= np.einsum("nk,nk->n", codes, codes) / 2
             own_scores -= np.einsum("rqk,rqk->qr", own_by_query, own_by_query) / 2
-        if by_angle:
-            angles = np.arcsin(np.clip(scores, -1.0, 1.0)).reshape(len(asked), -1, rows)
-            own_angles = np.arcsin(np.clip(own_scores, -1.0, 1.0))
-            near = np.sin(self._near_scores(angles.mean(axis=1), own_angles))
+        drawn = scores.reshape(len(asked), -1, rows)
+        if not population.near.size:
+            near = population.near
+        elif isinstance(self._spec.law, SymbolLaw):
+            scores = scores.round(5)
+            near = self._near_symbols(scores.reshape(drawn.shape), own_scores.round(5))
+        elif by_angle:
+            angles = np.arcsin(np.clip(drawn, -1.0, 1.0))
+            near = np.sin(self._near_scores(angles, np.arcsin(np.clip(own_scores, -1.0, 1.0))))
         else:
-            means = scores.reshape(len(asked), -1, rows).mean(axis=1)
-            near = self._near_scores(means, own_scores)
-        single = population.metric == "cosine" and self._spec.code_length == 1
-        signs = issubclass(self._spec.format_type, SignFormat)
-        if self._spec.design is None and (single or signs):
-            # Scores of signs tie, and so do those of single numbers: near ranks get one of theirs,
-            # at random around their own. No cosine of k signs but 1 is above 1 − 2/k.
+            near = self._near_scores(drawn, own_scores)
+        if self._spec.design is None and issubclass(self._spec.format_type, SignFormat):
+            # Scores of signs tie: near ranks get one of theirs, at random around their own. No
+            # cosine of k signs but 1 is above 1 − 2/k.
             scores = scores.round(5)
             near = self._among(scores, np.minimum(near, 1.0 - 1.0 / self._spec.code_length))
         every = np.hstack([scores, near])
@@ -169,18 +203,24 @@ class Prediction:
         every += _TIE * (stream.words(every.size, np.uint16).reshape(every.shape) / 2.0**16)
         # The codes of one vector share what it stands for; what stands for nothing is not there.
         columns = np.append(np.tile(np.arange(rows), self._rounds), rows + np.arange(near.shape[1]))
-        shares = np.where(columns < rows, self._rounds, 1)
-        every[population.weight[:, columns] == 0] = -np.inf
+        there = population.weight[:, columns] > 0
+        if self._spec.codebook is not None:  # a query does not see its own codeword
+            words = population.labels[self._codes.stored[:, 0]]
+            there[:, : len(words)] &= words != population.asked_labels[:, None]
+        codes_there = there[:, : rows * self._rounds].reshape(len(asked), -1, rows).sum(axis=1)
+        shares = np.hstack([np.tile(codes_there, self._rounds), np.ones_like(near)])
+        every[~there] = -np.inf
         codes_per_row = self._rounds / population.vectors_per_row
         needed = min(_BEST + math.ceil(ladder[-1] * codes_per_row), every.shape[1])
         best = np.argpartition(-every, needed - 1, axis=1)[:, :needed]
         order = np.argsort(-np.take_along_axis(every, best, axis=1), axis=1)
         best = np.take_along_axis(best, order, axis=1)
-        weight = np.take_along_axis(population.weight, columns[best], axis=1) / shares[best]
+        shares = np.maximum(np.take_along_axis(shares, best, axis=1), 1)
+        weight = np.take_along_axis(population.weight, columns[best], axis=1) / shares
         before = np.cumsum(weight, axis=1) - weight
         true = {
             neighbours: np.take_along_axis(population.true(neighbours), columns[best], axis=1)
-            / shares[best]
+            / shares
             for neighbours in (at, NEIGHBOURS)
         }
 
@@ -194,27 +234,68 @@ class Prediction:
         within = {candidates: share(candidates, at) for candidates in ladder}
         return Found(share(FOUND, NEIGHBOURS), share(at, at), within)
 
-    def _near_scores(self, scores: AnyArray, own_scores: AnyArray) -> Doubles:
-        """Return a score of each near rank, (q, s), from mean scores of the vectors, (q, m)."""
+    def _near_scores(self, drawn: AnyArray, own_scores: AnyArray) -> Doubles:
+        """Return a score of each near rank, (q, s), from scores of the vectors, (q, rounds, m)."""
         population = self._population
         nearest = population.order[:, :_FITTED]
+        scores = drawn.mean(axis=1)
         own = own_scores.mean(axis=1, keepdims=True)
-        losses = (own - np.take_along_axis(scores, nearest, axis=1)).mean(axis=0)
-        distances = np.take_along_axis(population.distances, nearest, axis=1).mean(axis=0)
-        exponent = 1.0
-        if (losses > 0).all() and distances[0] > 0:
-            exponent = float(np.polyfit(np.log(distances), np.log(losses), 1)[0])
-        exponent = float(np.clip(exponent, *_EXPONENTS))
+        losses = own - np.take_along_axis(scores, nearest, axis=1)
+        exponent = self._exponent(losses)
+        powers = np.take_along_axis(population.distances, nearest, axis=1) ** exponent
+        level = losses.sum(axis=1, keepdims=True) / np.maximum(
+            powers.sum(axis=1, keepdims=True), 1e-30
+        )
         farther = np.take_along_axis(population.distances, population.sources, axis=1)
-        ratio = np.minimum(population.near / np.maximum(farther, 1e-30), 1.0) ** exponent
+        closer = np.minimum(population.near, farther)
+        # What directions differ by shrinks no faster than distances, whatever the mean does.
+        ratio = (closer / np.maximum(farther, 1e-30)) ** min(exponent, 1.0)
         words = PublicStream(0, "plan noise").words(population.near.size, np.uint32)
-        drawn = (words % _OWN_CODES).astype(np.intp).reshape(population.near.shape)
+        normal = ndtri((words + 0.5) / 2.0**32).reshape(population.near.shape)
+        deviation = own_scores.std(axis=1, ddof=1, keepdims=True)
+        if self._rounds > 1:
+            variance = np.take_along_axis(drawn, nearest[:, None], axis=2).var(axis=1, ddof=1)
+            of_nearest = np.sqrt(variance.mean(axis=1, keepdims=True))
+            deviation = deviation + ratio * (of_nearest - deviation)
         loss = own - np.take_along_axis(scores, population.sources, axis=1)
         # Means of few codes are noisy themselves: so much less noise is added.
         already = (1 - ratio) ** 2 / _OWN_CODES + ratio**2 / self._rounds
-        share = np.sqrt(np.maximum(1 - already, 0.0) / (1 - 1 / _OWN_CODES))
-        noise = share * np.take_along_axis(own_scores - own, drawn, axis=1)
-        return np.asarray(own - ratio * loss + noise)
+        noise = np.sqrt(np.maximum(1 - already, 0.0)) * deviation * normal
+        other = loss - level * farther**exponent
+        return np.asarray(own - level * closer**exponent - ratio * other + noise)
+
+    def _exponent(self, losses: AnyArray) -> float:
+        """Return the power of the distance that mean losses of the nearest, (q, 50), grow as."""
+        population = self._population
+        nearest = population.order[:, :_FITTED]
+        means = losses.mean(axis=0)
+        distances = np.take_along_axis(population.distances, nearest, axis=1).mean(axis=0)
+        exponent = 1.0
+        if (means > 0).all() and distances[0] > 0:
+            exponent = float(np.polyfit(np.log(distances), np.log(means), 1)[0])
+        return float(np.clip(exponent, *_EXPONENTS))
+
+    def _near_symbols(self, drawn: AnyArray, own_scores: AnyArray) -> Doubles:
+        """Return a score of each near rank, (q, s): of an own code, or of a farther vector's.
+
+        The chances of symbols lie between those of the two vectors.
+        """
+        population = self._population
+        shape = population.near.shape
+        own = own_scores.mean(axis=1, keepdims=True)
+        nearest = population.order[:, :_FITTED]
+        losses = own - np.take_along_axis(drawn.mean(axis=1), nearest, axis=1)
+        farther = np.take_along_axis(population.distances, population.sources, axis=1)
+        ratio = np.minimum(population.near / np.maximum(farther, 1e-30), 1.0)
+        words = PublicStream(0, "plan symbols").words(2 * population.near.size, np.uint32)
+        chance, code = (words / 2.0**32).reshape(2, *shape)
+        query = np.arange(shape[0])[:, None]
+        words = population.labels[self._codes.stored[:, 0]].reshape(drawn.shape[1:])
+        own_words = words == population.asked_labels[:, None, None]
+        drawn = np.where(own_words, np.roll(drawn, 1, axis=1), drawn)
+        of_farther = drawn[query, (code * drawn.shape[1]).astype(np.intp), population.sources]
+        of_own = np.take_along_axis(own_scores, (code * _OWN_CODES).astype(np.intp), axis=1)
+        return np.where(chance < ratio ** self._exponent(losses), of_farther, of_own)
 
     def _among(self, scores: AnyArray, near: Doubles) -> Doubles:
         """Return near scores, (q, s), each as one of the scores of its query next to it."""
