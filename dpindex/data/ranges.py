@@ -28,6 +28,8 @@ from dpindex.data.source import VectorSource, as_source
 
 _HEADER = ["column", "low", "high"]
 _DECIDING = 0.8
+_EXACT = 2**53
+"""Whole numbers up to here are floats as they are."""
 _SHOWN = 12
 
 
@@ -75,7 +77,7 @@ class Ranges:
         if repeated:
             raise InputError(f"column {repeated[0]!r} has two ranges; leave one out.")
         for name, low, high in zip(names, lows, highs, strict=True):
-            if not np.isfinite([low, high]).all():
+            if not np.isfinite([low, high, high - low]).all():
                 raise InputError(f"the range of column {name!r} must be finite.")
             if low == high:
                 raise InputError(
@@ -259,6 +261,14 @@ class Ranges:
         if dtype.kind == "f":
             with np.errstate(over="ignore"):
                 ends = ends.astype(dtype).astype(np.float64)
+        inexact = np.abs(ends).max(axis=0) > _EXACT
+        if dtype.kind in "iu" and inexact.any():
+            column = self.columns[int(np.argmax(inexact))]
+            raise InputError(
+                f"the range of column {column!r} goes beyond 2^53, where floats do not tell whole "
+                f"numbers apart, and small changes would become large ones; subtract its low end "
+                f"from the column."
+            )
         wide = ~np.isfinite(ends).all(axis=0)
         if wide.any():
             column = self.columns[int(np.argmax(wide))]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -366,3 +367,30 @@ def test_finding_38_2_what_is_clipped_is_told(
     assert "note: 1.7%" in run("add", "b", "vectors.npy")[2]
     with pytest.warns(QualityWarning, match="clipped"):
         PrivateIndex(plain_spec(ranges=TABLE, clip=True)).add(rows)
+
+
+def test_whole_numbers_that_floats_do_not_tell_apart_are_refused() -> None:
+    """A change by 2 of a range of 1024 became one by 256: 128 times what its epsilon paid for."""
+    ranges = Ranges(("time",), (2.0**60,), (2.0**60 + 1024,))
+    times = 2**60 + np.array([[127], [129]])
+    with pytest.raises(InputError, match=r"column 'time' goes beyond 2\^53"):
+        ranges.scale(times)
+    assert ranges.scale(times.astype(np.float64)).tolist() == [[0.0], [0.25]]  # as they are given
+    small = Ranges(("time",), (0,), (1024,)).scale(times - 2**60)
+    assert (small[1] - small[0]).tolist() == [2 / 1024]
+    with pytest.raises(InputError, match="must be finite"):  # all would become 0
+        Ranges(("t",), (-1e308,), (1e308,))
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64, np.int32])
+def test_every_column_is_scaled_by_its_own_range_in_double_precision(kind: Any) -> None:
+    """By fractions; roundings of single precision, or the range of a neighbour, would show."""
+    rng = np.random.default_rng(0)
+    lows = rng.integers(-50, 50, 40) / 7
+    highs = lows + rng.integers(60, 500, 40) / 3
+    rows = (lows + (highs - lows) * rng.random((5, 40))).astype(kind)
+    scaled = Ranges(tuple(f"c{i}" for i in range(40)), tuple(lows), tuple(highs)).scale(rows)
+    for row, made in zip(rows.tolist(), scaled.tolist(), strict=True):
+        for value, low, high, found in zip(row, lows, highs, made, strict=True):
+            exact = (Fraction(value) - Fraction(low)) / (Fraction(high) - Fraction(low))
+            assert abs(Fraction(found) - exact) <= Fraction(1, 2**50)

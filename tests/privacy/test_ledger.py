@@ -757,3 +757,31 @@ def test_low_constraints_of_a_foreign_ledger_do_not_run(ledger: Ledger) -> None:
         db.execute("UPDATE sqlite_master SET sql = ? WHERE name = 'releases'", (foreign,))
     with pytest.raises(DamagedError, match="is damaged; restore it"):
         ledger.totals()
+
+
+def test_persons_whose_names_are_nearly_alike_are_told_apart(tmp_path: Path) -> None:
+    """Capitals, what follows a space, accents written in two ways, and long names."""
+    names = [
+        "Ann",
+        "ann",
+        "ann smith",
+        "ann jones",
+        "ann ",
+        "Ren\u00e9",
+        "Rene\u0301",
+        "\ufb01n",
+        "fin",
+    ]
+    names += ["x" * 200 + end for end in "ab"]
+    ledger = Ledger(tmp_path / "ledger")
+    for name in names:
+        assert ledger.record(SPEC, [name]) == 0
+        with pytest.raises(InputError, match="was released before"):
+            ledger.record(SPEC, [name])
+    assert [(total.ids, total.releases) for total in ledger.totals()] == [(len(names), 1)]
+    # Who has the file alone confirms no name.
+    other = Ledger(tmp_path / "other")
+    other.record(SPEC, ["Ann"])
+    with sqlite3.connect(ledger.path) as one, sqlite3.connect(other.path) as two:
+        digests = [set(db.execute("SELECT hi, lo FROM ids")) for db in (one, two)]
+    assert not digests[0] & digests[1]
