@@ -125,7 +125,7 @@ def test_what_ships_passes(spec: Any) -> None:
         *(spec for spec in ONE_OF_EACH if getattr(spec, "codebook", None) is not None),
         SketchSpec(3, 10, 32, PStable(1.0, 2), 1.0),
     ],
-    ids=str,
+    ids=lambda spec: getattr(spec, "method", "sketch"),
 )
 def test_several_tasks_chunks_and_files_pass(spec: Any) -> None:
     assert check_paths(spec).failed == ()
