@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import scipy
 
 from dpindex.base.arrays import (
     Doubles,
@@ -42,6 +43,9 @@ from dpindex.mechanism.noise.gaussian import optimal_sigma
 from dpindex.mechanism.public_parts import DTYPES, ENTRY_BITS, MAX_LENGTH, Design
 
 _MAX_SAMPLE = 1 << 16
+_SAMPLE = 512
+"""Public vectors that a design keeps."""
+
 _MAX_ATTRIBUTES = 4096
 """Attributes that a design uses: those that vary most in public. It leaves the others out."""
 
@@ -92,7 +96,7 @@ def design(
     scale = finite_number(scale, "scale", above=0.0)
     opened = isinstance(public, str | os.PathLike)
     with open_vectors(public) if opened else nullcontext(as_source(public)) as source:
-        known = _moments(source, scale)
+        known = _known(source, scale)
     if code_length is None:
         code_length = usual_length(epsilon, len(known.attributes))
     k = whole_number(code_length, "code_length", 1, MAX_LENGTH)
@@ -113,19 +117,21 @@ def _noise_variance(epsilon: float, delta: float, signs: bool) -> float:
     return (1 if signs else 2) / epsilon**2
 
 
-class _Moments(NamedTuple):
-    """Mean and shrunk covariance of public vectors, over the attributes that vary most.
+class _Known(NamedTuple):
+    """What is known of public vectors, over the attributes that vary most.
 
-    ``left_out`` is the mean squared norm of all others.
+    ``sample`` are some of the vectors, and ``products`` their inner products over all attributes.
     """
 
     attributes: npt.NDArray[np.intp]
     mean: Doubles
     covariance: Singles
-    left_out: float
+    sample: Doubles
+    products: Doubles
 
 
-def _moments(source: VectorSource, scale: float) -> _Moments:
+def _known(source: VectorSource, scale: float) -> _Known:
+    """The mean and shrunk covariance of public vectors, and a sample of them."""
     rows = spaced(source.shape[0], _MAX_SAMPLE)
     count = len(rows)
 
@@ -151,7 +157,12 @@ def _moments(source: VectorSource, scale: float) -> _Moments:
     attributes = np.sort(most)
     covariance = np.zeros((len(attributes), len(attributes)))
     fourth = 0.0
+    kept = spaced(count, _SAMPLE)
+    parts = []
+    done = 0
     for x in chunks():
+        parts.append(x[kept[(kept >= done) & (kept < done + x.shape[0])] - done])
+        done += x.shape[0]
         part = x[:, attributes]
         centred = (part.toarray() if issparse(part) else part) - mean[attributes]
         covariance += centred.T @ centred
@@ -163,8 +174,12 @@ def _moments(source: VectorSource, scale: float) -> _Moments:
     apart = float(((covariance - own) ** 2).sum())
     share = min(1.0, max(0.0, sampling) / max(apart, 1e-300))
     shrunk = (covariance + share * (own - covariance)).astype(np.float32)
-    left_out = float(squares.sum() - squares[attributes].sum()) / count
-    return _Moments(attributes, mean, shrunk, left_out)
+    some: Any = scipy.sparse.vstack(parts).tocsr() if issparse(parts[0]) else np.vstack(parts)
+    products = some @ some.T
+    used = some[:, attributes]
+    if issparse(some):
+        products, used = products.toarray(), used.toarray()
+    return _Known(attributes, mean[attributes], shrunk, used, products)
 
 
 _STEPS = 80
@@ -268,28 +283,21 @@ def _in_integers(w: Doubles, gaussian: bool) -> npt.NDArray[np.int16]:
 
 
 def _finished(
-    w: Doubles, known: _Moments, dim: int, epsilon: float, beta: float, gaussian: bool
+    w: Doubles, known: _Known, dim: int, epsilon: float, beta: float, gaussian: bool
 ) -> Design:
     """The design of an optimised W: rounded, with its decoder."""
     entries = _in_integers(w, gaussian)
-    mean = known.mean[known.attributes]
-    covariance = known.covariance.astype(np.float64)
-    cross = entries.astype(np.float64) / (1 << ENTRY_BITS) @ covariance
+    mean = known.mean
+    w = entries.astype(np.float64) / (1 << ENTRY_BITS)
+    cross = w @ known.covariance
     basis = np.linalg.qr(np.vstack([mean, cross]).T)[0].T
     if len(basis) <= len(cross):  # more coordinates than attributes
         basis = np.vstack([basis, np.zeros((len(cross) + 1 - len(basis), len(mean)))])
-    prior = basis @ covariance @ basis.T
-    seen = basis.T @ basis
-    rest = covariance - seen @ covariance - covariance @ seen + seen @ covariance @ seen
-    unseen = max(float(np.trace(rest)), 0.0) + known.left_out
     facts = {
         "dim": dim,
         "norm": 2 if gaussian else 1,
         "epsilon": float(epsilon),
         "beta": float(beta),
-        "energy": float(np.trace(covariance) + mean @ mean) + known.left_out,
-        "unseen": unseen,
-        "unseen_along": float((rest**2).sum()) / max(unseen, 1e-300),
     }
     arrays = {
         "attributes": known.attributes,
@@ -297,7 +305,9 @@ def _finished(
         "centre": mean,
         "basis": basis,
         "cross": cross @ basis.T,
-        "prior": prior,
+        "projected": known.sample @ w.T,
+        "inside": known.sample @ basis.T,
+        "products": known.products,
     }
     typed = {name: np.ascontiguousarray(arrays[name], dtype) for name, dtype in DTYPES.items()}
     return Design.from_bytes(pack("design", facts, typed))

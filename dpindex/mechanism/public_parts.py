@@ -289,8 +289,8 @@ ENTRY_BITS = 8
 
 MAX_LENGTH = 4096
 DTYPES = {"attributes": "i4", "entries": "i2", "centre": "f4", "basis": "f4"}
-DTYPES |= {"cross": "f8", "prior": "f8"}
-_NUMBERS = {"epsilon", "beta", "energy", "unseen", "unseen_along"}
+DTYPES |= {"cross": "f8", "projected": "f4", "inside": "f4", "products": "f4"}
+_NUMBERS = {"epsilon", "beta"}
 
 
 class Design(PublicPart):
@@ -336,23 +336,20 @@ class Design(PublicPart):
     cross: Doubles
     """``W C Bᵀ``, shape (k, k + 1)."""
 
-    prior: Doubles
-    """``B C Bᵀ``, shape (k + 1, k + 1)."""
+    projected: Singles
+    """``W x`` of some of the public vectors x, shape (s, k)."""
+
+    inside: Singles
+    """``B x`` of the same, shape (s, k + 1)."""
+
+    products: Singles
+    """Their inner products, over all attributes, shape (s, s)."""
 
     epsilon: float
     """The epsilon that the design was made for; codes may be made at another."""
 
     beta: float
     """The change of an attribute that it was made for, after division by the scale."""
-
-    energy: float
-    """Mean squared norm of the public vectors."""
-
-    unseen: float
-    """The part of the energy that lies outside of B, which no code shows."""
-
-    unseen_along: float
-    """The mean variance of that part along the like part of another vector."""
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Design:
@@ -377,7 +374,9 @@ class Design(PublicPart):
         """Take over facts and arrays; some error if they do not fit together."""
         k, m = arrays["entries"].shape
         sides = {"attributes": (m,), "entries": (k, m), "centre": (m,), "basis": (k + 1, m)}
-        sides |= {"cross": (k, k + 1), "prior": (k + 1, k + 1)}
+        count = len(arrays["products"])
+        sides |= {"cross": (k, k + 1), "projected": (count, k), "inside": (count, k + 1)}
+        sides |= {"products": (count, count)}
         if {name: array.shape for name, array in arrays.items()} != sides:
             raise ValueError("arrays")
         for name, dtype in DTYPES.items():
@@ -392,7 +391,7 @@ class Design(PublicPart):
             setattr(self, name, finite_number(facts[name], name))
         ascending = bool((np.diff(self.attributes) > 0).all())
         inside = m > 0 and self.attributes[0] >= 0 and self.attributes[-1] < self.dim
-        if not (ascending and inside and self.energy > 0):
+        if not (ascending and inside and count > 1):
             raise ValueError("design")
 
     def to_bytes(self) -> bytes:

@@ -58,7 +58,7 @@ class PublicStream:
         """``count`` uniform words of an unsigned integer ``dtype``, shape (count,)."""
         little = np.dtype(dtype).newbyteorder("<")
         data = np.frombuffer(self._bytes(count * little.itemsize), dtype=little)
-        return data.astype(dtype, copy=False)
+        return data.astype(dtype)
 
     def signs(self, count: int) -> npt.NDArray[np.int8]:
         """``count`` independent fair signs, int8 in {−1, +1}."""

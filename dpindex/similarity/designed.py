@@ -5,8 +5,12 @@ public vectors. Under Laplace or Gaussian noise a code is ``y = W(x − c) + noi
 ``D W(x − c) + noise``, as well as a linear law can say it (Bussgang 1952). The estimate
 ``x̂ = μ + Gᵀ(y − E y)`` lies in a space of k + 1 dimensions, that of μ and of ``W C``, whose
 orthonormal rows B the design holds: codes become the k + 1 numbers ``B x̂``, and an exact query q
-becomes ``B q`` and the length of the rest of it. Their similarities are those of the original
-vectors, as posterior means under the public prior, so the choice of the best does not bias them.
+becomes ``B q`` and the length of the rest of it.
+
+What an estimate says of a similarity is learned from some public vectors that the design holds:
+they get codes too, and the mean and deviation of their true similarities, among pairs that look
+alike, are what is stated. So likeness that is not linear counts, such as that of near neighbours in
+what no code shows. Means among all that look alike are not biased by choosing the best of many.
 """
 
 from __future__ import annotations
@@ -16,20 +20,30 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dpindex.base.arrays import Doubles, Singles, Vectors, issparse
+from dpindex.base.arrays import Doubles, Singles, Vectors, issparse, spaced
 from dpindex.denoise import Denoiser
 from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.noise import SignLaw
 from dpindex.mechanism.public_parts import Design
+from dpindex.mechanism.public_random import PublicStream
 from dpindex.mechanism.spec import Spec
 from dpindex.similarity.float_codes import Estimate
 from dpindex.similarity.similarity import Metric, PrivateQueries, Queries, Similarity
+from dpindex.similarity.symbol_codes import PairCurve, curve_of_bins
 
 _LEFT = 0.1
 """Noise that is taken to be left in denoised codes, over that of the codes."""
 
-_CLAIMED = 1.7
-"""Actual over claimed errors, the largest that was measured."""
+_CLAIMED = 1.25
+"""Actual over claimed errors of the best hits, the largest that was measured."""
+
+_NEAR = 16
+"""Pairs of a public vector that say what estimates mean: so many look nearest, as many do not."""
+
+_BINS = 48
+_SMALLEST_BIN = 32
+
+_TINY = 1e-300
 
 
 class Decoder(NamedTuple):
@@ -40,21 +54,19 @@ class Decoder(NamedTuple):
     weights : float32 array, shape (k, k + 1)
     constant : float32 array, shape (k + 1,)
         ``y @ weights + constant`` is the estimate, in coordinates of B.
-    error : float64 array, shape (k + 1, k + 1)
-        Covariance of its error.
     """
 
     weights: Singles
     constant: Singles
-    error: Doubles
 
 
 @lru_cache(maxsize=16)
 def decoder_of(spec: Spec, denoised: bool = False) -> Decoder:
     """Return the decoder of codes, or of denoised number codes."""
-    design = design_of(spec)
+    design = spec.part(Design)
     w = design.entries.astype(np.float64) * spec.projection.scale
-    within = design.cross @ (design.basis.astype(np.float64) @ w.T)
+    basis = design.basis.astype(np.float64)
+    within = design.cross @ (basis @ w.T)
     within = (within + within.T) / 2
     variance = np.maximum(np.diag(within), 0.0)
     centre = np.zeros(len(w))
@@ -63,22 +75,10 @@ def decoder_of(spec: Spec, denoised: bool = False) -> Decoder:
         slope, expected, noise = spec.law.linear_channel(centre, variance, beta)
     else:
         slope, expected, noise = spec.number_law.linear_channel(centre, variance, spec.step)
-    covariance = slope * within * slope[:, None]
-    across = slope[:, None] * design.cross
-    gain = np.linalg.solve(covariance + np.diag(noise * (_LEFT if denoised else 1)), across)
-    mean = design.basis.astype(np.float64) @ design.centre
-    return Decoder(
-        gain.astype(np.float32),
-        (mean - expected @ gain).astype(np.float32),
-        design.prior - across.T @ np.linalg.solve(covariance + np.diag(noise), across),
-    )
-
-
-def design_of(spec: Spec) -> Design:
-    """Return the design of a spec; TypeError if it has none."""
-    if spec.design is None:
-        raise TypeError(f"{spec.method} has no design")
-    return spec.design
+    covariance = slope * within * slope[:, None] + np.diag(noise * (_LEFT if denoised else 1))
+    gain = np.linalg.solve(covariance, slope[:, None] * design.cross)
+    constant = basis @ design.centre - expected @ gain
+    return Decoder(gain.astype(np.float32), constant.astype(np.float32))
 
 
 def decoded(codes: Codes, spec: Spec, denoiser: Denoiser | None = None) -> Singles:
@@ -115,58 +115,89 @@ def decoded_queries(queries: Queries, denoiser: Denoiser | None = None) -> Doubl
     return queries.vectors
 
 
-class DesignedSimilarity(Similarity):
-    """Posterior means of similarities under the public prior, and their errors.
+@lru_cache(maxsize=8)
+def _public_estimates(spec: Spec, denoiser: Denoiser | None, purpose: str) -> tuple[Doubles, float]:
+    """Estimates of the public vectors from codes of theirs, and the mean energy that they lack."""
+    design = spec.part(Design)
+    exact = np.rint(design.projected / spec.step) - spec.offset
+    outcomes = spec.law.perturb(exact, PublicStream(0, f"design/{purpose}"))
+    estimates = decoded(spec.format.codes(spec.format.pack(outcomes)), spec, denoiser)
+    x = estimates.astype(np.float64)
+    return x, max(float(np.trace(design.products) - (x**2).sum()) / len(x), 0.0)
 
-    With ``x = x̂ + e``: ``E⟨x, q⟩ = ⟨x̂, q⟩`` and ``E‖x‖² = ‖x̂‖² + E‖e‖²``. Of e the part within B
-    has the covariance of the decoder, and the rest is known by its energy alone.
+
+@lru_cache(maxsize=8)
+def _curve(
+    spec: Spec, query_spec: Spec | None, metric: Metric, denoiser: Denoiser | None
+) -> PairCurve:
+    """What an estimate says of the similarity of a vector and a query, exact without a spec."""
+    design = spec.part(Design)
+    products = design.products.astype(np.float64)
+    energy = np.diag(products)
+    if query_spec is None:
+        y = design.inside.astype(np.float64)
+        squares = energy
+        query_hidden = 0.0
+    else:
+        y, query_hidden = _public_estimates(query_spec, denoiser, "queries")
+        squares = (y**2).sum(axis=1)
+    x, hidden = _public_estimates(spec, denoiser, "vectors")
+    sides = (x**2).sum(axis=1), squares[:, None]
+    seen = _seen(y @ x.T, *sides, hidden, query_hidden, metric)
+    truth = _similarity(products, energy, energy[:, None], metric)
+    # For each query those that look nearest, and others from there on; never itself.
+    order = np.argsort(seen if metric == "l2" else -seen, axis=1)
+    rows = np.arange(len(order))[:, None]
+    others = order[order != rows].reshape(len(order), -1)
+    places = [*range(min(_NEAR, others.shape[1])), *spaced(others.shape[1], _NEAR)]
+    pairs = rows, others[:, places]
+    seen, truth = seen[pairs].ravel(), truth[pairs].ravel()
+    # Bins of few pairs where they look most alike, which is what a search finds.
+    order = np.argsort(seen)
+    ends = np.unique(np.geomspace(min(_SMALLEST_BIN, len(seen)), len(seen), _BINS).astype(int))
+    if metric != "l2":
+        ends = np.unique(len(seen) - ends)
+    bins = [part for part in np.split(order, ends) if len(part)]
+    return curve_of_bins(bins, seen, truth, np.ones(len(seen)))
+
+
+def _seen(
+    ip: Doubles, x: Doubles, y: Doubles, hidden: float, query_hidden: float, metric: Metric
+) -> Doubles:
+    """What is seen of a pair: the similarity of estimates, with and without what they lack.
+
+    Estimates that are long are sure; those that are short are not, and are ranked all the same.
     """
+    with_hidden = _similarity(ip, x + hidden, y + query_hidden, metric)
+    return (_similarity(ip, x, y, metric) + with_hidden) / 2
+
+
+def _similarity(ip: Doubles, x_energy: Doubles, y_energy: Doubles, metric: Metric) -> Doubles:
+    if metric == "ip":
+        return ip
+    if metric == "l2":
+        return x_energy + y_energy - 2 * ip
+    return np.asarray(ip / np.sqrt(np.maximum(x_energy * y_energy, _TINY)))
+
+
+class DesignedSimilarity(Similarity):
+    """What estimates said of similarities of public vectors, and the deviation from it."""
 
     def __init__(self, spec: Spec, metric: Metric, denoiser: Denoiser | None = None) -> None:
         super().__init__(spec, metric)
         self._denoiser = denoiser
 
     def estimates(self, codes: Codes, queries: Queries, groups: int) -> Estimate:
-        design = design_of(self.spec)
-        private = isinstance(queries, PrivateQueries)
-        error = decoder_of(self.spec).error
         x = decoded(codes, self.spec, self._denoiser).astype(np.float64)
         x = x.reshape(groups, -1, x.shape[1])
-        along = decoded_queries(queries, self._denoiser)
-        y = along[:, None, :-1]
-        outside = along[:, -1:] ** 2  # of the query
-        hidden = float(np.trace(error)) + design.unseen
-        x_energy = np.sum(x**2, axis=2) + hidden
-        y_energy = np.sum(y**2, axis=2) + outside
-        both = 0.0
-        if private:
-            y_error = decoder_of(queries.spec).error
-            y_energy = y_energy + float(np.trace(y_error)) + design.unseen
-            both = float(np.sum(error * y_error)) + design.unseen * design.unseen_along
-        ip = np.matmul(x, y.swapaxes(1, 2))[..., 0]
-        value, by_x, by_y = ip, np.zeros(ip.shape), np.zeros(ip.shape)
-        if self.metric == "l2":
-            value = x_energy + y_energy - 2 * ip
-            by_x, by_y = np.ones(ip.shape), np.ones(ip.shape)
-        elif self.metric == "cosine":
-            value = ip / np.sqrt(x_energy * y_energy)
-            by_x, by_y = ip / x_energy, ip / y_energy
-        # The error of x counts along y less what it does to the norm of x.
-        variance = _along(error, y, x, by_x) + outside * design.unseen_along + both
-        if private:
-            variance = variance + _along(y_error, x, y, by_y)
-        size = {"cosine": np.sqrt(x_energy * y_energy), "l2": 0.5, "ip": 1.0}[self.metric]
-        stderr = _CLAIMED * np.sqrt(np.maximum(variance, 0.0)) / size
-        if self.metric == "cosine":
-            return np.clip(value, -1.0, 1.0), stderr
-        return value, stderr
-
-
-def _along(error: Doubles, other: Doubles, own: Doubles, share: Doubles) -> Doubles:
-    """Return the variance of ``⟨e, other − share·own⟩``, shape (nq, count)."""
-    across = _product(other, error, other) - 2 * share * _product(own, error, other)
-    return np.asarray(across + share**2 * _product(own, error, own))
-
-
-def _product(one: Doubles, error: Doubles, other: Doubles) -> Doubles:
-    return np.asarray(np.sum((one @ error) * other, axis=2))
+        y = decoded_queries(queries, self._denoiser)
+        query_spec = queries.spec if isinstance(queries, PrivateQueries) else None
+        _, hidden = _public_estimates(self.spec, self._denoiser, "vectors")
+        query_hidden = 0.0
+        if query_spec is not None:
+            _, query_hidden = _public_estimates(query_spec, self._denoiser, "queries")
+        ip = np.matmul(x, y[:, :-1, None])[..., 0]
+        sides = (x**2).sum(axis=2), (y**2).sum(axis=1)[:, None]
+        seen = _seen(ip, *sides, hidden, query_hidden, self.metric)
+        value, error = _curve(self.spec, query_spec, self.metric, self._denoiser)(seen)
+        return value, _CLAIMED * error

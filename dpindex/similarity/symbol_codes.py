@@ -13,6 +13,7 @@ deviation, and what the record's report adds is looked up at them: pairs of repo
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, TypeAlias
@@ -83,7 +84,9 @@ def pair_curve(law: SymbolLaw) -> PairCurve:
     queries = words[roles[right]]
     seen = np.einsum("ij,ij->i", words[records], queries)
     truth = np.einsum("ij,ij->i", words[roles[left]], queries)
-    return _curve(seen.astype(np.float64), truth.astype(np.float64), weight)
+    order = np.argsort(seen, kind="stable")
+    bins = np.array_split(order, min(_BINS, max(1, len(order) // _PAIRS_OF_BIN)))
+    return curve_of_bins(bins, seen.astype(np.float64), truth.astype(np.float64), weight)
 
 
 def _pairs(words: Singles, stream: PublicStream) -> tuple[Places, Places, Doubles]:
@@ -116,10 +119,10 @@ def _reports(law: SymbolLaw, roles: Places, chosen: Places, stream: PublicStream
     return reported
 
 
-def _curve(seen: Doubles, truth: Doubles, weight: Doubles) -> PairCurve:
-    """Return mean and deviation of the truth in bins of what is seen."""
-    order = np.argsort(seen, kind="stable")
-    bins = np.array_split(order, min(_BINS, max(1, len(order) // _PAIRS_OF_BIN)))
+def curve_of_bins(
+    bins: Sequence[Places], seen: Doubles, truth: Doubles, weight: Doubles
+) -> PairCurve:
+    """Return mean and deviation of the truth in bins of pairs, ascending by what is seen."""
     rows = []
     for pairs in bins:
         total = weight[pairs].sum()

@@ -10,7 +10,7 @@ import pytest
 from scipy import sparse
 
 import dpindex as dpi
-from dpindex.similarity.designed import decoded, decoder_of, exact_coordinates
+from dpindex.similarity.designed import decoded, exact_coordinates
 from dpindex.similarity.similarity import exact_similarities
 
 RNG = np.random.default_rng(2)
@@ -41,12 +41,13 @@ def index_of(method: str, epsilon: float, metric: Any = "cosine") -> dpi.Private
 
 @pytest.mark.parametrize("method", ["dp-designed-laplace", "dp-signdesigned-geometric"])
 def test_estimates_are_as_near_as_the_decoder_says(method: str) -> None:
-    """Mean squared error within B, against its trace; vectors of the public kind."""
+    """Mean squared error within B, against the energy that posterior means lack."""
     index = index_of(method, 3.0)
     truth = exact_coordinates(BASE, index.spec)
     assert truth is not None
-    error = decoded(index.codes, index.spec) - truth[:, :-1]
-    claimed = float(np.trace(decoder_of(index.spec).error))
+    estimates = decoded(index.codes, index.spec)
+    error = estimates - truth[:, :-1]
+    claimed = float((truth[:, :-1] ** 2).sum(axis=1).mean() - (estimates**2).sum(axis=1).mean())
     assert float((error**2).sum(axis=1).mean()) == pytest.approx(claimed, rel=0.25)
     assert float((truth[:, :-1] ** 2).sum(axis=1).mean()) > 3 * claimed
     np.testing.assert_allclose(
@@ -64,6 +65,8 @@ def test_stated_errors_hold(metric: Any, query: Any) -> None:
     true = np.take_along_axis(true, hits.ids.astype(int), axis=1)
     within = np.abs(hits.similarity - true) <= 1.96 * hits.unbiased_stderr
     assert within.mean() > 0.9
+    if metric == "cosine":  # of the best of many, too
+        assert abs(float((hits.similarity - true)[:, :10].mean())) < 0.04
     assert (hits.unbiased_stderr > 0).all()
 
 
