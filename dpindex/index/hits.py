@@ -50,7 +50,8 @@ class Hits:
         so they are no estimates. Of ``range_search``: the similarity (``l2``: minus it).
     similarity : float64 array, shape (nq, k)
         What the true metric is, given the codes: a cosine in [−1, 1], an inner product, or a
-        squared distance, corrected for noise and flips. Cosines of a calibrated index are posterior
+        squared distance, corrected for noise and flips; of attributes after division by the spec's
+        scale, or brought to 0 … 1 by its ranges. Cosines of a calibrated index are posterior
         means: right on average also for the best of many candidates (see
         :meth:`dpindex.PrivateIndex.calibrate`). Of codeword codes they are means under the
         codebook's cosines. Everything else is the unbiased estimate. NaN where flips depend on

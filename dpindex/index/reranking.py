@@ -18,6 +18,7 @@ from dpindex.base.arrays import (
     as_table,
     canonical_csr,
     id_array,
+    in_units_of_largest,
     issparse,
     other_kind_of_ids,
     row_blocks,
@@ -233,6 +234,8 @@ class Owner(ABC):
         """Return exact similarities of one query, shape (dim,), and vectors, shape (n, dim)."""
         if self.ranges is not None:
             query = self.ranges.scale(query[None])[0]
+            if metric == "cosine":  # squares of very large or small numbers are no numbers
+                query = in_units_of_largest(query[None])[0]
             vectors = self.ranges.scale(vectors)
         return exact_similarities(query, vectors, metric)
 

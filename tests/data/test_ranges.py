@@ -289,6 +289,9 @@ def test_finding_38_2_a_server_compares_by_ranges() -> None:
     norms = np.linalg.norm(scaled, axis=1)
     cosine = float(scaled[0] @ scaled[2] / norms[0] / norms[2])
     assert comparisons.answer(body, str, "who asks") == pytest.approx([1.0, cosine])
+    far = json.dumps({"query": [1e308, 0, 0], "ids": ["b"]}).encode()
+    answer = float(scaled[1, 0] / norms[1])
+    assert comparisons.answer(far, str, "who asks") == pytest.approx([answer])
 
 
 def test_finding_38_2_sketches_keep_ranges() -> None:
