@@ -31,4 +31,4 @@ def write_index_by_hand(
             marks[name] = FileMark.of(data)
         counts[six_digits] = len(codes)
     manifest = Manifest(settings, len(counts), counts, files=marks)
-    (path / MANIFEST).write_bytes(manifest.to_bytes())
+    (path / MANIFEST).write_bytes(manifest.text)

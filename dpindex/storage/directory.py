@@ -295,18 +295,23 @@ class IndexDirectory:
         token : str
             Of a release whose codes these are: its journal ends with the growth.
         """
-        facts = {"base": self._digest(), "staging": staging.name, "token": token}
-        text = {"manifest": np.frombuffer(manifest.to_bytes(), np.uint8)}
+        facts = {"base": self.manifest_digest, "staging": staging.name, "token": token}
+        text = {"manifest": np.frombuffer(manifest.text, np.uint8)}
         with writing_beside(self.path):
             write_file(self.unpublished / _SEAL, pack(_SEAL, facts, text), mode=0o600)
             sealed()
-            self._finish()
+            self._finish(manifest)
 
-    def _digest(self) -> str:
-        return hashlib.sha256(self._text()).hexdigest()
+    @property
+    def manifest_digest(self) -> str:
+        """SHA-256 of the manifest; "" if there is none."""
+        return hashlib.sha256(self._text()).hexdigest() if self.exists else ""
 
-    def _finish(self) -> None:
-        """Publish what was sealed, if nobody else has written since, and tidy up."""
+    def _finish(self, manifest: Manifest | None = None) -> None:
+        """Publish what was sealed, if nobody else has written since, and tidy up.
+
+        ``manifest`` is what was sealed just now.
+        """
         if not os.path.isdir(self.unpublished):
             return
         private = PrivateFolder(self.unpublished)
@@ -314,11 +319,13 @@ class IndexDirectory:
         if place.exists():
             facts, arrays = parse_file(place, _MAX_SEAL_BYTES, partial(unpack, kind=_SEAL))
             text: AnyArray = arrays["manifest"]
-            if facts["base"] == self._digest():
+            if facts["base"] == self.manifest_digest:
                 self._publish(self.unpublished / facts["staging"], text.tobytes())
             if facts["token"] and self._text() == text.tobytes():
                 private.unlink(RELEASE_MARK)  # its codes are published: the release has ended
-        self._discard(self.manifest().paths)
+        if manifest is None or manifest.digest != self.manifest_digest:
+            manifest = self.manifest()
+        self._discard(manifest.paths)
         # The seal goes last: until then whoever comes next does the same.
         if os.path.lexists(self.unpublished / RELEASE_MARK):  # an unfinished release stays
             private.discard(_OF_SAVES)
@@ -450,27 +457,26 @@ class Checkpoint:
     Attributes
     ----------
     directory : IndexDirectory
-    digest : str
-        Of the manifest.
+    manifest : Manifest
     rows, removals : int
         Length and removals of the store then: while no more are removed, its first rows stand.
     """
 
     directory: IndexDirectory
-    digest: str
+    manifest: Manifest
     rows: int
     removals: int
 
     def unchanged_manifest(self) -> Manifest:
         """Return the manifest; InputError if it is another one now."""
-        manifest = self.directory.manifest()
-        if manifest.digest != self.digest:
+        if self.directory.manifest_digest != self.manifest.digest:
+            self.directory.manifest()  # says if there is none, or it is damaged
             raise InputError(
                 f"{self.directory.path} was changed since this index was opened; open it again and "
                 f"repeat the change; add_codes takes over codes that are new here, and spends "
                 f"nothing."
             )
-        return manifest
+        return self.manifest
 
 
 def write_index(
@@ -520,9 +526,9 @@ def write_index(
         writer = IndexWriter(staging.put, manifest)
         _stage_contents(writer, contents, first_row)
         manifest = writer.manifest
-        checkpoint = Checkpoint(directory, manifest.digest, len(store), store.removals)
+        checkpoint = Checkpoint(directory, manifest, len(store), store.removals)
         if last is None:
-            staging.put(MANIFEST, manifest.to_bytes())
+            staging.put(MANIFEST, manifest.text)
             staging.folder.publish(staging.name, directory.path)
             staging.folder.discard(_OF_SAVES)
             sealed(checkpoint)
@@ -590,7 +596,7 @@ def read_index(directory: IndexDirectory) -> tuple[Contents, Checkpoint]:
             raise DamagedError(
                 f"{directory.path} says that its codes were shuffled, but has ids of its own."
             )
-    checkpoint = Checkpoint(directory, manifest.digest, len(store), 0)
+    checkpoint = Checkpoint(directory, manifest, len(store), 0)
     return Contents(settings, store, denoiser, calibration), checkpoint
 
 

@@ -15,7 +15,8 @@ import math
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -224,14 +225,15 @@ class Manifest:
         """Rows of all segments."""
         return sum(self.segments.values())
 
-    def to_bytes(self) -> bytes:
-        """Return the text of ``manifest.json``; InputError if it would be too long."""
+    @cached_property
+    def text(self) -> bytes:
+        """The text of ``manifest.json``, as it was read; InputError if it would be too long."""
         data = {
             "format": _FORMAT,
             "library": __version__,
             "guarantee": self.settings.spec.guarantee.to_dict(),
             "count": self.count,
-            "files": {path: asdict(self.files[path]) for path in self.paths},
+            "files": {path: vars(self.files[path]) for path in self.paths},
             "denoiser": None,
             "codebook": None,
             **self.single,
@@ -245,7 +247,7 @@ class Manifest:
 
     @classmethod
     def from_dict(cls, data: Any) -> Manifest:
-        """Return the inverse of :meth:`to_bytes`, from parsed JSON without its checksum.
+        """Return the manifest of a :attr:`text`, from parsed JSON without its checksum.
 
         Raises
         ------
@@ -290,7 +292,7 @@ class Manifest:
     @property
     def digest(self) -> str:
         """SHA-256 of the manifest: names one state of the index."""
-        return hashlib.sha256(self.to_bytes()).hexdigest()
+        return hashlib.sha256(self.text).hexdigest()
 
     @classmethod
     def from_bytes(cls, text: bytes, place: Path | str) -> Manifest:
@@ -305,7 +307,9 @@ class Manifest:
         if _sealed(data) != text:
             raise DamagedError(f"{place} is damaged: its checksum does not match.")
         try:
-            return cls.from_dict(data)
+            manifest = cls.from_dict(data)
+            vars(manifest)["text"] = text
+            return manifest
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             detail = "a field is missing or wrong."
             if isinstance(error, InputError):

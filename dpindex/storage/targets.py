@@ -218,7 +218,7 @@ class IndexTarget(CodeTarget[BuiltIndex]):
         if self.spec.public is not None:
             writer.add_single(self.spec.public.kind, self.spec.public.to_bytes())
         denoiser, not_denoised = self._add_denoiser(writer, journal, drawn)
-        journal.put(MANIFEST, writer.manifest.to_bytes())
+        journal.put(MANIFEST, writer.manifest.text)
         self.publish_files(journal, drawn, writer.manifest)
         journal.end()
         return BuiltIndex(writer.manifest, denoiser, not_denoised)
@@ -366,7 +366,7 @@ class BucketIndex(IndexTarget):
         in_segments = {path for marks in files.values() for path in marks}
         extra = {path: mark for path, mark in manifest.files.items() if path not in in_segments}
         _Upload(journal, self._bucket, {}).upload(extra)
-        if not self._bucket.create(MANIFEST, manifest.to_bytes()):
+        if not self._bucket.create(MANIFEST, manifest.text):
             raise InputError(
                 f"{self._bucket.location} was committed with other codes; it was changed."
             )

@@ -321,7 +321,7 @@ def test_finding_9_a_planted_lock_is_not_followed(saved: Path, tmp_path: Path, t
 def test_a_manifest_comes_back() -> None:
     for crowding in (None, 1.25):
         manifest = Manifest(Settings(SPEC, "l2", "f16", 1.5), crowding=crowding)
-        again = Manifest.from_bytes(manifest.to_bytes(), Path("m"))
+        again = Manifest.from_bytes(manifest.text, Path("m"))
         assert again == manifest
         assert again.digest == manifest.digest
 
