@@ -411,11 +411,17 @@ class Grid:
 
         ``x`` holds attributes before division by ``scale``, of any shape and real dtype.
         """
+        rounded = self._rounded(x)
         if self.clip or _accepted(*self._limits, x.dtype) != self._limits:
-            x = np.clip(x.astype(np.float64), *self._limits)
+            # Each step of rounding is monotone: the same comes out as of clipping before it.
+            np.clip(rounded, *self._rounded(np.array(self._limits)), out=rounded)
+        return rounded
+
+    def _rounded(self, x: AnyArray) -> Floats:
         factor = self.dtype(1.0 / (self.step * self.scale))
-        out = np.multiply(x, factor, dtype=self.dtype, casting="unsafe")
-        return np.rint(out, out=out)
+        with np.errstate(over="ignore"):
+            rounded = np.multiply(x, factor, dtype=self.dtype, casting="unsafe")
+        return np.rint(rounded, out=rounded)
 
 
 @lru_cache(maxsize=64)
