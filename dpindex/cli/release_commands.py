@@ -20,7 +20,7 @@ from dpindex.data.stores import is_url
 from dpindex.mechanism.codes import read_codes
 
 if TYPE_CHECKING:  # help loads no noise laws
-    from dpindex.mechanism.spec import Spec
+    pass
 
 # Bits of a code from which on two equal ones are no accident.
 _TELLING_BITS = 128
@@ -41,10 +41,7 @@ def build(
     release: o.CodeReleaseOptions,
     payload: o.PayloadOptions,
     metric: Annotated[Literal["cosine", "ip", "l2"], "Similarity to rank by."] = "cosine",
-    index_type: Annotated[
-        str,
-        "f32, f16, int8, SQ4, HNSW32, …; list: print them and build nothing.",
-    ] = "f32",
+    index_type: Annotated[str, "f32, f16, int8, SQ4, HNSW32, …"] = "f32",
     denoise: o.FitDenoiser = None,
     query_epsilon: Annotated[float | None, "Budget of private queries.  [default: epsilon]"] = None,
     id_column: Annotated[str | None, "--id-column NAME", "Column of ids in .parquet files."] = None,
@@ -86,9 +83,6 @@ def build(
             table = payload.read(vectors)
         dataset = opened.with_labels(ids, table)
         spec = method.spec(dataset.columns, options)
-        if index_type == "list":
-            _print_index_types(spec, dataset.rows, metric, denoise is not None)
-            return
         o.note_warnings(spec, dataset.rows)
         out.announce_size(dataset.rows, spec.format, max_size)
         where: dict[str, Any] = {}
@@ -131,23 +125,6 @@ def build(
 def _tell_clipped(share: float) -> None:
     if share > 0:
         typer.echo(f"{share:.2%} of the values lay outside the bounds, and were clipped to them.")
-
-
-def _print_index_types(spec: Spec, rows: int, metric: Any, denoised: bool) -> None:
-    from dpindex.index.build import structures
-
-    row_bytes = spec.format.max_row_bytes
-    typer.echo(
-        f"{rows} codes of {spec.format.contents}, at most {out.size_in_words(row_bytes)} each: "
-        f"{out.size_in_words(rows * row_bytes)} on disk, mapped. A search structure in memory:"
-    )
-    rows_shown = []
-    for name, vector_bytes, exact in structures(spec, rows, metric, denoised=denoised):
-        neighbours = "exact" if exact else "approximate"
-        size = out.size_in_words(rows * vector_bytes)
-        rows_shown.append((name, f"{vector_bytes:g}", size, neighbours))
-    typer.echo(out.table(["index type", "bytes a vector", "in all", "neighbours"], rows_shown))
-    typer.echo("dpindex info INDEX --index-recall measures what an approximate one finds.")
 
 
 def privatize(

@@ -105,9 +105,6 @@ class SearchBackend(ABC):
     block_rows: int | None = None
     """Items that :meth:`add` should be given at most, None for a few megabytes of coordinates."""
 
-    of_vectors: bool = False
-    """True if items are vectors of numbers, for which there are several index types."""
-
     exact: bool = True
     """True if a search always finds the true neighbours."""
 
@@ -120,11 +117,6 @@ class SearchBackend(ABC):
     @abstractmethod
     def __len__(self) -> int:
         """Items that were added."""
-
-    @property
-    @abstractmethod
-    def row_bytes(self) -> float:
-        """Bytes of memory that an item takes, the codes themselves aside."""
 
     def check_count(self, count: int) -> None:  # noqa: B027
         """InputError if so many items are too few to fit it to; by default any number will do."""
@@ -203,10 +195,6 @@ class SymbolLists(SearchBackend):
 
     def __len__(self) -> int:
         return self._count
-
-    @property
-    def row_bytes(self) -> float:
-        return 10  # a row number and a symbol
 
     def begin(self, sample: AnyArray) -> None:
         self._parts = []
@@ -305,10 +293,6 @@ class FaissSigns(SearchBackend):
 
     def __len__(self) -> int:
         return len(self._codes)
-
-    @property
-    def row_bytes(self) -> float:
-        return self._bytes  # once there was an exact query, 0 before
 
     def begin(self, sample: AnyArray) -> None:
         self._codes = RowParts([sample[:0]])

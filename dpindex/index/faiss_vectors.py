@@ -130,8 +130,6 @@ class FaissVectors(SearchBackend):
     no more.
     """
 
-    of_vectors = True
-
     def __init__(self, width: int, metric: str, index_type: str) -> None:
         self._type = parse_index_type(index_type, width)
         self._width = width
@@ -153,15 +151,6 @@ class FaissVectors(SearchBackend):
     @property
     def _metric(self) -> int:
         return int(faiss().METRIC_L2 if self._distance else faiss().METRIC_INNER_PRODUCT)
-
-    @property
-    def row_bytes(self) -> float:
-        kind = self._type
-        kept = self._type.rotation or self._width
-        coder = kind.factory.rsplit(",")[-1].removeprefix(f"HNSW{kind.links}") or "Flat"
-        size = int(faiss().index_factory(kept, coder).sa_code_size())
-        # A row number in its list; two links for each of a node and some of the levels above.
-        return size + 8 * (kind.lists > 0) + (8 * kind.links + 16) * (kind.links > 0)
 
     def needs_retraining(self, count: int) -> bool:
         return not self.exact and self._fitted < self.sample_rows and count >= 2 * self._fitted

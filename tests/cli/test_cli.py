@@ -157,16 +157,6 @@ def test_the_three_people(run: Run, files: Path) -> None:
     fails(run("add", "ix", "bad.codes"), "bad.codes", "checksum")
 
 
-def test_index_types_are_listed_and_nothing_is_built(run: Run, files: Path) -> None:
-    build = ("build", str(files / "x.npy"), str(files / "i"), *STAIRCASE, "--code-length", "12")
-    code, output, _ = run(*build, "--index-type", "list")
-    assert code == 0
-    rows = [line.split() for line in output.splitlines()]
-    assert any("SQ8" in row and "12" in row and "3.6" in row for row in rows)
-    assert any("f32" in row and "48" in row and "exact" in row for row in rows)
-    assert not (files / "i").exists()
-
-
 @pytest.mark.parametrize(
     ("arguments", "parts"),
     [
