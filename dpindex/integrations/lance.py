@@ -108,14 +108,9 @@ class Lance(Database):
         self, queries: Bytes | Singles, count: int, where: str | None
     ) -> tuple[list[AnyArray], list[Doubles]]:
         binary = queries.dtype == np.uint8
-        products = self.layout.metric == "ip"
-        metric = "hamming"
-        if not binary:
-            metric = "dot" if products else "l2"
+        metric = "hamming" if binary else {"ip": "dot", "l2": "l2"}[self.layout.metric]
         # Of a product p Lance returns 1 - p in single precision; of a large one nothing is lost.
-        scale = 1.0
-        if metric == "dot":
-            scale = _SCALE
+        scale = _SCALE if metric == "dot" else 1.0
         scaled = queries if binary else queries * np.float32(scale)
         with self._asking():
             request = self._table.search(list(scaled), "code" if binary else "vector")
@@ -125,7 +120,7 @@ class Lance(Database):
         several = "query_index" in table.column_names
         query = table["query_index"].to_numpy() if several else np.zeros(len(table), int)
         order = np.lexsort((distances, query))
-        ids = self.layout.id_array(table["id"].to_pylist())[order]
+        ids = self.layout.id_array(table["id"].to_numpy())[order]
         scores = ((metric == "dot") - distances[order]) / scale
         cuts = np.searchsorted(query[order], np.arange(1, len(queries)))
         return np.split(ids, cuts), np.split(scores, cuts)
@@ -143,7 +138,7 @@ class Lance(Database):
         table = None
         if names:
             table = rows.select(names).cast(self.layout.schema)
-        return Rows(self.layout.id_array(rows["id"].to_pylist()), codes, payload=table)
+        return Rows(self.layout.id_array(rows["id"].to_numpy()), codes, payload=table)
 
     def count(self, where: str | None = None) -> int:
         with self._asking():

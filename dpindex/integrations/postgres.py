@@ -102,20 +102,16 @@ class Postgres(Database):
         self.check_columns(layout)
         columns = self._columns(layout)
         if layout.vector_width:
-            self._add_pgvector()
+            try:
+                self._run("create extension if not exists vector")
+            except self._psycopg.Error:
+                raise InputError(f"{self.place}: {_NEEDS_PGVECTOR}") from None
         declarations = ", ".join(f"{_name(name)} {kind}" for name, kind in columns.items())
         with self._asking(), self._connection.transaction():
             self._run(f"create table {self._table} ({declarations}, primary key (id))")
             if not layout.code_bytes:
                 self._run(f"create index on {self._table} (code)")
         self.open(layout)
-
-    def _add_pgvector(self) -> None:
-        """Switch pgvector on, where it is installed and this user may."""
-        try:
-            self._run("create extension if not exists vector")
-        except self._psycopg.Error:
-            raise InputError(f"{self.place}: {_NEEDS_PGVECTOR}") from None
 
     def _columns(self, layout: Layout) -> dict[str, str]:
         """Names of columns with their types in SQL; InputError for what PostgreSQL cannot keep."""
@@ -225,8 +221,7 @@ class Postgres(Database):
 
     def _rows(self, command: str) -> list[tuple[Any, ...]]:
         with self._asking():
-            rows: list[tuple[Any, ...]] = self._run(command).fetchall()
-        return rows
+            return list(self._run(command))
 
     def select(self, where: str, count: int, *, payload: bool = False) -> Rows:
         fields: Sequence[Any] = ()

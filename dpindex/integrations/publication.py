@@ -42,29 +42,30 @@ class Documents:
 
     A document is base64 text in parts. Each is a row with the id ``name/number``, and their count
     as its code.
+
+    Attributes
+    ----------
+    rows : Database
+        The collection.
     """
 
     def __init__(self, database: Database) -> None:
-        self._rows = database.beside("_dpindex")
+        self.rows = database.beside("_dpindex")
         arrow = import_extra("pyarrow", "published indexes need pyarrow", "io")
         self._table = arrow.table
         self._layout = Layout(True, 0, 0, "ip", arrow.schema([("data", arrow.string())]))
 
     def open(self) -> bool:
         """Whether there are any; a collection without documents counts as one."""
-        is_there = self._rows.exists()
+        is_there = self.rows.exists()
         if is_there:
-            self._rows.open(self._layout)
+            self.rows.open(self._layout)
         return is_there
 
     def begin(self) -> None:
         """Make the collection anew, without documents."""
-        self._rows.drop()
-        self._rows.create(self._layout)
-
-    def __len__(self) -> int:
-        """Rows of all documents."""
-        return self._rows.count()
+        self.rows.drop()
+        self.rows.create(self._layout)
 
     def read(self, name: str) -> bytes | None:
         """A document; None if it is not whole or not there. InputError if it is damaged."""
@@ -73,7 +74,7 @@ class Documents:
         while len(parts) < count:
             numbers = range(len(parts), min(count, len(parts) + _PARTS))
             ids = [f"{name}/{number}" for number in numbers]
-            rows = self._rows.select(self._rows.is_in("id", ids), len(ids), payload=True)
+            rows = self.rows.select(self.rows.is_in("id", ids), len(ids), payload=True)
             if sorted(rows.ids.tolist()) != sorted(ids):
                 return None
             parts |= dict(zip(rows.ids.tolist(), rows.payload["data"].to_pylist(), strict=True))
@@ -92,11 +93,7 @@ class Documents:
         codes = np.full(len(parts), len(parts), np.int32)
         for cut in row_blocks(len(parts), _PARTS):
             table = self._table({"data": parts[cut]}, schema=self._layout.schema)
-            self._rows.insert(Rows(ids[cut], codes[cut], payload=table), replace=True)
-
-    def finish(self) -> None:
-        """Make durable what was written."""
-        self._rows.finish()
+            self.rows.insert(Rows(ids[cut], codes[cut], payload=table), replace=True)
 
 
 @dataclass(frozen=True)

@@ -134,7 +134,7 @@ def _write(
             f"drop it and publish again."
         )
     replace(facts, done=len(ids), complete=True).write(documents)
-    documents.finish()
+    documents.rows.finish()
 
 
 def _begin(
@@ -148,8 +148,9 @@ def _begin(
     The facts are the first document: a collection beside them is dpindex's. Before they are
     written there are documents without a row, or nothing.
     """
-    earlier = Facts.read(documents) if documents.open() else None
-    if earlier is None and (database.exists() or (documents.open() and len(documents))):
+    is_there = documents.open()
+    earlier = Facts.read(documents) if is_there else None
+    if earlier is None and (database.exists() or (is_there and documents.rows.count())):
         raise InputError("there is a collection of that name, which is none of dpindex's.")
     if earlier is not None:
         if earlier.complete:

@@ -305,8 +305,8 @@ class _Answers:
 
     async def health(self, request: Any) -> _Answer:
         if self.collector.accepts:
-            return (200, {"status": "ok"})
-        return (503, {"status": "read only"})
+            return 200, {"status": "ok"}
+        return 503, {"status": "read only"}
 
     async def stated_spec(self, request: Any) -> _Answer:
         return 200, json.loads(self.spec.to_json())
@@ -323,8 +323,10 @@ class _Answers:
         lines = ["# TYPE dpindex_request_seconds summary"]
         for (path, status), (count, seconds) in sorted(self.seconds.items()):
             labels = f'{{route="{path}",status="{status}"}}'
-            lines.append(f"dpindex_request_seconds_count{labels} {count}")
-            lines.append(f"dpindex_request_seconds_sum{labels} {seconds:.6f}")
+            lines += [
+                f"dpindex_request_seconds_count{labels} {count}",
+                f"dpindex_request_seconds_sum{labels} {seconds:.6f}",
+            ]
         return 200, "\n".join([*lines, ""])
 
     async def submit(self, request: Any) -> _Answer:

@@ -108,7 +108,7 @@ class DatabaseContract:
         documents = Documents(database)
         assert not documents.open()
         documents.begin()
-        assert len(documents) == 0
+        assert documents.rows.count() == 0
         assert documents.read("facts") is None
         for size in (0, 1, 48_000, 6_000_001):
             data = np.random.default_rng(size).bytes(size)
