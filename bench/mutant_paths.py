@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cached_property
 from importlib import import_module
 from pathlib import Path
 from tempfile import mkdtemp
@@ -608,6 +609,42 @@ def columns_as_text(original: Any) -> Any:
     return made
 
 
+def single(original: Any) -> Any:
+    """Ranges that are applied in single precision."""
+
+    def scaled(self: Ranges, dtype: Any) -> Any:
+        scale = original(self, dtype)
+        return lambda chunk: scale(chunk).astype(np.float32).astype(np.float64)
+
+    return scaled
+
+
+def shared_range(original: Any) -> Any:
+    """Columns after the twelfth have its range."""
+
+    def checked(self: Ranges) -> None:
+        original(self)
+        for name in ("lows", "highs"):
+            ends = getattr(self, name)
+            object.__setattr__(self, name, ends[:12] + ends[11:12] * (len(ends) - 12))
+
+    return checked
+
+
+def without_the_centre(grid: Any) -> Any:
+    """A grid that has room for vectors, and not for how far they lie from a design's centre."""
+
+    def made(spec: Spec) -> Any:
+        whole = grid.func(spec)
+        if spec.offset is None:
+            return whole
+        return replace(whole, max_column_l1=whole.max_column_l1 // 2)
+
+    weak = cached_property(made)
+    weak.__set_name__(Spec, "grid")
+    return weak
+
+
 def most_clones(original: Any) -> Any:
     """A block of numbers of clones that counts as its largest number, where clones hide best."""
 
@@ -639,6 +676,7 @@ BESIDE_IDS = ("test_codes_lie_beside_their_ids",)
 KEEPS = ("test_index_keeps_and_searches_with_those_codes",)
 SHUFFLE = PATHS_CAP
 DEVICE = (device, "privatize")
+OWN_RANGE = ("test_every_column_is_scaled_by_its_own_range_in_double_precision",)
 PERSON = ("test_one_vector_a_person_depends_on_that_person_alone",)
 
 RELEASES = [
@@ -737,6 +775,17 @@ RELEASES = [
            everywhere(composition, "_distribution", by_a_root)),
     Mutant("ledger", "a total leaves out smaller changes", PATHS,
            everywhere(ledger, "_promises", smaller_changes_left_out)),
+    Mutant("ledger", "the tight total of a second promise is that of the first",
+           ("test_tight_totals_have_both",),
+           everywhere(composition, "_tight_epsilon", lambda f: lambda releases, delta, change: f(
+               releases, delta, next(iter(releases)).guarantee.adjacency))),
+    Mutant("ledger", "persons are told apart by their first names",
+           ("test_persons_whose_names_are_nearly_alike_are_told_apart",),
+           everywhere(ledger, "_names", lambda f: lambda ids, **how: [
+               name.split(b" ")[0] for name in f(ids, **how)])),
+    Mutant("chain", "a design's grid has no room for its centre",
+           ("test_differences_from_a_far_centre_are_exact",),
+           instead(Spec, "grid", without_the_centre)),
     Mutant("chain", "delta of a group grows once", PATHS_GAUSS,
            instead(Guarantee, "at", group_delta_grows_once)),
     Mutant("collector", "a shuffle counts twice as many codes",
@@ -746,6 +795,10 @@ RELEASES = [
     Mutant("collector", "a shuffle where a block of clones counts as its most",
            ("test_a_shuffle_is_no_better_than_the_sum_over_all_clones",),
            instead(shuffling._Clones, "of", most_clones)),
+    Mutant("collector", "a shuffle states the epsilon of one in twenty more",
+           ("test_a_shuffled_statement_says_what_the_collector_may_learn",),
+           instead(Settings, "guarantee", lambda f: lambda s, count: f(
+               s, count + count // 20 if s.shuffle_delta is not None else count))),
     Mutant("collector", "a shuffle of few states the epsilon of ten thousand", PATHS_CAP,
            instead(Settings, "guarantee", lambda f: lambda s, count: f(
                s, max(10_000, count) if s.shuffle_delta is not None else count))),
@@ -795,6 +848,10 @@ RELEASES = [
     Mutant("build", "ranges with numbered columns are sorted as text",
            ("test_ranges_of_numbered_columns_keep_their_order",),
            instead(Ranges, "__init__", columns_as_text)),
+    Mutant("build", "ranges are applied in single precision", OWN_RANGE,
+           instead(Ranges, "_scaled", single)),
+    Mutant("build", "columns after the twelfth share a range", OWN_RANGE,
+           instead(Ranges, "__post_init__", shared_range)),
     # The collector of the example
     Mutant("collector", "a shuffle keeps the order of arrival", SHUFFLE,
            instead(shuffle_collector, "_secret_order", lambda _: np.arange)),

@@ -82,10 +82,11 @@ def test_the_centre_is_subtracted_in_whole_steps() -> None:
 
 def test_differences_from_a_far_centre_are_exact() -> None:
     """Vectors at one end of the bounds and a centre at the other: sums are twice as large."""
-    made = dpi.design(PUBLIC, epsilon=1.0, code_length=4)
-    heaviest = int(np.abs(made.entries.astype(int)).sum(axis=1).argmax())
-    ends = np.where(made.entries[heaviest] >= 0, 1.0, -1.0)
-    weight = int(np.abs(made.entries[heaviest].astype(int)).sum())
+    made = dpi.design(PUBLIC, epsilon=1.0, code_length=1)
+    odd = (made.entries - np.sign(made.entries)).astype(np.int16)  # 255 where 256 was
+    made = dpi.Design.from_bytes(altered(made, entries=odd))
+    ends = np.where(made.entries[0] >= 0, 1.0, -1.0)
+    weight = int(np.abs(made.entries[0].astype(int)).sum())
     step = dpi.Spec("dp-designed-laplace", 12, design=made, **ATTRIBUTE).rounding_grid.step
     bound = 0.99 * 2**24 * step / weight  # one side alone would fit into single precision
     far = dpi.Design.from_bytes(altered(made, centre=(-bound * ends).astype(np.float32)))
