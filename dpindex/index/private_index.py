@@ -663,7 +663,7 @@ class PrivateIndex(Searchable):
 
     def _find(self, queries: Queries, count: int, selection: Selection | None) -> Found:
         ranking: Ranking | Selection = self._ranking
-        available = len(self)
+        total = available = len(self)
         if selection is not None:
             ranking = selection
             available = len(selection)
@@ -672,7 +672,7 @@ class PrivateIndex(Searchable):
             scores = np.empty(rows.shape)
         else:
             scores, rows = ranking.search(queries, min(count, available))
-        return Found(self._store.ids.take(rows), scores, rows, len(self))
+        return Found(self._store.ids.take(rows), scores, rows, total)
 
     def _codes_of(self, found: Found) -> FoundCodes:
         rows = np.asarray(found.rows)

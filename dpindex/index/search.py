@@ -412,7 +412,9 @@ class QueryMaker:
             return self._of_codes(queries)
         mode = query_mode(mode, leaves=self._leaves)
         if mode == "exact":
-            vectors = exact_coordinates(self._projector.scaled(queries), self.spec)
+            vectors = None
+            if self.spec.design is not None:
+                vectors = exact_coordinates(self._projector.scaled(queries), self.spec)
             return ExactQueries(self._projector.asked(queries), self.spec, vectors)
         self.query_spec.refuse_unprotected(allow_unprotected, "send its query as a private one")
         return PrivateQueries(self._privatizer.privatize(queries), self.query_spec)
