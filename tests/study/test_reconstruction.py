@@ -9,7 +9,7 @@ import pytest
 
 from dpindex import Codebook, Privatizer, Spec, attribute, l2, record
 from dpindex.base.errors import InputError
-from dpindex.mechanism.parameters import on_sphere_grid
+from dpindex.mechanism.public_parts import on_sphere_grid
 from dpindex.study import invert
 from dpindex.study.reconstruction import Reconstructor, cosines
 
