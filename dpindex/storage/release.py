@@ -770,7 +770,6 @@ class _Run(Generic[Published]):
             if not self.terms.allow_rerelease:
                 raise _spent(journal)
             journal.end()  # this token is spent; a new one is booked
-        self._refuse_known_ids()
         journal.begin(facts, tags)
         try:
             self._book(journal.token)
