@@ -17,14 +17,13 @@ from streams import Seeded
 
 import dpindex as dpi
 from dpindex.mechanism.method_table import find_method
-from dpindex.mechanism.noise import GRID_BITS, NumberLaw, SignLaw, SymbolLaw
+from dpindex.mechanism.noise import NumberLaw, SignLaw, SymbolLaw
 from dpindex.mechanism.noise.gaussian import count_noise
 from dpindex.mechanism.noise.symbols import SquareWave
 from dpindex.privacy import L2, Attribute, Record
 
 Array = npt.NDArray[Any]
 MARK = bytes(range(16))
-BETA = float(1 << GRID_BITS)
 EPSILONS = (0.3, 2.0, 9.0)
 
 
@@ -103,7 +102,8 @@ def test_a_law_knows_its_grid_and_its_format(name: str) -> None:
     spec = SPECS[name]
     law = spec.law
     rounded = spec.method_row.calibration.rounded
-    assert law.grid_bits >= GRID_BITS if rounded else law.grid_bits == 0
+    least = spec.linear_projection.grid_bits if rounded else 0
+    assert law.grid_bits >= least if rounded else law.grid_bits == 0
     assert 0 < law.max_sum <= 2**46
     assert isinstance(law, NumberLaw) == (name in NUMBERS)
     assert isinstance(law, SignLaw) == (name in SIGNS)
@@ -311,9 +311,10 @@ def test_flips_have_the_stated_chance_at_every_size(name: str, rms: float) -> No
     spec = SPECS[name]
     law, k = spec.law, spec.code_length
     rng = np.random.default_rng(5)
-    x = np.rint(rng.standard_normal(((1 << 18) // k, k)) * rms * BETA)
+    beta = float(1 << law.grid_bits)
+    x = np.rint(rng.standard_normal(((1 << 18) // k, k)) * rms * beta)
     flipped = law.perturb(x, Seeded(6)) != (x > 0)
-    size = np.abs(x) / BETA
+    size = np.abs(x) / beta
     stated = law.flip_probability(size, rms)
     assert stated.shape == x.shape
     assert ((stated >= 0) & (stated <= 0.5)).all()
