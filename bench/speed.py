@@ -306,7 +306,7 @@ def search(rows: int = CODES) -> None:
         "asymmetric sign search / bare Hamming, same size",
         lambda: index.search(x[:queries], k=10, query="exact"),
         hamming,
-        0.7,
+        0.85,
     )
     some = x[:32]
     exact = Privatizer(spec).project(some).astype(np.float64) @ codes.to_signs().T.astype(float)
