@@ -17,6 +17,8 @@ from hypothesis import HealthCheck, settings
 # for each other by spinning, which takes twice as long; they are counted when numpy is imported.
 if int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", 1)) > 1:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+# Run by test_langchain.py, with plugins of pytest that the other tests do without.
+collect_ignore = ["integrations/langchain_standard.py"]
 # A background job starts with Ctrl-C ignored, and so would every test that sends it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
