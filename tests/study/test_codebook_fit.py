@@ -58,7 +58,7 @@ def test_what_cannot_be_made_is_refused() -> None:
         dpi.fit_codebook(np.eye(3) + 0.1, 7)
     with pytest.raises(dpi.InputError, match="size of a codebook"):
         dpi.fit_codebook(PUBLIC, 1)
-    with pytest.raises(dpi.InputError, match="codeword 2 is zero"):
+    with pytest.raises(dpi.InputError, match="row 2 is zero"):
         dpi.fit_codebook(np.where(np.arange(60)[:, None] == 2, 0, PUBLIC), 10)
 
 
@@ -67,6 +67,6 @@ def test_the_command_writes_a_file_that_build_reads(tmp_path: Path) -> None:
     command = ["codebook", str(tmp_path / "public.npy"), str(tmp_path / "book.npy")]
     run = CliRunner().invoke(app, [*command, "--size", "20"])
     assert "book.npy: 20 codewords of 8 attributes" in run.output
-    assert len(dpi.Codebook(tmp_path / "book.npy")) == 20
+    assert len(dpi.Codebook.read(tmp_path / "book.npy")) == 20
     with pytest.raises(dpi.InputError, match="already exists"):
         CliRunner().invoke(app, [*command, "--size", "20"], catch_exceptions=False)

@@ -28,7 +28,9 @@ from dpindex.data import open_vectors
 from dpindex.similarity.similarity import Metric
 from dpindex.study import evaluate, ground_truth
 from dpindex.study.planner import planner
+from dpindex.study.planner.plan_result import Found
 from dpindex.study.planner.population import NEIGHBOURS, Population
+from dpindex.study.planner.prediction import predicted_rows
 
 DIM, N = 24, 6000
 TERMS: dict[str, Any] = {
@@ -544,3 +546,20 @@ def test_finding_7_no_default_has_a_delta_over_the_projection(
 @pytest.mark.parametrize(("gain", "worth"), [(0.02, False), (0.05, True)])
 def test_a_denoiser_that_adds_little_is_left_out(gain: float, worth: bool) -> None:
     assert planner.is_worth_denoising(0.4, 0.4 + gain) == worth
+
+
+def test_denoised_noise_is_promised_to_find_nothing(known_noise: None) -> None:
+    """Its scores end where a denoiser is sure, which normal noise around them does not."""
+    rng = np.random.default_rng(0)
+    maps = rng.normal(size=(8, 192)) / 20
+    vectors = rng.normal(size=(2000, 8)) @ maps + 0.02 * rng.normal(size=(2000, 192))
+    population = Population(vectors.clip(-1, 1).astype(np.float32), 20_000, 100)
+    spec = dpi.Spec("dp-oporp-staircase", 192, 96, epsilon=0.7, adjacency=dpi.attribute(1.0))
+    *_, denoised = predicted_rows(spec, population, 3, 10, (10, 200, 1000), "linear")
+    assert denoised.denoiser == "linear"
+    assert denoised.exact.precision < 0.05
+
+
+def test_more_candidates_never_find_less() -> None:
+    found = Found.from_array([0.9, 0.8, 0.8, 1.0, 0.98], (10, 100, 250))
+    assert [found.recall_within(number) for number in (10, 100, 250)] == [0.8, 1.0, 1.0]

@@ -111,7 +111,13 @@ class Found:
         ``ladder`` names the numbers of candidates.
         """
         precision, recall, *within = shares
-        return cls(precision, recall, dict(zip(ladder, within, strict=True)))
+        rising = np.maximum.accumulate(within).tolist()
+        return cls(precision, recall, dict(zip(ladder, rising, strict=True)))
+
+    @classmethod
+    def by_chance(cls, at: int, ladder: Sequence[int], n: int) -> Found:
+        """Return what answers at random find of a collection of n."""
+        return cls(NEIGHBOURS / n, at / n, {number: number / n for number in ladder})
 
 
 @dataclass(frozen=True)

@@ -39,12 +39,16 @@ _FITTED = 50
 _EXPONENTS = (0.25, 2.0)
 # Chances of symbols that are held at a time.
 _MAX_NUMBERS = 1 << 22
+# Deviations of all scores that those of a query's own codes lead by, below which a denoiser has
+# learned noise: its scores end where it is sure, and no normal noise does.
+_MIN_LEAD = 1.0
 # Noise share below which no denoiser is tried.
 _NO_NOISE = 1e-3
 # Best codes that are counted besides those that hold the most candidates.
 _BEST = 64
 # Scores that differ by less are equal, up to rounding.
 _TIE = 2e-6
+_TINY = 1e-30
 
 
 class Prediction:
@@ -122,13 +126,10 @@ class Prediction:
         """
         codes = self._decoded(self._codes, denoiser)
         own = self._decoded(self._own, denoiser)
-        signs = issubclass(self._spec.format_type, SignFormat)
-        as_decoded = self._spec.design is not None or (denoiser is None and not signs)
-        by_angle = self._population.metric == "cosine" and as_decoded
 
         def found(queries: Queries) -> Found:
             asked = self._asked(queries, denoiser)
-            return self._counted(asked, codes, own, at, ladder, by_angle)
+            return self._counted(asked, codes, own, at, ladder, denoiser is not None)
 
         return found(self._private), found(self._exact)
 
@@ -167,13 +168,9 @@ class Prediction:
         own: AnyArray,
         at: int,
         ladder: Sequence[int],
-        by_angle: bool,
+        denoised: bool,
     ) -> Found:
-        """Return the shares of true neighbours among the best codes and near ranks.
-
-        ``by_angle`` tells that scores are cosines of numbers with noise, which end at 1: near ranks
-        are then interpolated between their angles.
-        """
+        """Return the shares of true neighbours among the best codes and near ranks."""
         population = self._population
         rows = population.vectors.shape[0]
         own_by_query = own.reshape(-1, len(asked), own.shape[1])
@@ -182,6 +179,15 @@ class Prediction:
         if population.metric == "l2":
             scores -= np.einsum("nk,nk->n", codes, codes) / 2
             own_scores -= np.einsum("rqk,rqk->qr", own_by_query, own_by_query) / 2
+        lead = (own_scores.mean(axis=1) - scores.mean(axis=1)) / np.maximum(
+            scores.std(axis=1), _TINY
+        )
+        if denoised and lead.mean() < _MIN_LEAD:
+            return Found.by_chance(at, ladder, population.n)
+        signs = issubclass(self._spec.format_type, SignFormat)
+        # Cosines of numbers with noise end at 1: near ranks lie between their angles.
+        as_decoded = self._spec.design is not None or not (denoised or signs)
+        by_angle = population.metric == "cosine" and as_decoded
         drawn = scores.reshape(len(asked), -1, rows)
         if not population.near.size:
             near = population.near
@@ -193,7 +199,7 @@ class Prediction:
             near = np.sin(self._near_scores(angles, np.arcsin(np.clip(own_scores, -1.0, 1.0))))
         else:
             near = self._near_scores(drawn, own_scores)
-        if self._spec.design is None and issubclass(self._spec.format_type, SignFormat):
+        if self._spec.design is None and signs:
             # Scores of signs tie: near ranks get one of theirs, at random around their own. No
             # cosine of k signs but 1 is above 1 − 2/k.
             scores = scores.round(5)
@@ -226,7 +232,7 @@ class Prediction:
 
         def share(answers: int, neighbours: int) -> float:
             # The last answer counts in part.
-            counted = np.clip(answers - before, 0.0, weight) / np.maximum(weight, 1e-30)
+            counted = np.clip(answers - before, 0.0, weight) / np.maximum(weight, _TINY)
             possible = min(answers, neighbours)
             found = (counted * true[neighbours]).sum(axis=1)
             return float(np.minimum(found, possible).mean() / possible)
@@ -244,12 +250,12 @@ class Prediction:
         exponent = self._exponent(losses)
         powers = np.take_along_axis(population.distances, nearest, axis=1) ** exponent
         level = losses.sum(axis=1, keepdims=True) / np.maximum(
-            powers.sum(axis=1, keepdims=True), 1e-30
+            powers.sum(axis=1, keepdims=True), _TINY
         )
         farther = np.take_along_axis(population.distances, population.sources, axis=1)
         closer = np.minimum(population.near, farther)
         # What directions differ by shrinks no faster than distances, whatever the mean does.
-        ratio = (closer / np.maximum(farther, 1e-30)) ** min(exponent, 1.0)
+        ratio = (closer / np.maximum(farther, _TINY)) ** min(exponent, 1.0)
         words = PublicStream(0, "plan noise").words(population.near.size, np.uint32)
         normal = ndtri((words + 0.5) / 2.0**32).reshape(population.near.shape)
         deviation = own_scores.std(axis=1, ddof=1, keepdims=True)
@@ -286,7 +292,7 @@ class Prediction:
         nearest = population.order[:, :_FITTED]
         losses = own - np.take_along_axis(drawn.mean(axis=1), nearest, axis=1)
         farther = np.take_along_axis(population.distances, population.sources, axis=1)
-        ratio = np.minimum(population.near / np.maximum(farther, 1e-30), 1.0)
+        ratio = np.minimum(population.near / np.maximum(farther, _TINY), 1.0)
         words = PublicStream(0, "plan symbols").words(2 * population.near.size, np.uint32)
         chance, code = (words / 2.0**32).reshape(2, *shape)
         query = np.arange(shape[0])[:, None]
