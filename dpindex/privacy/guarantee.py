@@ -175,7 +175,7 @@ class Guarantee:
 
         >>> from dpindex.privacy.adjacency import record
         >>> print(Guarantee(8.0, 0.0, "DP", record()).shuffled(1_000_000, 1e-8))
-        epsilon = 0.557347, delta = 1e-08 (DP) under shuffled-records(count=1000000)
+        epsilon = 0.557348, delta = 1e-08 (DP) under shuffled-records(count=1000000)
         """
         for promise in self.also:
             if isinstance(promise.adjacency, Record):
