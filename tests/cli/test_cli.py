@@ -381,6 +381,15 @@ def test_denoised_and_compact_indexes(run: Run, files: Path) -> None:
     assert json.loads(run("info", "ix", "--json")[1])["denoiser"]["kind"] == "linear"
 
 
+def test_a_warning_is_a_note_without_a_line_of_source(run: Run, files: Path) -> None:
+    np.save(files / "wide.npy", 3 * np.load(files / "x.npy"))
+    code, _, error = run("build", "wide.npy", "ix", *STAIRCASE, "--clip")
+    assert code == 0
+    assert re.search(r"^note: \d+\.\d% of the values lie outside the public bounds", error, re.M)
+    assert ".py:" not in error
+    assert "warnings.warn" not in error
+
+
 def test_idp_is_said_to_promise_less(run: Run, files: Path) -> None:
     terms = ("--epsilon", 2, "--beta", 1)
     for method, said in (("idp-signrp-rr", True), ("dp-signoporp-rr", False)):
