@@ -31,7 +31,7 @@ from dpindex.mechanism.codes import codes_from_bytes
 from dpindex.race import PStable, RaceSketch, SketchSpec
 from dpindex.race.release import build_sketch
 from dpindex.storage.release import Terms, release
-from dpindex.storage.targets import CodesFile, IndexOptions
+from dpindex.storage.targets import CodesFile, FolderIndex, IndexOptions
 
 SKETCH = SketchSpec(dim=DIM, rows=5, width=7, hash=PStable(1.0), epsilon=1.0)
 LAW = SKETCH.law
@@ -350,6 +350,25 @@ def test_f2_the_ledger_remembers_what_an_older_journal_forgot(tmp_path: Path) ->
         private.rmdir()
     os.rename(tmp_path / "snapshot", private)
     with pytest.raises(InputError):
+        case.run()
+    assert case.published() is None
+    assert case.releases() == [(ROWS, 1)]
+
+
+def test_f2_the_ledger_remembers_what_its_journal_forgot(tmp_path: Path) -> None:
+    """Files of the private folder go back to when nothing was drawn; the folder itself stays."""
+    case = BuiltFolder(tmp_path)
+
+    def killed() -> None:
+        FolderIndex.publish_files = lambda *_: kill()  # type: ignore[method-assign]
+        case.run()
+
+    assert in_child(killed) == 9
+    private = tmp_path / "target.unpublished"
+    for drawn in [*private.rglob("*.drawn"), *private.rglob("*.codes")]:
+        drawn.unlink()
+    assert (private / "record").exists()
+    with pytest.raises(InputError, match="its codes are not here any more"):
         case.run()
     assert case.published() is None
     assert case.releases() == [(ROWS, 1)]
