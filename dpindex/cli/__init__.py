@@ -29,14 +29,14 @@ class _Commands(TyperGroup):
     without a message.
     """
 
-    modules: Mapping[str, str] = {
-        **dict.fromkeys(("build", "privatize", "add", "denoise"), "release_commands"),
-        **dict.fromkeys(("query", "info", "publish", "methods"), "search_commands"),
-        **dict.fromkeys(("spec", "codebook", "design"), "release_commands"),
+    modules: Mapping[str, str] = {  # in the order in which they are needed
         "plan": "study_commands",
+        **dict.fromkeys(("codebook", "design", "build"), "release_commands"),
+        **dict.fromkeys(("query", "info", "methods"), "search_commands"),
+        **dict.fromkeys(("add", "denoise", "spec", "privatize"), "release_commands"),
+        **dict.fromkeys(("publish", "serve"), "search_commands"),
         **dict.fromkeys(("evaluate", "demo"), "study_commands"),
         **dict.fromkeys(("audit", "ledger"), "audit_commands"),
-        "serve": "search_commands",
     }
 
     def __init__(self, **settings: Any) -> None:
