@@ -260,7 +260,7 @@ class Ledger:
         DamagedError
             If other codes were recorded, or the ledger does not know the token.
         """
-        with self._opened(_WRITE) as (db, releases):
+        with self._opened(_WRITE, ids=False) as (db, releases):
             mine = [list(row)[:-1] for row in releases if row["token"] == token]
             if not mine or any(row[-1] not in ("", digest) for row in mine):
                 raise DamagedError(f"{self.path} does not know this release, or has other codes.")
@@ -272,7 +272,7 @@ class Ledger:
 
     def digest_of(self, token: str) -> str | None:
         """Return what :meth:`record_drawn` recorded; None if nothing is drawn under the token."""
-        with self._opened() as (_, releases):
+        with self._opened(ids=False) as (_, releases):
             digests = {row["codes"] for row in releases if row["token"] == token}
         return max(digests, default="") or None
 
@@ -357,8 +357,12 @@ class Ledger:
         return key
 
     @contextmanager
-    def _opened(self, begin: str = "BEGIN") -> Iterator[tuple[sqlite3.Connection, _Releases]]:
+    def _opened(
+        self, begin: str = "BEGIN", *, ids: bool = True
+    ) -> Iterator[tuple[sqlite3.Connection, _Releases]]:
         """The ledger, verified, in a transaction that is rolled back unless the caller commits it.
+
+        Without ``ids`` the table of releases alone is verified, which takes no longer for more ids.
 
         A new ledger is committed without releases before its key is made: a key without a ledger
         means that the ledger was lost.
@@ -381,7 +385,7 @@ class Ledger:
             db = sqlite3.connect(uri, timeout=_BUSY_SECONDS, isolation_level=None, uri=True)
             with closing(db):
                 try:
-                    releases = _begin(db, begin, kept)
+                    releases = _begin(db, begin, kept, ids)
                 except (MemoryError, UnicodeDecodeError):  # also for a damaged schema
                     raise OSError("it is damaged, or memory is short") from None
                 yield db, releases
@@ -389,7 +393,7 @@ class Ledger:
             raise _failure(self.path, error) from error
 
 
-def _begin(db: sqlite3.Connection, begin: str, kept: bool) -> _Releases:
+def _begin(db: sqlite3.Connection, begin: str, kept: bool, ids: bool) -> _Releases:
     """Begin a transaction, verify the ledger, and return its releases; create it in an empty file.
 
     Anything else than an intact ledger raises sqlite3.Error or OSError.
@@ -418,7 +422,7 @@ def _begin(db: sqlite3.Connection, begin: str, kept: bool) -> _Releases:
     # whoever copies it, the ledger is a single file.
     if _value(db, "PRAGMA journal_mode") != "delete":
         raise sqlite3.DatabaseError("malformed")
-    if _value(db, "PRAGMA quick_check(1)") != "ok":
+    if ids and _value(db, "PRAGMA quick_check(1)") != "ok":
         raise sqlite3.DatabaseError("malformed")
     cursor = db.cursor()
     cursor.row_factory = sqlite3.Row
@@ -427,7 +431,7 @@ def _begin(db: sqlite3.Connection, begin: str, kept: bool) -> _Releases:
         types = [type(value) for value in row]
         if types != _COLUMNS or row[0] != number or seal != _seal(row):
             raise sqlite3.DatabaseError("malformed")
-    if releases and releases[-1]["sums"] != _value(db, _SUMS):
+    if ids and releases and releases[-1]["sums"] != _value(db, _SUMS):
         raise sqlite3.DatabaseError("malformed")
     return releases
 

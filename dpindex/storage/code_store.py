@@ -135,7 +135,7 @@ class CodeStore:
             store.removals = self.removals + 1
         else:
             store = copy(self)
-            store.ids = Ids(self.ids.added, self.ids.stored)
+            store.ids = self.ids.handed_over()
         store.append(codes, ids, payload)
         return store
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence, Set
+from copy import copy
 from functools import cached_property
 from typing import Any, TypeAlias
 
@@ -300,6 +301,15 @@ class Ids:
         self._room = added
         self._count = len(added)
         self._ascend = _ascend(added)  # as the default ids do
+
+    def handed_over(self) -> Ids:
+        """Return the same ids, to which others may be added while these stay.
+
+        Of several that were handed over one alone may be added to, and these no more after it.
+        """
+        ids = copy(self)
+        vars(self).pop("_rows_by_id", None)
+        return ids
 
     @property
     def added(self) -> AnyArray:
