@@ -8,6 +8,7 @@ import shutil
 import signal
 import sys
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -23,9 +24,6 @@ collect_ignore = ["integrations/langchain_standard.py"]
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 DATA = Path(os.environ.get("DPINDEX_DATA", Path(__file__).parents[2] / "shared" / "data"))
-
-# What test_langchain.py runs where its package is installed; for its examples it would be imported.
-collect_ignore = ["integrations/langchain_standard.py"]
 
 # No test depends on how busy the machine is, nor on which examples are drawn today.
 settings.register_profile(
@@ -47,30 +45,35 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         Path(file).write_text("".join(f"{report.nodeid}\n" for report in reports), "utf-8")
 
 
-# What a machine may lack though every package is installed: how a skip names it, and its programs.
-_PLATFORM = {
-    "no PostgreSQL is installed": ("postgres", "initdb"),
-    "no PostgreSQL with pgvector is installed": ("vector.control",),  # beside a server, never here
-    "needs Node in the path": ("node",),
-    "needs Chromium in the path": ("chromium", "chromium-browser", "google-chrome"),
+def _none(*programs: str) -> bool:
+    return not any(map(shutil.which, programs))
+
+
+# Taken out, so that sessions which tests start are not asked for all that is installed.
+COMPLETE = os.environ.pop("DPINDEX_COMPLETE", None) is not None
+EXCUSES = {
+    "no PostgreSQL is installed": _none("postgres", "initdb"),
+    "no PostgreSQL with pgvector is installed": True,  # it lies beside a server's own files
+    "needs Node in the path": _none("node"),
+    "needs Chromium in the path": _none("chromium", "chromium-browser", "google-chrome"),
+    "set DPINDEX_DATA": not DATA.is_dir(),
+    "DPINDEX_AXE names no": "DPINDEX_AXE" not in os.environ,
+    "this user may read every file": True,
+    "ray is not installed": find_spec("ray") is None,  # no extra installs engines
+    "pyspark is not installed": find_spec("pyspark") is None,
 }
+"""What a machine may lack though every extra is installed, by words of a skip; whether it does."""
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Where ``DPINDEX_COMPLETE`` says that all packages are installed, fail if a test was skipped.
-
-    Only a program that this machine lacks, or data that are not here, excuse one.
-    """
+    """Where ``DPINDEX_COMPLETE`` says that all extras are installed, fail if a test was skipped."""
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
-    if "DPINDEX_COMPLETE" not in os.environ or reporter is None:
+    if not COMPLETE or reporter is None:
         return
     for report in reporter.stats.get("skipped", []):
-        reason = str(report.longrepr[2]).removeprefix("Skipped: ")
-        programs = _PLATFORM.get(reason, ())
-        absent = bool(programs) and not any(map(shutil.which, programs))
-        absent |= "set DPINDEX_DATA" in reason and not DATA.is_dir()
-        if not absent:
+        reason = str(report.longrepr[2])
+        if not any(words in reason and lacks for words, lacks in EXCUSES.items()):
             reporter.line(f"SKIPPED though all is installed: {report.nodeid}: {reason}")
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 

@@ -53,7 +53,6 @@ def test_langchains_own_tests() -> None:
     changed = ("addopts=", "filterwarnings=", "asyncio_mode=auto")
     options = ["-q", "-p", "no:cacheprovider", *(f"--override-ini={one}" for one in changed)]
     plain = {key: value for key, value in os.environ.items() if "PYTEST" not in key}
-    plain.pop("DPINDEX_COMPLETE", None)
     run = subprocess.run(
         [sys.executable, "-m", "pytest", *options, str(file)],
         env=plain,
