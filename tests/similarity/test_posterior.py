@@ -340,3 +340,20 @@ def test_vectors_of_zeros_are_answered() -> None:
         hits = index.search(np.zeros((5, DIM)), query=mode)  # type: ignore[arg-type]
         assert np.isfinite(hits.similarity).all()
         assert np.isfinite(hits.stderr).all()
+
+
+@pytest.mark.parametrize("mode", ["exact", "private"])
+def test_noise_that_hides_a_table_of_categories_is_no_prior(mode: Any) -> None:
+    """Few coordinates, of which noise is not quite normal: no near neighbours are read from it."""
+    rng = np.random.default_rng(1)
+    tastes = rng.normal(size=(3100, 3)) @ rng.normal(size=(3, 32)) + rng.gumbel(size=(3100, 32))
+    table = np.eye(4)[tastes.reshape(-1, 8, 4).argmax(axis=2)].reshape(-1, 32)
+    spec = dpi.Spec(
+        "raw-square-wave-narrow", 32, epsilon=1.0, adjacency=dpi.attribute(1.0), bounds=(0.0, 1.0)
+    )
+    index = dpi.PrivateIndex(spec)
+    index.add(base := table[100:])
+    index.calibrate()
+    hits = index.search(asked := table[:100], k=10, query=mode)
+    truth = np.einsum("qkd,qd->qk", base[hits.ids], asked) / 8
+    assert np.mean(np.abs(hits.similarity - truth) <= 1.96 * hits.stderr) >= 0.9
