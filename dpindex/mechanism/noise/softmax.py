@@ -109,10 +109,8 @@ class CodewordScores(Matrix):
         return math.nextafter(math.sqrt(largest), math.inf)
 
 
-@lru_cache(maxsize=8)
-def codeword_scores(codebook: Codebook, signs: bool) -> CodewordScores:
-    """The map of a codebook, which all specs that name it share."""
-    return CodewordScores(codebook, signs)
+codeword_scores = lru_cache(maxsize=8)(CodewordScores)
+"""The map of a codebook, which all specs that name it share."""
 
 
 def falling_weights(loss: Fraction, top: int = _TOP) -> npt.NDArray[np.uint64]:
