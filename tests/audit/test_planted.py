@@ -8,11 +8,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from releases import dataset_of
 from scipy.stats import binom
 
 import dpindex as dpi
+from dpindex.base.errors import BusyError, DamagedError
 from dpindex.data import one_per_person
 from dpindex.data.ranges import Ranges
+from dpindex.index.build import build_index
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.storage.journal import BucketJournal
 
@@ -98,6 +101,16 @@ class Kept:
         self.objects[name] = bytes(data)
         return True
 
+    def read(self, name: str, max_bytes: int) -> bytes | None:
+        return self.objects.get(name)
+
+    def sizes(self) -> dict[str, int]:
+        return {name: len(data) for name, data in self.objects.items()}
+
+    def remove(self, names: Any) -> None:
+        for name in names:
+            self.objects.pop(name, None)
+
 
 def test_objects_of_two_attempts_share_no_nonce(tmp_path: Path) -> None:
     """GCM under one key and one nonce gives away the difference of two attempts' codes."""
@@ -110,3 +123,37 @@ def test_objects_of_two_attempts_share_no_nonce(tmp_path: Path) -> None:
         (data,) = bucket.objects.values()
         sealed.append(data)
     assert sealed[0][:12] != sealed[1][:12]
+
+
+def test_a_sealed_object_holds_under_its_own_name_alone(tmp_path: Path) -> None:
+    """Two segments that the operator of a store exchanges are not taken for each other."""
+    bucket: Any = Kept()
+    journal = BucketJournal(tmp_path / "index.unpublished", bucket)
+    for number in "01":
+        assert journal.put(f"segments/00000{number}.codes", number.encode())
+    first, second = bucket.objects
+    bucket.objects[first], bucket.objects[second] = bucket.objects[second], bucket.objects[first]
+    with pytest.raises(DamagedError, match="was changed"):
+        journal.get("segments/000000.codes")
+
+
+def test_one_store_is_claimed_by_one_build(tmp_path: Path) -> None:
+    bucket: Any = Kept()
+    first, second = (BucketJournal(tmp_path / f"{name}.unpublished", bucket) for name in "ab")
+    with first.held(), second.held():
+        first.begin({}, b"")
+        with pytest.raises(BusyError, match="another private folder"):
+            second.begin({}, b"")
+
+
+@pytest.mark.parametrize("method", ["codebook-softmax", "record-codebook"])
+def test_no_codebook_of_the_vectors_is_built_with(method: str, tmp_path: Path) -> None:
+    vectors = np.random.default_rng(0).uniform(-1, 1, (60, 6))
+    adjacency: Any = dpi.record() if method == "record-codebook" else dpi.attribute(0.5)
+    spec = dpi.Spec(
+        method, 6, epsilon=2.0, codebook=dpi.Codebook(vectors[:20]), adjacency=adjacency
+    )
+    with pytest.raises(dpi.InputError, match="codewords are private vectors too"):
+        build_index(dataset_of(vectors), tmp_path / "index", spec)
+    with pytest.raises(dpi.InputError, match="codewords are private vectors too"):
+        dpi.PrivateIndex(spec).add(vectors)
