@@ -105,7 +105,7 @@ class CodebookPlan:
     def _new_book(self, size: int, centroids: bool) -> Codebook:
         if not centroids:
             return Codebook.spaced(self._vectors, size)
-        book = fit_codebook(self._vectors, size)
+        book = Codebook(_centroids(self._vectors, size, rounds=0))
         self.centroid_books.add(book)
         return book
 
@@ -144,6 +144,10 @@ class CodebookPlan:
         noise = 1.0 - law.chance_inside
         return Row(spec, "plain", private, exact, spec.format.max_row_bytes, noise, centroids)
 
+    def published(self, tried: Codebook) -> Codebook:
+        """Return centroids of the whole sample until little moves, which takes longest."""
+        return fit_codebook(self._vectors, len(tried))
+
     def played(self, spec: Spec) -> tuple[Spec, Singles]:
         """Return a spec with codewords of a part of the sample, and the rest, to be attacked.
 
@@ -168,21 +172,23 @@ class CodebookPlan:
         rows = len(self._vectors)
         fitted = rows * _CENTROID_PERCENT // 100 if centroids else size
         given = self._rows_of_groups(fitted, first)
+        orders: dict[int, Integers] = {}
         if step > 1:
-            words = self._split(size, centroids, first, 1).words
+            whole = self._split(size, centroids, first, 1)
+            words, orders = whole.words, whole.orders
         else:
             words = self._vectors[given[spaced(len(given), fitted)]]
             if centroids:
-                words = fit_codebook(words, size).vectors
+                words = Codebook(_centroids(words, size, rounds=0)).vectors
         others = np.setdiff1d(np.arange(rows), given)
         others = others[spaced(len(others), min(_RECORDS, self._n))][::step]
         records = self._vectors[others]
         if not isinstance(self._queries, int):
             unseen = np.zeros((len(self._queries), len(others)), dtype=np.bool_)
-            return _Split(words, records, self._queries, unseen, self._n)
+            return _Split(words, records, self._queries, unseen, self._n, orders)
         asked = spaced(len(others), self._queries)
         unseen = self._groups[others[asked]][:, None] == self._groups[others]
-        return _Split(words, records, records[asked], unseen, self._n)
+        return _Split(words, records, records[asked], unseen, self._n, orders)
 
     def _rows_of_groups(self, count: int, first: int) -> Integers:
         """Return the rows of evenly spaced groups that have ``count`` rows or more in all."""
@@ -233,10 +239,18 @@ class _Split:
         Records that are not there for a query: itself and its siblings.
     n : int
         Vectors in the collection.
+    orders : dict
+        Codewords by nearness to one of them, filled as symbols are reported.
     """
 
     def __init__(
-        self, words: Singles, records: Singles, queries: Singles, unseen: Any, n: int
+        self,
+        words: Singles,
+        records: Singles,
+        queries: Singles,
+        unseen: Any,
+        n: int,
+        orders: dict[int, Integers],
     ) -> None:
         self.words = words
         self.records = records
@@ -248,7 +262,7 @@ class _Split:
         scores = queries @ words.T
         self._near_queries = _best(scores, count)
         self._exact = np.argsort(-scores, axis=1)
-        self._orders: dict[int, Integers] = {}
+        self.orders = orders
         cosines = np.where(unseen, -np.inf, queries @ records.T)
         most = math.ceil(NEIGHBOURS / self._vectors_per_record)
         self._true = _best(cosines, min(most, len(records)))
@@ -298,10 +312,10 @@ class _Split:
 
     def _private(self, symbols: Integers) -> Integers:
         """Return all codewords, the nearest to each reported one first, (q, K)."""
-        for symbol in set(symbols.tolist()) - set(self._orders):
+        for symbol in set(symbols.tolist()) - set(self.orders):
             order = np.argsort(-(self.words @ self.words[symbol]))
-            self._orders[symbol] = order.astype(np.uint16)
-        return np.stack([self._orders[symbol] for symbol in symbols.tolist()]).astype(np.intp)
+            self.orders[symbol] = order.astype(np.uint16)
+        return np.stack([self.orders[symbol] for symbol in symbols.tolist()]).astype(np.intp)
 
     def _counted(
         self,
@@ -417,7 +431,7 @@ def fit_codebook(public: Any, size: int) -> Codebook:
     return Codebook(_grown(vectors, size))
 
 
-def _centroids(vectors: Singles, size: int) -> Singles:
+def _centroids(vectors: Singles, size: int, rounds: int = _ROUNDS) -> Singles:
     kmeans = faiss.Kmeans(
         vectors.shape[1],
         size,
@@ -427,7 +441,7 @@ def _centroids(vectors: Singles, size: int) -> Singles:
         max_points_per_centroid=MAX_SIZE,
     )
     kmeans.train(vectors)
-    for _ in range(_ROUNDS):
+    for _ in range(rounds):
         # Until little moves: the leak check knows centroids by it, should these not be public.
         centroids = kmeans.centroids
         kmeans.train(vectors, init_centroids=centroids)

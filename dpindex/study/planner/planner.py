@@ -764,6 +764,12 @@ class _RecordPlanner(_Planner):
     def refined(self, row: Row, *, denoise: bool = False) -> Row:
         return row if row.spec.codebook else self._row(row.spec, _ROUNDS)
 
+    def to_publish(self, row: Row) -> Row:
+        tried = row.spec.codebook
+        if tried is None or not row.centroids:
+            return row
+        return replace(row, spec=replace(row.spec, codebook=self._books.published(tried)))
+
     def _row(self, spec: Spec, rounds: int) -> Row:
         at, ladder = self._target.at, self._target.ladder
         if spec.codebook is not None:
