@@ -232,8 +232,14 @@ class NumberPosterior(TablePosterior):
         return Decoded(x / np.sqrt(energy)[:, None], noise, spread)
 
     def hidden_error(self, cosine: Doubles, queries: Queries) -> Doubles:
-        factor = self.spec.projection.inner_product_factor
-        return np.asarray(self.calibration.mean_cosine * math.sqrt(2 * factor) * (1 - cosine))
+        """What all cosines share, and what one query's have more of than those of others.
+
+        A query that is near to everything is projected once: its best hits are those of which the
+        projection is kindest.
+        """
+        deviation = math.sqrt(2 * self.spec.projection.inner_product_factor)
+        shared = self.calibration.mean_cosine * (1 - cosine)
+        return np.asarray(deviation * np.hypot(shared, 1 - cosine**2))
 
 
 class SignPosterior(TablePosterior):
