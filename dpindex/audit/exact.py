@@ -283,7 +283,9 @@ def _candidates() -> Iterator[Spec]:
                 if entries != "gaussian":
                     continue
                 norm = _NORM
-            for epsilon, times in product(_budgets(row, kind, entries), repetitions):
+            seconds = (None, 4.0) if calibration.joint else (None,)
+            budgets = _budgets(row, kind, entries)
+            for epsilon, times, second in product(budgets, repetitions, seconds):
                 yield Spec(
                     **fields,
                     epsilon=epsilon,
@@ -292,6 +294,7 @@ def _candidates() -> Iterator[Spec]:
                     repetitions=times,
                     entries=entries,
                     min_norm=norm,
+                    record_epsilon=second,
                 )
 
 
