@@ -1281,7 +1281,8 @@ class Oracle:
         self._check_codebook(codewords)
         self.epsilon, self.delta = self.spec["epsilon"], self.spec["delta"]
         adjacency = self.spec["adjacency"]
-        self.beta = adjacency.get("beta", adjacency.get("radius", 1.0))
+        low, high = self.spec["bounds"]
+        self.beta = adjacency.get("radius", min(adjacency.get("beta", 1.0), high - low))
         self.codewords = codewords
         self.map = make_map(self.spec)
         if self.spec["method"] == "codebook-softmax":

@@ -198,9 +198,10 @@ def grid_checks(spec: Spec, realised_map: RealisedMap) -> tuple[list[Check], Fra
     *Lemma.* The grid integer is ``rint(fl(fl(x)·c))`` with c the factor as rounded. With unit
     roundoff u, least subnormal η and |x| ≤ X, what is rounded differs from ``x·c`` by at most
     ``e = c(uX + η) + u·c(X(1+u) + η) + η``, provided nothing overflows. Neighbours are at most
-    β·scale apart, so their values before rint differ by at most ``c·β·scale + 2e``. Rounding to
-    even is monotone and commutes with even integers; so if that is at most 2^bits, the integers
-    differ by at most 2^bits. One more roundoff 2⁻⁵³ covers clipping, which is done in float64.
+    β·scale apart, with the width of the bounds for β where that is less; so their values before
+    rint differ by at most ``c·β·scale + 2e``. Rounding to even is monotone and commutes with even
+    integers; so if that is at most 2^bits, the integers differ by at most 2^bits. One more roundoff
+    2⁻⁵³ covers clipping, whose limits are products in float64.
 
     Under l2 adjacency a coordinate that changes by d changes by at most ``c·d + 2e + 1`` steps, so
     all dim of them by ``c·radius·scale + √dim·(1 + 2e)`` in L2 (triangle inequality).
@@ -218,6 +219,9 @@ def grid_checks(spec: Spec, realised_map: RealisedMap) -> tuple[list[Check], Fra
     # As the spec and as the guarantee state it, in the units of the data.
     distance = Fraction(spec.adjacency.size) * Fraction(grid.scale)
     distance = max(distance, Fraction(spec.adjacency.in_data_units(grid.scale).size))
+    if spec.adjacency.kind == "attribute":
+        low, high = map(Fraction, grid.bounds)
+        distance = min(distance, (high - low) * Fraction(grid.scale))
     steps = rounding.factor * distance + 2 * rounding.error
     passed = steps <= reach and grid.bits >= 1 and grid.bits == spec.law.grid_bits
     if realised_map.entries is not None:

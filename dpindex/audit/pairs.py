@@ -102,7 +102,7 @@ def worst_pairs(spec: Spec) -> Sequence[Pair]:
     targets = {"across zero": -0.5}
     if helped and isinstance(spec.law, SignLaw) and spec.law.depends_on_size:
         targets |= {f"level {level} against {level + 1}": float(level) for level in (1, 2)}
-    near = {name: spec.adjacency.size * place for name, place in targets.items()}
+    near = {name: spec.change * place for name, place in targets.items()}
     return [_pair(spec, name, moves, columns, helped, target) for name, target in near.items()]
 
 
@@ -204,10 +204,10 @@ def _moved(coordinates: AnyArray, signs: AnyArray, codes: Codes) -> Counts:
 def _ends(spec: Spec) -> tuple[float, float]:
     """Two values of an attribute one beta apart, about zero where the bounds allow it."""
     low, high = spec.bounds
-    half = spec.adjacency.size / 2
+    half = spec.change / 2
     if low <= -half and half <= high:
         return -half, half
-    top = min(high, low + spec.adjacency.size)
-    while Fraction(top) - Fraction(low) > Fraction(spec.adjacency.size):
+    top = min(high, low + spec.change)
+    while Fraction(top) - Fraction(low) > Fraction(spec.change):
         top = float(np.nextafter(top, low))
     return low, top

@@ -143,15 +143,8 @@ class DataOptions:
 
     def stated(self) -> dict[str, Any]:
         """The options as fields of a spec."""
-        adjacency = self.adjacency
-        width = self.bounds[1] - self.bounds[0]
-        if self.beta is not None and self.beta > width > 0:
-            note(
-                f"--beta {self.beta:g} is more than the width of the bounds, by which attributes "
-                f"differ at most: --beta {width:g} protects as much, with less noise"
-            )
         ranges = read_if_named(Ranges.read, self.ranges)
-        values = {**vars(self), "adjacency": adjacency, "ranges": ranges}
+        values = {**vars(self), "adjacency": self.adjacency, "ranges": ranges}
         for name in ("beta", "l2_radius", "record"):
             del values[name]
         return values

@@ -147,13 +147,17 @@ def _commands(outcome: Plan, sample: SampleOptions, options: o.DataOptions) -> l
     file = shlex.quote(sample.public_sample)
     suffix = ".npz" if sample.public_sample.endswith(".npz") else ".npy"
     stated = replace(options, delta=spec.delta)
+    if outcome.narrowed:
+        stated = replace(stated, bounds=spec.bounds, clip=True, norm=None)
     budget = f"--epsilon {spec.epsilon:.10g}"
     commands = []
     build = [f"dpindex build vectors{suffix} my-index --method {spec.method} {budget}"]
     build += stated.as_flags()
     if spec.design is not None:
         make = [f"dpindex design {file} public.design {budget} --code-length {spec.code_length}"]
-        make += ["--signs"] * row.signs + stated.as_flags("beta", "scale", "delta", "ranges")
+        make += ["--signs"] * row.signs + [
+            *replace(stated, beta=spec.change).as_flags("beta", "scale", "delta", "ranges")
+        ]
         commands.append(" ".join(make))
         build.append("--design public.design")
     elif spec.codebook is None:

@@ -59,15 +59,13 @@ class Milvus(Database):
 
     def __init__(self, address: str, name: str) -> None:
         super().__init__(address, name)
+        scheme, is_server, server = address.partition("://")
+        if is_server and "@" in server:
+            raise InputError("an address holds no password; give user:password as MILVUS_TOKEN.")
         need = "Milvus needs pymilvus and milvus-lite"
         milvus = import_extra("pymilvus", need, "milvus")
-        scheme, is_server, server = address.partition("://")
         uri = address
         if is_server:
-            if "@" in server:
-                raise InputError(
-                    "an address holds no password; give user:password as MILVUS_TOKEN."
-                )
             uri = f"{_SCHEMES[scheme]}://{server}"
         else:
             import_extra("milvus_lite", need, "milvus")

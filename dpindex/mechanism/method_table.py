@@ -253,7 +253,7 @@ def _oporp_length(parameters: Parameters) -> int:
     square = parameters.dim * (width / 4) ** 2
     if parameters.norm is not None:
         square = parameters.norm**2
-    variance = parameters.adjacency.size**2 * _least_variance(parameters.budget)
+    variance = parameters.change**2 * _least_variance(parameters.budget)
     if square >= 4 * variance * max_bins:
         return max_bins
     return min(max_bins, max(_MIN_BINS, int(square / (4 * variance))))
@@ -508,9 +508,9 @@ class Method:
                 f"every vector.",
                 field="min_norm",
             )
-        if min_norm_on_grid(parameters) <= parameters.adjacency.size:
+        if min_norm_on_grid(parameters) <= parameters.change:
             raise NoGuaranteeError(
-                f"{self.name} needs a min_norm above beta = {parameters.adjacency.size:g}, not "
+                f"{self.name} needs a min_norm above beta = {parameters.change:g}, not "
                 f"{parameters.min_norm:g}.",
                 field="min_norm",
             )

@@ -233,6 +233,11 @@ class Codebook(PublicPart):
         """The codebook of ``size`` of the vectors, evenly spaced; all of them if there are so many.
 
         Which ones depends on their number alone.
+
+        Raises
+        ------
+        InputError
+            For a size out of range, and for a row that is zero.
         """
         opened = isinstance(vectors, str | os.PathLike)
         whole_number(size, "the size of a codebook", MIN_SIZE, MAX_SIZE)
@@ -257,7 +262,7 @@ class Codebook(PublicPart):
         return pack("codebook", {}, {"vectors": self.stated})
 
     def scaled(self, ranges: Ranges) -> Codebook:
-        """The codebook of these codewords brought to 0 … 1; itself if it is only named."""
+        """The codebook of these codewords, brought to 0 … 1 by ``ranges``; itself if only named."""
         return self if self._only_named else Codebook(ranges.scale(self._stated))
 
     @property

@@ -215,7 +215,7 @@ class Spec(Parameters):
         if not self.method_row.calibration.rounded:
             return NoGrid()
         return Grid(
-            beta=self.adjacency.size,
+            beta=self.change,
             bits=self.law.grid_bits,
             scale=self.scale,
             bounds=self.bounds,
@@ -235,7 +235,7 @@ class Spec(Parameters):
             return None
         centre = np.zeros((1, self.dim))
         centre[0, self.design.attributes] = np.clip(self.design.centre, *self.bounds)
-        steps = np.rint(centre / grid_step(self.adjacency.size, self.law.grid_bits))
+        steps = np.rint(centre / grid_step(self.change, self.law.grid_bits))
         return np.asarray(self.projection.apply(steps)[0])
 
     @cached_property
@@ -272,7 +272,7 @@ _SMALL_SHARE = 0.05
 
 
 def share_of_range(spec: Spec) -> float | None:
-    """Return which share of an attribute's range a change of beta is, (0, ∞).
+    """Return which share of an attribute's range a change of beta is, (0, 1].
 
     None under other adjacencies than that of one attribute, and for methods that take any numbers.
 
@@ -285,7 +285,7 @@ def share_of_range(spec: Spec) -> float | None:
     if not isinstance(spec.adjacency, Attribute) or not spec.method_row.calibration.rounded:
         return None
     low, high = spec.bounds
-    return spec.adjacency.size / (high - low)
+    return spec.change / (high - low)
 
 
 def quality_warnings(spec: Spec, count: int | None = None) -> list[str]:

@@ -160,7 +160,8 @@ class Attribute(VectorAdjacency):
     """Two vectors are neighbours when they differ in *one* coordinate, by at most ``beta``.
 
     This is Definition 2.3 of Li & Li (2023). It is not the L1 ball of radius ``beta``: a change
-    spread over many coordinates is many changes, and costs epsilon for each.
+    spread over many coordinates is many changes, and costs epsilon for each. ``units`` names the
+    ranges of columns that ``beta`` counts in, by their digest, if it is not those of the data.
 
     >>> Attribute(0.5)
     Attribute(beta=0.5)
@@ -200,6 +201,7 @@ class L2(VectorAdjacency):
     """Two vectors are neighbours when their Euclidean distance is at most ``radius``.
 
     Radius 2 on unit-norm vectors makes every two vectors neighbours: the whole record is hidden.
+    ``units`` names the ranges of columns that ``radius`` counts in, as in :class:`Attribute`.
 
     >>> L2(2.0)
     L2(radius=2.0)

@@ -153,7 +153,10 @@ class SketchSpec:
         return count_noise(self.epsilon, self.delta, self.rows, self.columns, self.neighbouring)
 
     def vectors(self, x: Vectors, name: str) -> Any:
-        """Return records or queries as they are hashed, shape (n, dim), values unchecked."""
+        """Return records or queries ``x`` as they are hashed, shape (n, dim), values unchecked.
+
+        ``name`` is what messages call them.
+        """
         rows = real_matrix(x, self.dim, name, min_rows=0)
         if self.ranges is None or not rows.shape[0]:
             return rows

@@ -71,7 +71,7 @@ def decoder_of(spec: Spec, denoised: bool = False) -> Decoder:
     variance = np.maximum(np.diag(within), 0.0)
     centre = np.zeros(len(w))
     if isinstance(spec.law, SignLaw):
-        beta = spec.projection.scale * spec.adjacency.size
+        beta = spec.projection.scale * spec.change
         slope, expected, noise = spec.law.linear_channel(centre, variance, beta)
     else:
         slope, expected, noise = spec.number_law.linear_channel(centre, variance, spec.step)

@@ -185,7 +185,7 @@ def _one_hot(cells: npt.NDArray[np.int64], size: int) -> scipy.sparse.csr_array:
 
 def _expected_signs(spec: Spec, projected: Floats) -> Doubles:
     """Return the mean signs of codes of projected vectors, shape (m, k)."""
-    beta = spec.projection.scale * spec.adjacency.size
+    beta = spec.projection.scale * spec.change
     sizes = np.abs(projected) / beta
     rms = np.maximum(np.sqrt(np.square(sizes).mean(axis=1)), 1e-30)
     law = spec.sign_law

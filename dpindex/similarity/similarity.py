@@ -230,7 +230,7 @@ def sign_deviation(spec: Spec) -> float:
     if law.scale_free:
         return 1.0
     if spec.norm is not None:
-        return spec.norm * spec.projection.rms / spec.adjacency.size
+        return spec.norm * spec.projection.rms / spec.change
     if law.depends_on_size:
         return math.nan
     return 1.0

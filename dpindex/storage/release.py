@@ -409,7 +409,8 @@ def _warn_of_clipping(share: float) -> None:
     if share > _MUCH_CLIPPED:
         warnings.warn(
             f"{share:.1%} of the values lie outside the public bounds and were clipped to them: "
-            f"rows that differ beyond the bounds look alike; state wider ranges, scale or bounds",
+            f"rows that differ beyond the bounds look alike; unless a plan chose them, state wider "
+            f"ranges, scale or bounds",
             QualityWarning,
             stacklevel=4,
         )

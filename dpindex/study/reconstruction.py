@@ -221,7 +221,7 @@ class Reconstructor:
         variance = np.diag(within)
         if isinstance(spec.law, SignLaw):
             # The unit of a sign law: beta before the projection's scale is applied.
-            beta = spec.projection.scale * spec.adjacency.size
+            beta = spec.projection.scale * spec.change
             channel = spec.law.linear_channel(mean, variance, beta)
         else:
             channel = spec.number_law.linear_channel(mean, variance, spec.step)

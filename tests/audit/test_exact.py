@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import bdtrc, ndtr
 from self_test.second_reading import READERS, refuted, replay_check
+from specs import example
 from typer.testing import CliRunner
 
 from dpindex import Codebook, InputError, Spec, attribute, l2, methods, record
@@ -32,6 +33,7 @@ from dpindex.audit.input_checks import code_checks, grid_checks, norm_at_most, r
 from dpindex.audit.law_verifiers import VERIFIERS, binomial_tail, change_chance, law_verifier
 from dpindex.audit.record_verifiers import cap_size
 from dpindex.cli import app
+from dpindex.mechanism.method_table import Method
 from dpindex.mechanism.noise.additive import CellTable, TwoDigitLaplace, geometric_table
 from dpindex.mechanism.noise.gaussian import TwoSidedGeometric, gaussian_table
 from dpindex.mechanism.noise.signs import (
@@ -264,6 +266,8 @@ def test_operator_norms_are_decided_exactly(seed: int, size: int) -> None:
         {"adjacency": attribute(0.3), "scale": 255.0},
         {"bounds": (-7.25, 3.5)},
         {"bounds": (-900.0, 900.0)},
+        {"bounds": (-0.1, 0.1), "clip": True},
+        {"bounds": (5.3, 5.4), "scale": 1 / 3},
         {"scale": 1e-20},
         {"clip": True, "scale": math.pi},
         {"dim": 1, "k": 1},
@@ -295,6 +299,30 @@ def test_shares_of_repetitions_add_up_to_no_more(epsilon: float, times: int) -> 
         adjacency=attribute(1.0),
     )
     assert verify(spec).failed == ()
+
+
+NARROW = [
+    row
+    for row in methods()
+    if row.private and row.calibration.rounded and row.adjacencies[0] == "attribute"
+]
+
+
+@pytest.mark.parametrize("row", NARROW, ids=[row.name for row in NARROW])
+def test_a_change_is_no_wider_than_the_bounds(row: Method, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A change of 1 within bounds of width 0.2 costs what one of 0.2 costs, and no less."""
+    known = {"bounds": (-0.1, 0.1)} | ({"min_norm": 0.45} if "min_norm" in row.needs else {})
+    spec = example(row, **known)
+    same = example(row, **known, adjacency=attribute(0.2))
+    assert (spec.grid, spec.change) == (same.grid, same.change)
+    assert str(spec.guarantee.adjacency) == "attribute(beta=1)"
+    rows, reach = grid_checks(spec, read_map(spec))
+    assert all(check.passed for check in rows)
+    low, high = spec.rounding_grid.round(np.array([-0.1, 0.1]))
+    assert 0.999 * reach < high - low <= reach
+    monkeypatch.setattr(Spec, "change", property(lambda _: 0.95 * 0.2))
+    weak = replace(spec, seed=1)
+    assert not all(check.passed for check in grid_checks(weak, read_map(weak))[0])
 
 
 @pytest.mark.parametrize("low", [10.929, 18.83, -8.271])

@@ -271,14 +271,6 @@ class TestNotes:
         code, _, error = run("build", "x.npy", "tight", *gaussian, "--delta", 1e-6)
         assert "delta" not in error
 
-    def test_a_beta_that_is_wider_than_the_bounds(self, run: Run) -> None:
-        stated = ("spec", "--dim", 6, *STAIRCASE, "--bounds", 0, 1)
-        code, _, error = run(*stated, "--beta", 3)
-        assert code == 0
-        assert error.startswith("note: --beta 3 is more than the width of the bounds")
-        assert error.count("\n") == 1
-        assert run(*stated, "--beta", 1)[2] == ""
-
 
 def test_extras_are_those_of_the_package() -> None:
     """Messages name packages, which pip finds; an extra is known to a checkout alone."""

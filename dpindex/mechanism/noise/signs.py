@@ -182,7 +182,7 @@ class NoFlips(SignLaw):
 
 def norm_slack(parameters: Parameters) -> float:
     """Return the most that rounding to the grid can shorten a vector by: √dim/2 steps."""
-    return grid_step(parameters.adjacency.size, GRID_BITS) * math.sqrt(parameters.dim) / 2
+    return grid_step(parameters.change, GRID_BITS) * math.sqrt(parameters.dim) / 2
 
 
 def min_norm_on_grid(parameters: Parameters) -> float:
@@ -283,7 +283,7 @@ def _response(parameters: Parameters, projection: Projection) -> FlipsByLevel:
     if parameters.delta == 0:
         return randomized_response(share(parameters, projection.sensitivity.count))
     # On the grid one beta is 2^bits steps, a little more than beta itself.
-    ratio = grid_step(parameters.adjacency.size, GRID_BITS) * _STEPS / min_norm_on_grid(parameters)
+    ratio = grid_step(parameters.change, GRID_BITS) * _STEPS / min_norm_on_grid(parameters)
     chance = rounded_change_probability(parameters.dim, ratio, 2.0**-FINE_ENTRY_BITS)
     return randomized_response(
         parameters.budget, quantile_count(projection.k, chance, parameters.delta)

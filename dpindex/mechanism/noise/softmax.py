@@ -224,17 +224,17 @@ def uniform_share(size: int, epsilon: float | None) -> int:
 
 def _calibrated(parameters: Parameters, scores: CodewordScores) -> SoftmaxResponse:
     codebook = parameters.codewords
-    size = parameters.adjacency.size
     # R: the most that a neighbour moves two scores apart, in whole numbers.
     moved = Fraction(scores.spread << GRID_BITS)
     if isinstance(parameters.adjacency, L2):
-        steps = neighbour_distance(size, GRID_BITS, parameters.bounds, parameters.dim)
+        radius = parameters.adjacency.size
+        steps = neighbour_distance(radius, GRID_BITS, parameters.bounds, parameters.dim)
         moved = Fraction(steps) * Fraction(scores.distance)
     shift = max(0, math.ceil(moved / _STEPS) - 1).bit_length()
     loss = Fraction(parameters.budget) * (1 - _FOR_DRAWS) / steps_apart(moved, shift)
     # The codewords on the grid, within the bounds: their mean score is what offsets make equal.
     words = np.clip(codebook.stated.astype(np.float64) / parameters.scale, *parameters.bounds)
-    grid = np.rint(words / grid_step(size, GRID_BITS))
+    grid = np.rint(words / grid_step(parameters.change, GRID_BITS))
     mean = scores.apply(grid.sum(axis=0)[None])[0] / len(codebook)  # exact until it is divided
     return SoftmaxResponse(
         scores=scores,

@@ -560,8 +560,7 @@ def _with_half_width(epsilon: float, half: int, low: int, cells: int) -> SquareW
 
 
 def _over_bounds(parameters: Parameters, share: float = 1.0) -> SquareWave:
-    size = parameters.adjacency.size
-    low, high = (grid_point(bound, size, GRID_BITS) for bound in parameters.bounds)
+    low, high = (grid_point(bound, parameters.change, GRID_BITS) for bound in parameters.bounds)
     return square_wave(parameters.budget, low, high, share)
 
 

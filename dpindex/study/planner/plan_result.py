@@ -55,6 +55,11 @@ _MADE_OF_SAMPLE = (
     "One attribute is hidden, not the vector: neighbours are found because codes tell more about a "
     "vector as a whole. What is made of the sample is published, so the sample must be public."
 )
+_NARROWED = (
+    "Values are clipped to {low:g} … {high:g}, which holds three quarters of the sample's: no "
+    "change of an attribute is wider, so the noise need not be. Stated cosines are those of "
+    "clipped vectors; neighbours are those of the vectors as they are."
+)
 _OF_CLIPPED = "Neighbours are those of the vectors as they are clipped to the bounds."
 _FROM_SAMPLE = (
     "Predictions assume that the collection resembles the sample, and vary by about 0.04 from one "
@@ -93,7 +98,7 @@ class Found:
 
     def candidates_for(self, recall: float) -> int | None:
         """Return the fewest candidates that reach a recall, to two digits; None if none do."""
-        reached = np.maximum.accumulate(list(self.within.values()))
+        reached = list(self.within.values())
         if reached[-1] < recall:
             return None
         number = math.exp(np.interp(recall, reached, np.log(list(self.within))))
@@ -111,12 +116,13 @@ class Found:
         ``ladder`` names the numbers of candidates.
         """
         precision, recall, *within = shares
-        rising = np.maximum.accumulate(within).tolist()
+        # Where predictions fall, that for fewer candidates was too high.
+        rising = np.minimum.accumulate(within[::-1])[::-1].tolist()
         return cls(precision, recall, dict(zip(ladder, rising, strict=True)))
 
     @classmethod
     def by_chance(cls, at: int, ladder: Sequence[int], n: int) -> Found:
-        """Return what answers at random find of a collection of n."""
+        """Return what random answers find: ``at`` of ``n``, and each number of a ``ladder``."""
         return cls(NEIGHBOURS / n, at / n, {number: number / n for number in ladder})
 
 
@@ -352,6 +358,8 @@ class Plan:
         The query mode that was planned for.
     metric : "cosine" or "l2"
         What neighbours are ranked by.
+    narrowed : bool
+        The bounds of the recommended spec hold the middle three quarters of the sample's values.
     n, at : int
         Vectors in the collection; answers and true neighbours that recall counts.
     candidates : int
@@ -385,6 +393,7 @@ class Plan:
     attacks: AttackFigures | None = None
     curves: tuple[tuple[Row, ...], ...] = ()
     metric: Metric = "cosine"
+    narrowed: bool = False
 
     def __repr__(self) -> str:
         return f"<Plan: {len(self.rows)} specs for {self.n} vectors; {self.best.method} is best>"
@@ -468,7 +477,10 @@ class Plan:
             )
         if self.metric == "cosine" and best.spec.norm is None and best.spec.codebook is None:
             lines.append(_BY_COSINE)
-        if best.spec.clip:
+        if self.narrowed:
+            low, high = (bound * best.spec.scale for bound in best.spec.bounds)
+            lines.append(_NARROWED.format(low=low, high=high))
+        elif best.spec.clip:
             lines.append(_OF_CLIPPED)
         lines += [f"{sentence}." for sentence in quality_warnings(best.spec, self.n)]
         if self.sample_in_groups:

@@ -12,12 +12,15 @@ from dataclasses import dataclass, fields, replace
 from functools import cached_property, lru_cache
 from typing import Any, Literal, TypeVar, get_args
 
+import numpy as np
+
 from dpindex.base.arrays import (
     Vectors,
     checked_epsilon,
     finite_number,
     idle_cores,
     in_units_of_largest,
+    issparse,
     limited_threads,
     share_cores,
     unit,
@@ -36,7 +39,7 @@ from dpindex.mechanism.optimiser import design, usual_length
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.public_parts import Codebook, Design
 from dpindex.mechanism.spec import Spec
-from dpindex.privacy import Record, VectorAdjacency, l2, record
+from dpindex.privacy import Attribute, Record, VectorAdjacency, l2, record
 from dpindex.similarity.similarity import Metric
 from dpindex.study.planner.codebook_plan import CodebookPlan, promising_subsets
 from dpindex.study.planner.plan_result import FOUND, AttackFigures, Plan, Row
@@ -81,6 +84,11 @@ _FITTED_PER_COORDINATE = 25
 _FITTED_CODES = 10_000
 _FITTED_NUMBERS = 1 << 24
 _FINALISTS = 2
+# Bounds are narrowed to the middle of the sample's values, where these lie within such a share of a
+# change, up to an epsilon beyond which noise costs less than clipping.
+_MIDDLE = (0.125, 0.875)
+_NARROW = 0.4
+_NARROW_UP_TO = 8.0
 # Vectors of the sample for a softmax codebook, which play the collection too.
 _CODEBOOK_ROWS = 1 << 12
 # A denoiser finds such a share of what is missed without it, or a quarter more, or it is left out:
@@ -240,6 +248,7 @@ def plan(
         sample_in_groups=planner.sample_in_groups,
         curves=planner.curves(rows) if curves else (),
         attacks=planner.attacks(rows[0].spec),
+        narrowed=rows[0].spec.bounds != bounds,
     )
 
 
@@ -471,10 +480,12 @@ class _AttributePlanner(_Planner):
         self._designed_of = vectors[::2]
         self._design = lru_cache(maxsize=None)(self._new_design)
         self._codebook_rows = sample_rows(source, min(_CODEBOOK_ROWS, target.n))
+        self._narrow = self._narrow_bounds(vectors)
         first = self.specs(target.epsilon or _MIDDLE_EPSILON)[0]
 
         def as_published(rows: Vectors) -> Vectors:
-            if not first.clip:
+            # Where the plan alone narrows the bounds, neighbours are those of unclipped vectors.
+            if not terms["clip"]:
                 return rows
             low, high = (first.scale * bound for bound in first.bounds)
             return clipped(rows, low, high)
@@ -497,12 +508,36 @@ class _AttributePlanner(_Planner):
             as_published(self._codebook_rows), target.n, asked, groups=labels
         )
 
+    def _narrow_bounds(self, vectors: Vectors) -> dict[str, Any]:
+        """Return terms that clip to the middle of the sample's values, if that is worth much.
+
+        A change is no wider than the bounds, and noise is as wide as a change, while the order of
+        cosines hardly depends on the size of large values (binary embeddings keep signs alone).
+        """
+        target = self._target
+        low, high = self._terms["bounds"]
+        stated = self._terms["clip"] or self._terms["min_norm"] is not None
+        if stated or issparse(vectors) or not isinstance(target.adjacency, Attribute):
+            return {}
+        scaled = np.quantile(vectors, _MIDDLE) / self._terms["scale"]
+        lower, upper = (float(f"{bound:.2g}") for bound in scaled)
+        width = upper - lower
+        if not 0 < width < _NARROW * min(target.adjacency.size, high - low):
+            return {}
+        return {"bounds": (lower, upper), "clip": True, "norm": None}
+
+    def _terms_at(self, epsilon: float) -> dict[str, Any]:
+        if epsilon > _NARROW_UP_TO:
+            return self._terms
+        return {**self._terms, **self._narrow}
+
     def specs(self, epsilon: float) -> list[Spec]:
         """Return specs of all methods with a guarantee under these terms, at several lengths.
 
         Without names of methods they are those that give DP for the published projection.
         """
         target = self._target
+        terms = self._terms_at(epsilon)
         specs: list[Spec] = []
         refused: list[str] = []
         for method in _methods_to_try(target.methods):
@@ -512,21 +547,19 @@ class _AttributePlanner(_Planner):
                 refused.append(f"{method.name} has no codes that are ranked by {target.metric}.")
                 continue
             sparse = method.family.bins or method.family.blocks
-            if target.dim > MAX_DENSE_DIM and not (
-                sparse or self._terms["entries"] == "very-sparse"
-            ):
+            if target.dim > MAX_DENSE_DIM and not (sparse or terms["entries"] == "very-sparse"):
                 refused.append(f"{method.name} is not planned above {MAX_DENSE_DIM} attributes.")
                 continue
             if method.family.public is not None:
                 specs += self._of_sample(method, epsilon, refused)
                 continue
-            grid = spec_grid(target.dim, [method.name], [epsilon], **self._terms)
+            grid = spec_grid(target.dim, [method.name], [epsilon], **terms)
             over_projection = any(spec.guarantee.delta_over == "projection" for spec in grid.specs)
             if target.methods is None and over_projection:
                 continue
             if grid.specs:
                 lengths = _lengths(grid.specs[0], target.max_bytes)
-                grid = spec_grid(target.dim, [method.name], [epsilon], lengths, **self._terms)
+                grid = spec_grid(target.dim, [method.name], [epsilon], lengths, **terms)
             specs += grid.specs
             refused += grid.refused
         _require_method(specs, refused)
@@ -548,7 +581,7 @@ class _AttributePlanner(_Planner):
             except InputError as error:
                 refused.append(f"{method.name}: {error}")
                 return []
-            terms = {**self._terms, "codebook": book}
+            terms = {**self._terms_at(epsilon), "codebook": book}
             grid = spec_grid(target.dim, [method.name], [epsilon], **terms)
             refused += grid.refused
             return list(grid.specs)
@@ -562,7 +595,9 @@ class _AttributePlanner(_Planner):
         specs: list[Spec] = []
         for k in sorted(lengths, reverse=True):
             made = self._design(k, epsilon, delta, signs)
-            grid = spec_grid(target.dim, [method.name], [epsilon], design=made, **self._terms)
+            grid = spec_grid(
+                target.dim, [method.name], [epsilon], design=made, **self._terms_at(epsilon)
+            )
             specs += grid.specs
             refused += grid.refused
         return specs
@@ -571,10 +606,11 @@ class _AttributePlanner(_Planner):
         self, k: int, epsilon: float, delta: float, signs: bool, whole: bool = False
     ) -> Design:
         """Return a design of half of the sample, or of the whole."""
+        low, high = self._terms_at(epsilon)["bounds"]
         return design(
             self._source if whole else self._designed_of,
             epsilon=epsilon,
-            beta=self._target.adjacency.size,
+            beta=min(self._target.adjacency.size, high - low),
             code_length=k,
             delta=delta,
             signs=signs,
