@@ -39,7 +39,7 @@ from dpindex.mechanism.noise.gaussian import TwoSidedGeometric
 from dpindex.mechanism.noise.signs import FlipsByLevel, IndividualGaussian
 from dpindex.mechanism.noise.softmax import CodewordScores, SoftmaxResponse
 from dpindex.mechanism.noise.symbols import CapResponse, CodebookResponse, SquareWave
-from dpindex.mechanism.parameters import Grid
+from dpindex.mechanism.parameters import Grid, Parameters
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.projections import RealisedSizes, Sensitivity
 from dpindex.mechanism.projections.dense import Matrix, Oporp
@@ -972,6 +972,10 @@ MECHANISM = [
     Mutant("chain", "a factor of the grid is a little large",
            ("test_one_beta_moves_at_most_two_to_the_bits_near_ties",),
            instead(Grid, "round", lambda f: lambda g, x: f(g, x * g.dtype(1.0001)))),
+    Mutant("chain", "a change within narrow bounds × 0.95",
+           ("test_a_change_is_no_wider_than_the_bounds",),
+           instead(Parameters, "change", lambda p: property(lambda s: 0.95 * p.fget(s))),
+           {**STAIRCASE, "bounds": (-0.1, 0.1)}),
     Mutant("chain", "values beyond the bounds let in",
            ("test_a_bound_in_the_data_own_precision_is_no_fault",),
            after(Grid, "first_fault", fault_beyond_twice)),
