@@ -155,9 +155,9 @@ def _commands(outcome: Plan, sample: SampleOptions, options: o.DataOptions) -> l
     build += stated.as_flags()
     if spec.design is not None:
         make = [f"dpindex design {file} public.design {budget} --code-length {spec.code_length}"]
-        make += ["--signs"] * row.signs + [
-            *replace(stated, beta=spec.change).as_flags("beta", "scale", "delta", "ranges")
-        ]
+        make += ["--signs"] * row.signs
+        designed = replace(stated, beta=spec.change)
+        make += designed.as_flags("beta", "scale", "delta", "ranges")
         commands.append(" ".join(make))
         build.append("--design public.design")
     elif spec.codebook is None:

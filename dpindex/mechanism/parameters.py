@@ -30,7 +30,7 @@ from dpindex.base.errors import InputError, NoGuaranteeError
 from dpindex.base.files import parse_file
 from dpindex.data import Ranges
 from dpindex.mechanism.public_parts import PARTS, Codebook, Design, PublicPart
-from dpindex.privacy import Attribute, VectorAdjacency, adjacency_from_dict
+from dpindex.privacy import VectorAdjacency, adjacency_from_dict
 
 _FORMAT = 1
 _OBJECTS: dict[str, Callable[[Any], Any]] = {kind: part.named for kind, part in PARTS.items()}
@@ -137,10 +137,7 @@ class Parameters:
         Under ``attribute(β)`` it is β, or the width of the bounds where that is less: two values
         that are clipped to the bounds, or refused beyond them, are never further apart.
         """
-        if not isinstance(self.adjacency, Attribute):
-            return self.adjacency.size
-        low, high = self.bounds
-        return min(self.adjacency.size, high - low)
+        return self.adjacency.largest_change(self.bounds)
 
     @property
     def public(self) -> PublicPart | None:

@@ -93,6 +93,10 @@ class VectorAdjacency(Adjacency):
         data in a guarantee's.
         """
 
+    def largest_change(self, bounds: tuple[float, float]) -> float:
+        """Return the largest change between neighbours whose attributes all lie within bounds."""
+        return self.size
+
     def in_data_units(self: _Vectors, scale: float, ranges: str | None = None) -> _Vectors:
         """Return this adjacency before attributes were divided by ``scale``.
 
@@ -179,6 +183,10 @@ class Attribute(VectorAdjacency):
     @property
     def size(self) -> float:
         return self.beta
+
+    def largest_change(self, bounds: tuple[float, float]) -> float:
+        low, high = bounds
+        return min(self.beta, high - low)
 
     def describe(self) -> str:
         return (

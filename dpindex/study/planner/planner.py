@@ -515,14 +515,13 @@ class _AttributePlanner(_Planner):
         cosines hardly depends on the size of large values (binary embeddings keep signs alone).
         """
         target = self._target
-        low, high = self._terms["bounds"]
         stated = self._terms["clip"] or self._terms["min_norm"] is not None
         if stated or issparse(vectors) or not isinstance(target.adjacency, Attribute):
             return {}
         scaled = np.quantile(vectors, _MIDDLE) / self._terms["scale"]
         lower, upper = (float(f"{bound:.2g}") for bound in scaled)
         width = upper - lower
-        if not 0 < width < _NARROW * min(target.adjacency.size, high - low):
+        if not 0 < width < _NARROW * target.adjacency.largest_change(self._terms["bounds"]):
             return {}
         return {"bounds": (lower, upper), "clip": True, "norm": None}
 
@@ -606,11 +605,11 @@ class _AttributePlanner(_Planner):
         self, k: int, epsilon: float, delta: float, signs: bool, whole: bool = False
     ) -> Design:
         """Return a design of half of the sample, or of the whole."""
-        low, high = self._terms_at(epsilon)["bounds"]
+        bounds = self._terms_at(epsilon)["bounds"]
         return design(
             self._source if whole else self._designed_of,
             epsilon=epsilon,
-            beta=min(self._target.adjacency.size, high - low),
+            beta=self._target.adjacency.largest_change(bounds),
             code_length=k,
             delta=delta,
             signs=signs,

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -88,6 +89,11 @@ class Prediction:
         self._own = own_and_asked.take(slice(asked.shape[0], None))
         self._private = PrivateQueries(own_and_asked.take(slice(asked.shape[0])), spec)
         self._exact = ExactQueries(privatizer.asked(asked), spec, exact_coordinates(asked, spec))
+
+    @cached_property
+    def _groups_of_symbols(self) -> Integers:
+        """The group of the codeword that each code of the collection names, shape (rounds·n,)."""
+        return self._population.labels[self._codes.stored[:, 0]]
 
     def _privatized(self, vectors: Vectors, rounds: int, labels: Integers) -> Codes:
         """Return so many codes of each vector, of no codeword of its own group, (rounds·n, k).
@@ -211,8 +217,8 @@ class Prediction:
         columns = np.append(np.tile(np.arange(rows), self._rounds), rows + np.arange(near.shape[1]))
         there = population.weight[:, columns] > 0
         if self._spec.codebook is not None:  # a query does not see its own codeword
-            words = population.labels[self._codes.stored[:, 0]]
-            there[:, : len(words)] &= words != population.asked_labels[:, None]
+            groups = self._groups_of_symbols
+            there[:, : len(groups)] &= groups != population.asked_labels[:, None]
         codes_there = there[:, : rows * self._rounds].reshape(len(asked), -1, rows).sum(axis=1)
         shares = np.hstack([np.tile(codes_there, self._rounds), np.ones_like(near)])
         every[~there] = -np.inf
@@ -296,9 +302,9 @@ class Prediction:
         words = PublicStream(0, "plan symbols").words(2 * population.near.size, np.uint32)
         chance, code = (words / 2.0**32).reshape(2, *shape)
         query = np.arange(shape[0])[:, None]
-        words = population.labels[self._codes.stored[:, 0]].reshape(drawn.shape[1:])
-        own_words = words == population.asked_labels[:, None, None]
-        drawn = np.where(own_words, np.roll(drawn, 1, axis=1), drawn)
+        groups = self._groups_of_symbols.reshape(drawn.shape[1:])
+        own_groups = groups == population.asked_labels[:, None, None]
+        drawn = np.where(own_groups, np.roll(drawn, 1, axis=1), drawn)
         of_farther = drawn[query, (code * drawn.shape[1]).astype(np.intp), population.sources]
         of_own = np.take_along_axis(own_scores, (code * _OWN_CODES).astype(np.intp), axis=1)
         return np.where(chance < ratio ** self._exponent(losses), of_farther, of_own)
