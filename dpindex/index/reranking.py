@@ -220,7 +220,7 @@ class Owner(ABC):
     """Whether queries come as a CSR matrix where they are given as one."""
 
     ranges: Ranges | None = None
-    """Of the index: vectors and queries are compared when each column became 0 … 1."""
+    """Public ranges of the index, which bring each column to 0 … 1 before vectors are compared."""
 
     def within(self, ranges: Ranges | None) -> Owner:
         """Return this owner, who compares by the ranges of an index."""

@@ -194,7 +194,7 @@ class Client:
         return self._compared("/rerank", "similarity", ids, {"query": numbers})
 
     def reaches(self, query: Any, ids: Any, threshold: float) -> list[bool | None]:
-        """Whether each exact similarity reaches a threshold, and not the similarity.
+        """Ask whether exact similarities reach a threshold; the similarities are not told.
 
         It needs a token with the role reaches. Each answer is one inequality for the coordinates of
         a vector, where a similarity is an equation; who asks often still finds the similarity.
@@ -219,7 +219,7 @@ class Client:
         return self._compared("/reaches", "reaches", ids, asked)
 
     def _compared(self, path: str, name: str, ids: Any, asked: dict[str, Any]) -> list[Any]:
-        """What a holder answers about each id, as many in one request as one has."""
+        """Return what the holder answers for each id, in as few requests as its limit allows."""
         names = np.asarray(ids).tolist()
         answers: list[Any] = []
         for block in row_blocks(len(names), _MAX_CANDIDATES):

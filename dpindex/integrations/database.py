@@ -121,16 +121,16 @@ class Database(ABC):
     """
 
     title: ClassVar[str]
-    """What the database is called in messages."""
+    """The name of the database in messages, such as "Milvus"."""
     max_found: ClassVar[int]
     """Most rows that one answer holds."""
     column_name: ClassVar[re.Pattern[bytes]]
-    """What the whole name of a payload column matches, in UTF-8."""
+    """The pattern of names that a payload column may have, matched as a whole, in UTF-8."""
 
     files: str | None = None
-    """Where the database lies, if that is in files of this machine."""
+    """The path of a database in files of this machine; None where a server keeps it."""
     layout: Layout
-    """Of the collection, since it was opened or made."""
+    """The columns of the collection, known once it is opened or made."""
 
     def __init__(self, address: str, name: str) -> None:
         self.address = address
@@ -138,7 +138,7 @@ class Database(ABC):
 
     @property
     def place(self) -> str:
-        """What messages begin with."""
+        """The address and the name of the collection, with which messages begin."""
         return f"{self.address}, {self.name}"
 
     def beside(self, suffix: str) -> Database:
