@@ -13,7 +13,8 @@ import errno
 import os
 import platform
 import signal
-from collections.abc import Callable
+import struct
+from collections.abc import Callable, Container
 from contextlib import suppress
 
 SUPPORTED = platform.system() == "Linux" and platform.machine() == "x86_64"
@@ -29,12 +30,15 @@ _CHANGES = _OPEN | _WRITE | _NAMES | _OTHERS | {_FCNTL}
 _MAY_WRITE = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 _LOCKS = {6, 7, 37, 38}
 
-_TRACEME, _POKEUSER, _CONTINUE, _SET_OPTIONS, _GET_CALL = 0, 6, 24, 0x4200, 0x420E
-_OPTIONS = 0x100000 | 1 | 8  # killed with the tracer; system calls are marked; threads too
+_TRACEME, _POKEUSER, _CONTINUE, _SET_OPTIONS, _GET_CALL = 0, 6, 7, 0x4200, 0x420E
+_OPTIONS = 0x100000 | 0x80 | 8  # killed with the tracer; stopped by its filter; threads too
+_AT_A_CALL = signal.SIGTRAP | 7 << 8
 _ALL = 0x40000000
 _NUMBER, _RESULT = 15 * 8, 10 * 8
-_ENTRY = 1
 _STANDARD_ERROR = 2
+_NO_NEW_PRIVILEGES, _SET_FILTER, _FILTER_MODE = 38, 22, 2
+_LOAD, _IF_EQUAL, _RETURN = 0x20, 0x15, 6
+_ALLOW, _TRACE = 0x7FFF0000, 0x7FF00000
 
 
 class Stopped:
@@ -42,15 +46,14 @@ class Stopped:
 
     Attributes
     ----------
-    call : int
-        The number of the system call.
+    number : int
+        Of its calls that change something, this is the one before which it is stopped.
     """
 
-    def __init__(self, child: int, thread: int, call: int) -> None:
+    def __init__(self, child: int, thread: int, number: int) -> None:
         self._child = child
         self._thread = thread
-        self.call = call
-        self.result: int | None = None
+        self.number = number
 
     def kill(self) -> None:
         """Kill the process: the call is not made."""
@@ -63,7 +66,7 @@ class Stopped:
     def fail(self) -> None:
         """Let the call fail: the disk has an error."""
         _ptrace(_POKEUSER, self._thread, _NUMBER, -1)
-        self.result = -errno.EIO
+        _ptrace(_POKEUSER, self._thread, _RESULT, -errno.EIO)
 
 
 def _ptrace(request: int, pid: int, address: int = 0, data: int = 0) -> int:
@@ -76,11 +79,31 @@ _LIBRARY.ptrace.restype = ctypes.c_long
 _CALL = ctypes.create_string_buffer(96)
 
 
-def _entered(thread: int) -> tuple[int, list[int]] | None:
-    """Return the number and arguments of the call that a thread enters; None if it leaves one."""
+def _filter() -> tuple[ctypes.Array[ctypes.c_char], bytes]:
+    """The program of a seccomp filter that stops at calls that may change something."""
+    calls = sorted(_CHANGES)
+    lines = [(_LOAD, 0, 0, 0)]
+    lines += [(_IF_EQUAL, len(calls) - place, 0, call) for place, call in enumerate(calls)]
+    lines += [(_RETURN, 0, 0, _ALLOW), (_RETURN, 0, 0, _TRACE)]
+    program = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *line) for line in lines))
+    return program, struct.pack("HxxxxxxQ", len(lines), ctypes.addressof(program))
+
+
+_PROGRAM, _HEADER = _filter()
+
+
+def _be_traced() -> None:
+    """Stop, until a tracer has set its options; from then on at the calls of the filter alone."""
+    _ptrace(_TRACEME, 0)
+    os.kill(os.getpid(), signal.SIGSTOP)
+    _LIBRARY.prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0)
+    if _LIBRARY.prctl(_SET_FILTER, _FILTER_MODE, _HEADER, 0, 0):
+        raise OSError("no filter of system calls can be set")
+
+
+def _stopped_call(thread: int) -> tuple[int, list[int]]:
+    """Return the number and arguments of the call at which a thread is stopped."""
     _ptrace(_GET_CALL, thread, 96, ctypes.addressof(_CALL))
-    if _CALL.raw[0] != _ENTRY:
-        return None
     numbers = memoryview(_CALL.raw)[24:80].cast("q").tolist()
     return numbers[0], numbers[1:]
 
@@ -100,59 +123,46 @@ NOT_STOPPED = 128
 """Added to the exit code of a process that makes fewer calls."""
 
 
-def stopped_at(number: int, then: Callable[[Stopped], object], action: Callable[[], int]) -> int:
-    """Run ``action`` in a child, and stop it once, before its call of that number that changes.
+def stopped_at(
+    numbers: Container[int], then: Callable[[Stopped], object], action: Callable[[], int]
+) -> int:
+    """Run ``action`` in a child, and stop it before its calls of those numbers that change.
+
+    There must be no other child: this waits for every thread there is.
 
     Returns
     -------
     The exit code of the child: what ``action`` returns, below 128, or 9 if it was killed; and 128
     more if it was never stopped.
     """
-    tracer = os.fork()  # which waits for whatever thread there is, and for nothing else
-    if tracer:
-        return os.waitstatus_to_exitcode(os.waitpid(tracer, 0)[1])
-    code = 255
-    try:
-        code = _traced(number, then, action)
-    finally:
-        os._exit(code)
-
-
-def _traced(number: int, then: Callable[[Stopped], object], action: Callable[[], int]) -> int:
     child = os.fork()
     if not child:
         code = 99
         try:
-            _ptrace(_TRACEME, 0)
-            os.kill(os.getpid(), signal.SIGSTOP)
+            _be_traced()
             code = action()
         finally:
             os._exit(code)
     os.waitpid(child, 0)
     _ptrace(_SET_OPTIONS, child, 0, _OPTIONS)
     _ptrace(_CONTINUE, child)
-    failing: dict[int, int] = {}
+    calls = 0
+    added = NOT_STOPPED
     while True:
         thread, status = os.waitpid(-1, _ALL)
         if os.WIFEXITED(status) or os.WIFSIGNALED(status):
             if thread != child:
                 continue
-            code = abs(os.waitstatus_to_exitcode(status))
-            return code if number <= 0 else code + NOT_STOPPED
+            return abs(os.waitstatus_to_exitcode(status)) + added
         sent = os.WSTOPSIG(status)
-        if sent != signal.SIGTRAP | 0x80:
-            # A thread begins with a stop; other signals are passed on.
-            _ptrace(_CONTINUE, thread, 0, 0 if sent in (signal.SIGTRAP, signal.SIGSTOP) else sent)
-            continue
-        entered = _entered(thread)
-        if entered is None and thread in failing:
-            _ptrace(_POKEUSER, thread, _RESULT, failing.pop(thread))
-        elif entered is not None and _changes(*entered):
-            number -= 1
-            if number == 0:
-                stopped = Stopped(child, thread, entered[0])
-                then(stopped)
-                if stopped.result is not None:
-                    failing[thread] = stopped.result
+        if status >> 8 == _AT_A_CALL:
+            call, arguments = _stopped_call(thread)
+            if _changes(call, arguments):
+                calls += 1
+                if calls in numbers:
+                    added = 0
+                    then(Stopped(child, thread, calls))
+        # A thread begins with a stop; other signals are passed on.
+        passed_on = 0 if sent in (signal.SIGTRAP, signal.SIGSTOP) else sent
         with suppress(ProcessLookupError):
-            _ptrace(_CONTINUE, thread)
+            _ptrace(_CONTINUE, thread, 0, passed_on)
