@@ -34,11 +34,12 @@ import dpindex.mechanism.privatizer
 import dpindex.mechanism.public_parts
 import dpindex.mechanism.secret_random
 import dpindex.mechanism.spec
+from dpindex.mechanism.noise import SymbolLaw
 from dpindex.mechanism.noise.additive import AdditiveNoise, CellTable, TwoDigitLaplace
 from dpindex.mechanism.noise.gaussian import TwoSidedGeometric
 from dpindex.mechanism.noise.signs import FlipsByLevel, IndividualGaussian
 from dpindex.mechanism.noise.softmax import CodewordScores, SoftmaxResponse
-from dpindex.mechanism.noise.symbols import CapResponse, CodebookResponse, SquareWave
+from dpindex.mechanism.noise.symbols import CapResponse, SquareWave
 from dpindex.mechanism.parameters import Grid, Parameters
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.projections import RealisedSizes, Sensitivity
@@ -48,6 +49,7 @@ from dpindex.mechanism.secret_random import SecretStream
 from dpindex.mechanism.spec import Projector, Spec
 from dpindex.race import PStable, SketchSpec
 
+noise = sys.modules["dpindex.mechanism.noise"]
 additive = sys.modules["dpindex.mechanism.noise.additive"]
 gaussian = sys.modules["dpindex.mechanism.noise.gaussian"]
 signs = sys.modules["dpindex.mechanism.noise.signs"]
@@ -351,32 +353,21 @@ def below(fair: bool, own_limits: bool) -> Any:
 
 
 def symbol(
-    coin: Callable[[Any], Any] = lambda words: words,
-    less: int = 0,
-    shift: bool = True,
-    in_order: bool = True,
-    one_word: bool = False,
+    coin: Callable[[Any], Any] = lambda words: words, less: int = 0, one_word: bool = False
 ) -> Plant:
     """A codebook's response whose draws are others."""
 
-    def perturb(law: CodebookResponse, x: Any, stream: Any) -> Any:
+    def perturb(law: Any, x: Any, stream: Any) -> Any:
         count = len(x)
-        near = symbols.nearest(x, law.subset)
         words = coin(stream.words(count, np.uint64))
-        inside = words < np.uint64(law.inside)
-        if one_word:
-            place = (words >> np.uint64(32)) * np.uint64(law.subset) >> np.uint64(32)
-        else:
-            place = symbols.draw_uniform(law.subset - less, count, stream)
-        chosen = near[np.arange(count), place.astype(np.intp)]
-        outside = symbols.draw_uniform(law.size - law.subset, count, stream)
-        if in_order:
-            near.sort(axis=1)
-        for i in range(law.subset if shift else 0):
-            outside += outside >= near[:, i]
-        return np.where(inside, chosen, outside)
+        place = (words >> np.uint64(32)) * np.uint64(law.subset) >> np.uint64(32)
+        if not one_word:
+            place = noise.draw_uniform(law.subset - less, count, stream)
+        near = symbols.nearest(x, law.subset)[np.arange(count), place.astype(np.intp)]
+        uniform = noise.draw_uniform(law.size, count, stream)
+        return np.where(words < np.uint64(law.uniform), uniform, near)
 
-    return instead(CodebookResponse, "perturb", lambda _: perturb)
+    return instead(SymbolLaw, "perturb", lambda _: perturb)
 
 
 def system_bytes(make: Callable[[], Callable[[int], bytes]]) -> Plant:
@@ -817,7 +808,7 @@ def late_centre(original: Any) -> Any:
 def shared_places(original: Any) -> Any:
     """Later blocks of a call draw by the words of the first one."""
 
-    def perturb(law: SoftmaxResponse, x: Any, stream: Any) -> Any:
+    def draw(law: SoftmaxResponse, x: Any, stream: Any) -> Any:
         rows = max(1, softmax._NUMBERS // law.size)
 
         def change(words: Any) -> Any:
@@ -825,7 +816,7 @@ def shared_places(original: Any) -> Any:
 
         return original(law, x, Turned(stream, change))
 
-    return perturb
+    return draw
 
 
 def fast_fall(original: Any) -> Any:
@@ -1102,25 +1093,25 @@ MECHANISM = [
            outcomes(caps(lambda largest: largest > 1000))),
     Mutant("record", "codebook for 1.05 ε",
            ("test_the_ratio_is_within_epsilon_and_as_large_as_can_be",),
-           everywhere(symbols, "codebook_response", lambda f: lambda b, s, e: f(b, s, 1.05 * e)),
+           everywhere(noise, "uniform_share", lambda f: lambda size, e, *a: f(size, 1.05 * e, *a)),
            SYMBOLS),
-    Mutant("record", "the rest may hit the nearest codewords", SYMBOL_CHANCES, symbol(shift=False),
-           SYMBOLS),
+    Mutant("record", "the uniform share of a set of two for one of twenty",
+           ("test_the_ratio_is_within_epsilon_and_as_large_as_can_be",),
+           everywhere(noise, "uniform_share", lambda f: lambda size, e, likely=1: f(
+               size, e, min(20, 10 * likely))), SYMBOLS),
     Mutant("record", "one of the nearest codewords never drawn", SYMBOL_CHANCES, symbol(less=1),
            SYMBOLS),
     Mutant("record", "one word decides the set and the codeword in it", SYMBOL_CHANCES,
            symbol(one_word=True), SYMBOLS),
-    Mutant("record", "symbols are counted in an unsorted set", SYMBOL_CHANCES,
-           symbol(in_order=False), SYMBOLS),
-    Mutant("record", "the coin of a codebook has 63 bits", SYMBOL_CHANCES,
-           symbol(coin=lambda words: words >> np.uint64(1)), SYMBOLS),
+    Mutant("record", "the coin of a codebook always begins with 1", SYMBOL_CHANCES,
+           symbol(coin=lambda words: words | np.uint64(1 << 63)), SYMBOLS),
     Mutant("record", "last record reported as it is", SYMBOL_CHANCES,
-           after(CodebookResponse, "perturb", bare_record), SYMBOLS),
+           after(SymbolLaw, "perturb", bare_record), SYMBOLS),
     Mutant("record", "symbols drawn from eight bits", FLOOR,
-           everywhere(symbols, "draw_uniform", lambda f: lambda limit, n, s: f(
+           everywhere(noise, "draw_uniform", lambda f: lambda limit, n, s: f(
                limit, n, Turned(s, lambda w: w >> np.uint64(56) << np.uint64(56)))), SYMBOLS),
     Mutant("record", "symbols drawn from half a word", FLOOR,
-           everywhere(symbols, "draw_uniform", lambda _: half_word), SYMBOLS),
+           everywhere(noise, "draw_uniform", lambda _: half_word), SYMBOLS),
     # Designs
     Mutant("design", "a matrix applied with 5 % too much", MOVES_NO_MORE,
            after(Designed, "apply", rounded_up), DESIGN),
@@ -1140,7 +1131,7 @@ MECHANISM = [
            instead(Privatizer, "privatize", late_centre)),
     # Softmax codebooks
     Mutant("softmax", "scores scaled by 1.05", SOFTMAX_DRAWS,
-           instead(SoftmaxResponse, "perturb", lambda f: lambda law, x, s: f(
+           instead(SoftmaxResponse, "draw", lambda f: lambda law, x, s: f(
                law, np.rint(x * x.dtype.type(1.05)), s)), SOFTMAX),
     Mutant("softmax", "the table falls for 1.05 ε", FALLS,
            everywhere(softmax, "falling_weights", lambda f: lambda loss, *a: f(
@@ -1149,9 +1140,9 @@ MECHANISM = [
            everywhere(softmax, "falling_weights", fast_fall), SOFTMAX),
     Mutant("softmax", "the uniform share × 0.95",
            ("test_the_uniform_share_keeps_records_apart_by_no_more",),
-           everywhere(softmax, "uniform_share", lambda f: lambda *a: f(*a) * 95 // 100), SOFTMAX),
+           everywhere(noise, "uniform_share", lambda f: lambda *a: f(*a) * 95 // 100), SOFTMAX),
     Mutant("softmax", "the uniform symbol is never drawn", SOFTMAX_DRAWS,
-           with_parts(SoftmaxResponse, "perturb", uniform=lambda _: 0), SOFTMAX),
+           with_parts(SymbolLaw, "perturb", uniform=lambda _: 0), SOFTMAX),
     Mutant("softmax", "the distance of two codewords × 0.95",
            ("test_what_neighbours_move_is_read_off_the_map",),
            instead(CodewordScores, "distance", lambda f: property(
@@ -1161,10 +1152,10 @@ MECHANISM = [
                matrix, x + isinstance(matrix, CodewordScores) * np.eye(1, x.shape[1], 2) * x
            )), SOFTMAX),
     Mutant("softmax", "codewords drawn from sixteen bits", SOFTMAX_DRAWS,
-           everywhere(symbols, "high_product", lambda f: lambda words, limits: f(
+           everywhere(noise, "high_product", lambda f: lambda words, limits: f(
                words >> np.uint64(48) << np.uint64(48), limits)), SOFTMAX),
     Mutant("softmax", "later blocks draw by the words of the first", LARGE_SOFTMAX,
-           instead(SoftmaxResponse, "perturb", shared_places)),
+           instead(SoftmaxResponse, "draw", shared_places)),
     # Counts of sketches
     Mutant("RACE", "epsilon is that of one row", ("test_pure_law_is_exact",),
            everywhere(gaussian, "count_noise", lambda f: lambda e, d, rows, *a: f(e, d, 1, *a)),

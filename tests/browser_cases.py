@@ -16,7 +16,7 @@ import numpy.typing as npt
 from streams import Scripted
 
 from dpindex import Codebook, Privatizer, Spec, record
-from dpindex.mechanism.noise.symbols import codebook_response
+from dpindex.mechanism.noise import uniform_share
 
 ONE = 1 << 64
 EPSILONS = (0.001, 0.1, 1.0, 2.718281828459045, 6.0, 12.3456789, 64.0)
@@ -77,13 +77,11 @@ def encoding(
 
 
 def law_cases() -> Iterator[dict[str, Any]]:
-    """Yield chances of the nearest codewords, times 2^64."""
+    """Yield chances of a uniform symbol, times 2^64."""
     for size, subset in SIZES:
-        book = Codebook(np.ones((size, 1)))
         for epsilon in EPSILONS:
-            inside = codebook_response(book, subset, epsilon).inside
             terms = {"epsilon": epsilon, "size": size, "subset": subset}
-            yield {**terms, "inside": str(inside)}
+            yield {**terms, "uniform": str(uniform_share(size, epsilon, subset))}
 
 
 def hard_vectors(rng: np.random.Generator, dim: int) -> npt.NDArray[np.float64]:
@@ -116,8 +114,8 @@ def hard_words(rng: np.random.Generator, spec: Spec) -> npt.NDArray[np.uint64]:
     law = spec.symbol_law
     words = rng.integers(0, ONE - 1, (ROWS, 3), np.uint64, endpoint=True)
     for row in range(0, ROWS, 3):
-        words[row, 0] = law.inside - row % 2
-        for column, limit in ((1, law.subset), (2, law.size - law.subset)):
+        words[row, 0] = law.uniform - row % 2
+        for column, limit in ((1, law.subset), (2, law.size)):
             outcome = int(rng.integers(0, limit))
             first = -(-(outcome << 64) // limit)
             words[row, column] = (first + ONE - 1) % ONE if row % 2 else first

@@ -1139,17 +1139,17 @@ class _Steering:
 
 
 class Codebook:
-    """One of the w nearest codewords, by chance, or one of the K − w others."""
+    """One of the w nearest codewords, or by chance a uniform one."""
 
     grid_bits = 0
     grid = Sphere()
 
     def __init__(self, size: int, subset: int, epsilon: float) -> None:
         self.size, self.subset = size, subset
-        # A symbol has at most ⌈2^64/w⌉ words inside and at least ⌊2^64/(K−w)⌋ outside.
-        most, least = -(-(1 << 64) // subset), (1 << 64) // (size - subset)
-        odds = MP.exp(MP.mpf(epsilon)) * least
-        self.inside = min((1 << 64) - 1, int(MP.floor(MP.ldexp(odds / (most + odds), 64))))
+        # A near symbol has at most ⌈2^64/w⌉ words, a uniform one ⌊2^64/K⌋ or one more.
+        most, least = -(-(1 << 64) // subset), (1 << 64) // size
+        odds = MP.exp(MP.mpf(epsilon)) * least - (least + ((1 << 64) % size > 0))
+        self.uniform = int(MP.ceil(MP.ldexp(most / (most + odds), 64)))
 
     def release(self, rows: Rows, words: Words) -> Rows:
         count = len(rows)
@@ -1159,13 +1159,12 @@ class Codebook:
             read = words.take(64, count, lambda s, _: -(-(s.randrange(limit + 1) << 64) // limit))
             return [word * limit >> 64 for word in read]
 
-        sides = [word < self.inside for word in words.take(64, count, lambda *_: self.inside)]
-        chosen, other = uniform(self.subset), uniform(self.size - self.subset)
+        coins = [word < self.uniform for word in words.take(64, count, lambda *_: self.uniform)]
+        chosen, other = uniform(self.subset), uniform(self.size)
         codes = []
         for r, row in enumerate(rows):
             order = sorted(range(self.size), key=lambda j, row=row: (-row[j], j))
-            near, far = order[: self.subset], sorted(order[self.subset :])
-            codes.append([near[chosen[r]] if sides[r] else far[other[r]]])
+            codes.append([other[r] if coins[r] else order[chosen[r]]])
         return codes
 
 

@@ -38,7 +38,8 @@ from dpindex.audit.pairs import worst_pairs
 from dpindex.base.arrays import Floats
 from dpindex.base.errors import InputError
 from dpindex.mechanism.codes import Codes
-from dpindex.mechanism.noise.symbols import CodebookResponse, codebook_response
+from dpindex.mechanism.noise import uniform_share
+from dpindex.mechanism.noise.symbols import CodebookResponse
 
 ROOT = Path(__file__).resolve().parents[1]
 BROWSER = ROOT / "examples" / "browser"
@@ -110,9 +111,8 @@ def _decoded(text: str, dtype: str) -> npt.NDArray[Any]:
 def test_python_agrees_on_the_committed_laws_and_encodings() -> None:
     assert len(COMMITTED["laws"]) == 35
     for law in COMMITTED["laws"]:
-        book = Codebook(np.ones((law["size"], 1)))
-        inside = codebook_response(book, law["subset"], law["epsilon"]).inside
-        assert str(inside) == law["inside"], law
+        uniform = uniform_share(law["size"], law["epsilon"], law["subset"])
+        assert str(uniform) == law["uniform"], law
     assert len(COMMITTED["encodings"]) == 3
     for case in COMMITTED["encodings"]:
         named = Spec.from_json(case["spec"])
@@ -160,7 +160,7 @@ class JavaScriptLaw(CodebookResponse):
     """The law whose draws JavaScript makes of the words that Python deals out."""
 
     def __init__(self, law: CodebookResponse, bridge: Bridge) -> None:
-        super().__init__(law.codebook, law.subset, law.inside)
+        super().__init__(law.codebook, law.subset, law.uniform)
         self._bridge = bridge
 
     def perturb(self, x: Floats, stream: Any) -> Any:
@@ -169,18 +169,23 @@ class JavaScriptLaw(CodebookResponse):
             "symbols",
             size=self.size,
             subset=self.subset,
-            inside=str(self.inside),
+            uniform=str(self.uniform),
             similarities=x.tolist(),
             words=[[str(word) for word in kind] for kind in words],
         )
         return np.array(symbols)
 
 
+def _response(size: int, subset: int) -> CodebookResponse:
+    uniform = uniform_share(size, 1.0, subset)
+    return CodebookResponse(Codebook(np.ones((size, 2))), subset, uniform)
+
+
 @needs_node
 @pytest.mark.parametrize(("size", "subset"), [(2, 1), (7, 3), (50, 33), (300, 2)])
 def test_the_exact_verifier_accepts_the_draws(bridge: Bridge, size: int, subset: int) -> None:
     """Both ends of the words of every outcome lead to it, so that its chance is their count."""
-    law = codebook_response(Codebook(np.ones((size, 2))), subset, 1.0)
+    law = _response(size, subset)
     javascript = JavaScriptLaw(law, bridge)
     read = partial(symbols, law)
     faults = [np.any(replay_faults(javascript, x, read)) for x in symbol_probes(size)]
@@ -192,7 +197,7 @@ def test_the_exact_verifier_accepts_the_draws(bridge: Bridge, size: int, subset:
 @pytest.mark.parametrize(("size", "subset"), [(2, 1), (5, 2), (12, 5)])
 def test_the_counted_ratio_is_within_epsilon(bridge: Bridge, size: int, subset: int) -> None:
     """The words of each symbol under two records are counted by bisection and compared exactly."""
-    law = JavaScriptLaw(codebook_response(Codebook(np.ones((size, 2))), subset, 1.0), bridge)
+    law = JavaScriptLaw(_response(size, subset), bridge)
     shares = [_chances(law, similarities) for similarities in _two_records(size)]
     ratios = [max(one / other, other / one) for one, other in zip(*shares, strict=True)]
     assert sum(shares[0]) == sum(shares[1]) == 1
@@ -209,8 +214,8 @@ def _chances(law: JavaScriptLaw, similarities: Floats) -> list[Fraction]:
     """Return the exact chance of every symbol, by counting the words that lead to it."""
     one = 1 << 64
     chances = [Fraction(0)] * law.size
-    for coin, weight in ((0, law.inside), (law.inside, one - law.inside)):
-        column = 1 if coin == 0 else 2
+    for coin, weight in ((0, law.uniform), (law.uniform, one - law.uniform)):
+        column = 2 if coin == 0 else 1
         for symbol, count in _runs(law, similarities, coin, column):
             chances[symbol] += Fraction(weight * count, one * one)
     return chances

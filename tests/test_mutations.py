@@ -32,6 +32,7 @@ import dpindex.mechanism.privatizer
 import dpindex.race.sketch
 from dpindex import Codebook, Spec, attribute, l2, record
 from dpindex.audit import attack
+from dpindex.mechanism.noise import draw_uniform, uniform_share
 from dpindex.mechanism.noise.additive import (
     AdditiveNoise,
     CellTable,
@@ -57,9 +58,6 @@ from dpindex.mechanism.noise.symbols import (
     CapResponse,
     CodebookResponse,
     best_cap,
-    codebook_response,
-    draw_uniform,
-    nearest,
     rank_weights,
 )
 from dpindex.mechanism.parameters import Grid
@@ -83,7 +81,7 @@ INSIDE_G = "law: Gaussian inside A, worst size of A"
 INSIDE = "law: ratio of one flip, for every size N of A"
 SUMS = "hash: sums are exact integers"
 CAP = "law: ratio inside and outside the cap"
-SYMBOL = "law: ratio of a symbol's chances"
+SYMBOL = "law: least and largest chance of a symbol, whatever the record"
 SCORE = "a record and its opposite, the score of a code"
 WITHIN = "a record and its opposite, each coordinate by itself"
 MOVES = "sensitivity: what one record moves"
@@ -577,35 +575,35 @@ def symbols(subset: int = 20) -> Spec:
 def with_response(kind: type[CodebookResponse]) -> Callable[[pytest.MonkeyPatch], Spec]:
     def make(patch: pytest.MonkeyPatch) -> Spec:
         spec = symbols()
-        return altered(spec, law=kind(spec.law.codebook, spec.subset, spec.law.inside))
+        return altered(spec, law=kind(spec.law.codebook, spec.subset, spec.law.uniform))
 
     return make
 
 
 def likely_set(patch: pytest.MonkeyPatch) -> Spec:
-    return altered(symbols(), law=codebook_response(book(), 20, 1.05))
+    return altered(symbols(), law=CodebookResponse(book(), 20, uniform_share(60, 1.05, 20)))
 
 
 def small_set(patch: pytest.MonkeyPatch) -> Spec:
-    """The chance of a set of 20 for a set of 19."""
-    return altered(symbols(), law=CodebookResponse(book(), 19, symbols().law.inside))
+    """The uniform share of a set of 20 for a set of 19."""
+    return altered(symbols(), law=CodebookResponse(book(), 19, symbols().law.uniform))
 
 
-class Replacing(CodebookResponse):
-    """Outside, any codeword is drawn, those of the set too."""
+class Missing(CodebookResponse):
+    """The last codeword is never a uniform one."""
 
     def perturb(self, x: Any, stream: Any) -> Any:
-        count, near = len(x), nearest(x, self.subset)
-        inside = stream.words(count, np.uint64) < np.uint64(self.inside)
-        chosen = near[np.arange(count), draw_uniform(self.subset, count, stream)]
-        return np.where(inside, chosen, draw_uniform(self.size, count, stream))
+        coins = stream.words(len(x), np.uint64)
+        drawn = self.draw(x, stream)
+        uniform = draw_uniform(self.size - 1, len(x), stream)
+        return np.where(coins < np.uint64(self.uniform), uniform, drawn)
 
 
 class Wide(CodebookResponse):
     """Finds one codeword fewer than the chance of the set was made for."""
 
     def perturb(self, x: Any, stream: Any) -> Any:
-        return CodebookResponse(self.codebook, self.subset - 1, self.inside).perturb(x, stream)
+        return CodebookResponse(self.codebook, self.subset - 1, self.uniform).perturb(x, stream)
 
 
 class Biased(CodebookResponse):
@@ -677,9 +675,9 @@ MUTANTS = (
     Mutant("cap: last sign without noise", with_cap(BareSign), (REPLAY,), WITHIN),
     Mutant("cap: large coordinates kept", with_cap(KeptWhereLarge), (REPLAY,), None),
     Mutant("cap: one coin for all rows", with_cap(OneCoin), (REPLAY,), None),
-    Mutant("codebook: chance of the set for 1.05 ε", likely_set, (SYMBOL,), SCORE, 500_000),
+    Mutant("codebook: uniform share for 1.05 ε", likely_set, (SYMBOL,), SCORE, 500_000),
     Mutant("codebook: one codeword too few", small_set, (SYMBOL,), SCORE, 500_000),
-    Mutant("codebook: the rest may hit the set", with_response(Replacing), (REPLAY,), None),
+    Mutant("codebook: one codeword is never uniform", with_response(Missing), (REPLAY,), None),
     Mutant("codebook: a smaller set is drawn from", with_response(Wide), (REPLAY,), SCORE, 500_000),
     Mutant("codebook: draws of eight bits", with_response(Biased), (REPLAY,), None),
     Mutant("codebook: last record as it is", with_response(BareRow), (REPLAY,), None),

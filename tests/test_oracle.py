@@ -510,7 +510,7 @@ def test_every_boundary_of_every_table(each: Case, epsilon: float) -> None:
         found = list(cap.weights), cap.threshold, cap.inside
         assert found == (judge.law.weights, judge.law.threshold, judge.law.inside)
     if isinstance(spec.law, CodebookResponse):
-        assert spec.law.inside == judge.law.inside
+        assert spec.law.uniform == judge.law.uniform
 
 
 def drawn(row: Any, choice: random.Random) -> Spec:
@@ -832,7 +832,7 @@ WEAKNESSES: dict[str, tuple[Case, Plant, Any]] = {
         released,
     ),
     "set of one codeword more": (
-        BOOK, with_law(lambda w: CodebookResponse(w.codebook, w.subset + 1, w.inside)), released,
+        BOOK, with_law(lambda w: CodebookResponse(w.codebook, w.subset + 1, w.uniform)), released,
     ),
     "symbols drawn by the last 32 bits": (
         BOOK, patched(symbols, "draw_uniform", low_words), released,

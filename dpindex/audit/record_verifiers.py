@@ -99,18 +99,14 @@ def _object(values: Sequence[int]) -> AnyArray:
     return np.array(values, dtype=object)
 
 
-class _WholeCode(LawVerifier):
-    """Laws of whole codes: two chances, whatever the record."""
+class CapVerifier(LawVerifier):
+    """Signs inside or outside the cap of a record."""
 
     proves = "DP"
     composition = (
         "a code is one draw, and its chances under any two records are compared as a whole"
     )
     whole_code = True
-
-
-class CapVerifier(_WholeCode):
-    """Signs inside or outside the cap of a record."""
 
     def record_scores(self, near: Sequence[Floats]) -> tuple[Callable[[Codes], Counts], int]:
         """``⟨V, x̃′ − x̃⟩``, and every sign."""
@@ -175,7 +171,10 @@ class CapVerifier(_WholeCode):
 
 
 class SymbolVerifier(LawVerifier):
-    """Laws of symbols."""
+    """Laws of symbols, with a uniform share."""
+
+    proves = "DP"
+    composition = "a code is one draw, whose chances under two neighbours are compared as a whole"
 
     def record_scores(self, near: Sequence[Floats]) -> tuple[Callable[[Codes], Counts], int]:
         """1 for the symbols likelier for the second vector, −1 for the first; and some of them."""
@@ -195,39 +194,36 @@ class SymbolVerifier(LawVerifier):
 
         return read, table.shape[1]
 
-
-class CodebookVerifier(_WholeCode, SymbolVerifier):
-    """A codeword near a record, or another one."""
-
-    def likeliest(self) -> tuple[float, float]:
-        law = self.law
-        chance = max(self._chances(law.size)) / ONE**2
-        return chance, chance
-
-    def check(self) -> Check:
-        law = self.law
-        size = len(law.codebook)
-        subset = law.subset
-        sound = size == law.size and 0 < subset < size and 0 < law.inside < ONE
-        ratio = exact.UNBOUNDED
-        if sound:
-            chances = self._chances(size)
-            ratio = exact.largest_ratio([(max(chances), min(chances))])
-        return self._ratio(
-            "law: ratio of a symbol's chances",
-            ratio,
-            self.apart.epsilon,
-            "under every record a symbol has one of these chances, rounding of both uniform draws "
-            "included: all pairs of records are covered",
-        )
-
-    def _chances(self, size: int) -> list[int]:
-        """Return the least and the largest chance of a symbol inside and outside, times 2^128.
+    def record_check(self, epsilon: Fraction, likely: int = 1) -> Check:
+        """What keeps any two records apart, where a vector draws no more than 1 of ``likely``.
 
         Of 64-bit words w, ⌊2^64/limit⌋ or one more give an outcome ``⌊w·limit/2^64⌋``.
         """
+        size = len(self.law.codebook)
+        uniform = self.law.uniform
+        ratio = exact.UNBOUNDED
+        if size == self.law.size and 0 < likely < size and 0 < uniform < ONE:
+            most = (ONE - uniform) * -(-ONE // likely) + uniform * -(-ONE // size)
+            ratio = exact.largest_ratio([(most, uniform * (ONE // size))])
+        return self._ratio(
+            "law: least and largest chance of a symbol, whatever the record",
+            ratio,
+            epsilon,
+            "the uniform share alone is a floor, and a vector draws no symbol more often than one "
+            "of its likeliest; rounding of both draws is counted",
+        )
+
+
+class CodebookVerifier(SymbolVerifier):
+    """A codeword near a record, or a uniform one."""
+
+    whole_code = True
+
+    def likeliest(self) -> tuple[float, float]:
         law = self.law
-        sides = ((law.inside, law.subset), (ONE - law.inside, size - law.subset))
-        return [
-            chance * words for chance, limit in sides for words in (ONE // limit, -(-ONE // limit))
-        ]
+        uniform = law.uniform / ONE
+        chance = (1.0 - uniform) / law.subset + uniform / law.size
+        return chance, chance
+
+    def check(self) -> Check:
+        return self.record_check(self.apart.epsilon, self.law.subset)

@@ -22,9 +22,6 @@ _PAIRS = 24
 class SoftmaxVerifier(SymbolVerifier):
     """A symbol drawn by whole-number weights, or a uniform one."""
 
-    proves = "DP"
-    composition = "a code is one draw, whose chances under two neighbours are compared as a whole"
-
     @property
     def proves_too(self) -> list[tuple[VectorAdjacency, float, float]]:
         if self.spec.record_epsilon is None:
@@ -35,7 +32,7 @@ class SoftmaxVerifier(SymbolVerifier):
         yield self.check()
         yield self._enumerated()
         if self.spec.record_epsilon is not None:
-            yield self._record_check()
+            yield self.record_check(Fraction(self.spec.record_epsilon))
 
     def check(self) -> Check:
         """The lemma of :mod:`dpindex.mechanism.noise.softmax`, on the integers that are used."""
@@ -108,17 +105,6 @@ class SoftmaxVerifier(SymbolVerifier):
         weights = self.law.table.astype(np.int64)[np.minimum(below, len(self.law.table) - 1)]
         ends: Counts = np.add.accumulate(weights, axis=1)
         return ends
-
-    def _record_check(self) -> Check:
-        size = len(self.law.codebook)
-        uniform = self.law.uniform
-        most = (ONE - uniform) * ONE + uniform * -(-ONE // size)
-        return self._ratio(
-            "law: least and largest chance of a symbol, whatever the record",
-            exact.largest_ratio([(most, uniform * (ONE // size))]),
-            Fraction(self.spec.record_epsilon),
-            "the uniform share alone is a floor, and no draw by scores has more than its own share",
-        )
 
     def scores(self, count: int) -> Counts:
         """Scores of different vectors: from all next to each other to spread over the table."""

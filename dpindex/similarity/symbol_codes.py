@@ -28,7 +28,7 @@ from dpindex.base.arrays import (
     spaced,
 )
 from dpindex.mechanism.codes import Codes
-from dpindex.mechanism.noise import SymbolLaw
+from dpindex.mechanism.noise import ONE, SymbolLaw
 from dpindex.mechanism.noise.symbols import CodebookResponse, nearest
 from dpindex.mechanism.public_random import PublicStream
 
@@ -165,12 +165,11 @@ def crowding(sample: Codes, law: SymbolLaw) -> float:
         usual = law.of_codewords(spaced(law.size, _COMPARED)).mean(axis=0)
         expected = law.size * float(usual @ usual)
         return max((collisions - _DEVIATIONS * deviation) / expected, 0.0)
-    # A symbol is of the near set with the chance `near` more than of any other set of w.
-    outside = (1.0 - law.chance_inside) / (law.size - law.subset)
-    near = law.chance_inside - outside * law.subset
-    observed = (collisions - 1.0 + near**2) / near**2
+    # Of two symbols, both are drawn by their vectors with this chance; else they meet by chance.
+    drawn = (1.0 - law.uniform / ONE) ** 2
+    observed = (collisions - 1.0) / drawn + 1.0
     expected, relative = _expected(law)
-    deviation /= near**2
+    deviation /= drawn
     least = (observed - _DEVIATIONS * deviation) / (expected * (1.0 + _DEVIATIONS * relative))
     return max(least, 0.0)
 

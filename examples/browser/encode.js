@@ -1,7 +1,7 @@
 /** The encoder of a browser: a vector to a private code, with secret bits of WebCrypto. */
 
 import { Codebook, hexadecimal, sha256 } from "./codebook.js";
-import { chanceInside, drawSymbol } from "./law.js";
+import { drawSymbol, uniformShare } from "./law.js";
 import { check, readSpec } from "./spec.js";
 
 const FRAME_BYTES = 52;
@@ -25,7 +25,7 @@ export class Encoder {
   constructor(spec, codebook, fingerprint) {
     this.codebook = codebook;
     this.fingerprint = fingerprint;
-    this.law = { size: spec.size, subset: spec.subset, inside: chanceInside(spec) };
+    this.law = { size: spec.size, subset: spec.subset, uniform: uniformShare(spec) };
   }
 
   /**

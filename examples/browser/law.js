@@ -1,9 +1,9 @@
 /**
- * Codebook response in whole numbers, equal to dpindex/mechanism/noise/codebook_response.py.
+ * Codebook response in whole numbers, equal to dpindex/mechanism/noise/symbols.py.
  *
- * With chance p the symbol is uniform on the w codewords nearest to the vector, else uniform on
- * the other K - w. For p = w·e^ε / (w·e^ε + K - w) no symbol is more than e^ε times as likely
- * under one vector as under another.
+ * With chance γ the symbol is uniform on all K codewords, else on the w nearest to the vector. For
+ * γ = K / (w·(e^ε - 1) + K) no symbol is more than e^ε times as likely under one vector as under
+ * another.
  */
 
 const POWER_BITS = 160n;
@@ -28,13 +28,14 @@ export function powerBelow(epsilon) {
   return sum >> (FRACTION_BITS - POWER_BITS);
 }
 
-/** The chance of the nearest codewords times 2^64, the rounding of all draws counted. */
-export function chanceInside({ epsilon, size, subset }) {
-  const free = BigInt(size - subset);
-  const near = BigInt(subset);
-  const mostWords = (ONE + near - 1n) / near;
-  const weight = powerBelow(epsilon) * (ONE / free);
-  return (weight * ONE) / ((mostWords << POWER_BITS) + weight);
+const roundedUp = (whole, divisor) => (whole + divisor - 1n) / divisor;
+
+/** The chance γ of a uniform symbol times 2^64, the rounding of all draws counted. */
+export function uniformShare({ epsilon, size, subset }) {
+  const all = BigInt(size);
+  const most = roundedUp(ONE, BigInt(subset));
+  const apart = (most - roundedUp(ONE, all)) << POWER_BITS;
+  return roundedUp((ONE * most) << POWER_BITS, powerBelow(epsilon) * (ONE / all) + apart);
 }
 
 /**
@@ -56,17 +57,12 @@ function drawBelow(limit, word) {
 /**
  * The symbol that three secret words of 64 bits make of a vector's similarities.
  *
- * @param {{size: number, subset: number, inside: bigint}} law
+ * @param {{size: number, subset: number, uniform: bigint}} law
  * @param {Float64Array} similarities
  * @param {BigUint64Array} words
  */
-export function drawSymbol({ size, subset, inside }, similarities, words) {
-  const near = nearest(similarities, subset);
-  const chosen = near[drawBelow(subset, words[1])];
-  let other = drawBelow(size - subset, words[2]);
-  // The drawn symbol, counted among those that the nearest leave free.
-  for (const symbol of near.sort()) {
-    if (other >= symbol) other += 1;
-  }
-  return words[0] < inside ? chosen : other;
+export function drawSymbol({ size, subset, uniform }, similarities, words) {
+  const chosen = nearest(similarities, subset)[drawBelow(subset, words[1])];
+  const any = drawBelow(size, words[2]);
+  return words[0] < uniform ? any : chosen;
 }

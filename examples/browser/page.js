@@ -85,10 +85,10 @@ async function show(search, words, sentences) {
 
 function draw(encoder, words) {
   const symbol = encoder.encode(vectorOf(byId("query").value, words));
-  const { size, subset, inside } = encoder.law;
-  const percent = Math.round((100 * Number(inside)) / 2 ** 64);
+  const { size, subset, uniform } = encoder.law;
+  const percent = Math.round(100 * (1 - Number(uniform) / 2 ** 64));
   byId("code").textContent = `Code ${symbol}, one of ${size}: in ${percent} % of draws one of the `
-    + `${subset} codewords nearest to your sentence, else any other.`;
+    + `${subset} codewords nearest to your sentence, else any of all.`;
 }
 
 start().catch((error) => { byId("status").textContent = error.message; });

@@ -2,7 +2,7 @@
 
 import { Codebook } from "../../examples/browser/codebook.js";
 import { Encoder } from "../../examples/browser/encode.js";
-import { chanceInside, drawSymbol } from "../../examples/browser/law.js";
+import { drawSymbol, uniformShare } from "../../examples/browser/law.js";
 import { InputError, readSpec } from "../../examples/browser/spec.js";
 
 function decoded(base64) {
@@ -12,8 +12,8 @@ function decoded(base64) {
 /** Sentences about every case in which this code and Python differ. */
 export async function disagreements({ laws, encodings, refused }) {
   const found = [];
-  for (const { inside, ...terms } of laws) {
-    if (chanceInside(terms) !== BigInt(inside)) found.push(`the law of ${JSON.stringify(terms)}`);
+  for (const { uniform, ...terms } of laws) {
+    if (uniformShare(terms) !== BigInt(uniform)) found.push(`the law of ${JSON.stringify(terms)}`);
   }
   for (const encoding of encodings) found.push(...(await wrongSymbols(encoding)));
   for (const { why, text, max_epsilon: maxEpsilon, codebook } of refused) {
@@ -28,7 +28,7 @@ async function wrongSymbols({ spec: text, vectors, words, symbols, ...published 
   const spec = readSpec(text, 64);
   const codebook = await Codebook.open(spec, decoded(published.codebook));
   const sums = new Float64Array(decoded(published.similarity_sums));
-  const law = { ...spec, inside: chanceInside(spec) };
+  const law = { ...spec, uniform: uniformShare(spec) };
   const rows = new Float64Array(decoded(vectors));
   const secrets = new BigUint64Array(decoded(words));
   const expected = new Uint16Array(decoded(symbols));

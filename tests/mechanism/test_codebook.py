@@ -186,7 +186,9 @@ def test_a_query_at_another_epsilon_has_a_set_of_its_own() -> None:
     assert spec.with_epsilon(8.0) == spec
     assert [spec.with_epsilon(e).subset for e in (6.0, 7.0, 9.0, 12.0)] == [30, 11, 1, 1]
     assert spec.with_epsilon(0.5).subset == 2000
-    assert spec.with_epsilon(6.0).law.inside / spec.law.inside == pytest.approx(1, abs=0.01)
+    assert spec.with_epsilon(6.0).law.chance_inside / spec.law.chance_inside == pytest.approx(
+        1, abs=0.01
+    )
     with pytest.raises(InputError, match="epsilon"):
         spec.with_epsilon(1000.0)
 

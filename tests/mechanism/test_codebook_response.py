@@ -12,18 +12,18 @@ from streams import Scripted, Seeded
 
 from dpindex import Codebook, Privatizer, Spec, record
 from dpindex.audit.exact_arithmetic import loss_within
-from dpindex.mechanism.noise.symbols import (
-    CodebookResponse,
-    codebook_response,
-    draw_uniform,
-    nearest,
-)
+from dpindex.mechanism.noise import draw_uniform, uniform_share
+from dpindex.mechanism.noise.symbols import CodebookResponse, nearest
 
 ONE = 1 << 64
 
 
 def _book(size: int, dim: int = 4) -> Codebook:
     return Codebook(np.random.default_rng(size).normal(size=(size, dim)))
+
+
+def _response(size: int, subset: int, epsilon: float) -> CodebookResponse:
+    return CodebookResponse(_book(size), subset, uniform_share(size, epsilon, subset))
 
 
 class Words:
@@ -54,19 +54,16 @@ def test_uniform_draws_are_the_floor_of_the_product(limit: int) -> None:
 def test_the_ratio_is_within_epsilon_and_as_large_as_can_be(
     size: int, subset: int, epsilon: float
 ) -> None:
-    law = codebook_response(_book(size), subset, epsilon)
+    uniform = uniform_share(size, epsilon, subset)
 
-    def worst(inside: int) -> Fraction:
-        """Over all symbols and the exact number of words that draw each."""
-        chances = []
-        for side, limit in ((inside, subset), (ONE - inside, size - subset)):
-            ends = [-(-(j << 64) // limit) for j in range(limit + 1)]
-            chances += [Fraction(side * (b - a)) for a, b in pairwise(ends)]
-        return max(chances) / min(chances)
+    def words(limit: int) -> list[int]:
+        """The exact number of words that draw each."""
+        ends = [-(-(j << 64) // limit) for j in range(limit + 1)]
+        return [b - a for a, b in pairwise(ends)]
 
-    ratio = worst(law.inside)
-    assert ratio <= law.ratio()
-    assert loss_within((law.ratio().numerator, law.ratio().denominator), Fraction(epsilon))
+    least = Fraction(uniform * min(words(size)))
+    ratio = ((ONE - uniform) * max(words(subset)) + uniform * max(words(size))) / least
+    assert loss_within((ratio.numerator, ratio.denominator), Fraction(epsilon))
     if epsilon < 40:
         assert float(ratio) == pytest.approx(math.exp(epsilon), rel=1e-12)
 
@@ -85,13 +82,13 @@ def test_nearest_are_the_largest_and_ties_go_to_the_smaller_symbol(
 
 @pytest.mark.parametrize(("size", "subset"), [(2, 1), (7, 3), (50, 33), (50, 49)])
 def test_every_symbol_has_its_chance(size: int, subset: int) -> None:
-    """All outcomes of both draws, on either side: each symbol once, near ones inside only."""
-    law = codebook_response(_book(size), subset, 2.0)
+    """All outcomes of both draws: each near symbol once, and each of all where it is uniform."""
+    law = _response(size, subset, 2.0)
     row = np.random.default_rng(size).integers(0, 5, size).astype(np.float32)
     near = sorted(range(size), key=lambda j: (-row[j], j))[:subset]
     for coin, limit, symbols in (
-        (law.inside - 1, subset, near),
-        (law.inside, size - subset, sorted(set(range(size)) - set(near))),
+        (law.uniform, subset, near),
+        (law.uniform - 1, size, list(range(size))),
     ):
         drawn = np.array([-(-(j << 64) // limit) for j in range(limit)], dtype=np.uint64)
         idle = np.zeros(limit, dtype=np.uint64)
@@ -104,12 +101,13 @@ def test_every_symbol_has_its_chance(size: int, subset: int) -> None:
 
 def test_frequencies() -> None:
     """Chi-squared with 19 degrees of freedom exceeds 85 with chance below 1e-9."""
-    law = codebook_response(_book(20), 3, 1.5)
+    law = _response(20, 3, 1.5)
     row = np.random.default_rng(0).normal(size=20).astype(np.float32)
     counts = np.bincount(law.perturb(np.tile(row, (100_000, 1)), Seeded(4)), minlength=20)
-    p = law.inside / 2.0**64
-    chance = np.full(20, (1 - p) / 17)
-    chance[np.argsort(-row)[:3]] = p / 3
+    odds = np.ones(20)
+    odds[np.argsort(-row)[:3]] = math.exp(1.5)
+    chance = odds / odds.sum()
+    np.testing.assert_allclose(law.chances(row[None])[0], chance)
     assert ((counts - 1e5 * chance) ** 2 / (1e5 * chance)).sum() < 85
 
 

@@ -14,13 +14,12 @@ from streams import Scripted, Seeded
 
 import dpindex as dpi
 from dpindex.base.errors import InputError, NoGuaranteeError
+from dpindex.mechanism.noise import high_product, uniform_share
 from dpindex.mechanism.noise.softmax import (
     SoftmaxResponse,
     codeword_scores,
     falling_weights,
-    uniform_share,
 )
-from dpindex.mechanism.noise.symbols import high_product
 from dpindex.mechanism.spec import Projector
 
 ONE = 1 << 64

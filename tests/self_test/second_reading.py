@@ -355,17 +355,14 @@ def uniform_draws(limit: int, count: int, words: Replay) -> npt.NDArray[np.intp]
 def symbols(law: Any, x: AnyArray, words: Replay) -> npt.NDArray[np.int64]:
     """The symbols that words make of similarities, shape (n,)."""
     count = len(x)
-    coins = words.take(count, np.uint64, words.beside(np.full(count, law.inside, np.uint64)))
-    inside = coins < np.uint64(law.inside)
-    near, other = (
-        uniform_draws(limit, count, words) for limit in (law.subset, law.size - law.subset)
-    )
+    coins = words.take(count, np.uint64, words.beside(np.full(count, law.uniform, np.uint64)))
+    near, other = (uniform_draws(limit, count, words) for limit in (law.subset, law.size))
     # Equal rows, as probes are, are sorted once.
     order = _descending(x[:1] if (x == x[:1]).all() else x)
-    free = np.sort(order[:, law.subset :], axis=1)
-    order, free = (np.broadcast_to(part, (count, part.shape[1])) for part in (order, free))
-    rows = np.arange(count)
-    found: npt.NDArray[np.int64] = np.where(inside, order[rows, near], free[rows, other])
+    order = np.broadcast_to(order, (count, order.shape[1]))
+    found: npt.NDArray[np.int64] = np.where(
+        coins < np.uint64(law.uniform), other, order[np.arange(count), near]
+    )
     return found
 
 
@@ -392,7 +389,7 @@ class CapReader(Reader):
 
 
 class CodebookReader(Reader):
-    """A codeword near a record, or another one."""
+    """A codeword near a record, or a uniform one."""
 
     def outcomes(self, x: Ints, words: Replay) -> AnyArray:
         return symbols(self.law, x, words)

@@ -59,7 +59,7 @@ def test_estimates_are_calibrated(epsilon: float, private: bool) -> None:
 def test_codebooks_of_any_size_have_a_curve(size: int) -> None:
     book = Codebook(_public(size, 4))
     for subset in sorted({1, size // 2, size - 1}):
-        exact = pair_curve(CodebookResponse(book, subset, int(0.7 * 2**64)))
+        exact = pair_curve(CodebookResponse(book, subset, int(0.3 * 2**64)))
         for curve in (exact, exact.after(exact)):
             assert np.isfinite(curve.mean).all()
             assert (np.abs(curve.mean) <= 1 + 1e-6).all()
@@ -81,8 +81,8 @@ def test_the_curve_is_public_and_does_not_change() -> None:
 def test_what_is_reported_by_chance_says_little() -> None:
     book = Codebook(_public(600, 1))
     spread = []
-    for inside in (0.01, 0.5, 0.999):
-        curve = pair_curve(CodebookResponse(book, 1, int(inside * 2**64)))
+    for uniform in (0.99, 0.5, 0.001):
+        curve = pair_curve(CodebookResponse(book, 1, int(uniform * 2**64)))
         spread.append(float(curve.mean[-1] - curve.mean[0]))
     assert spread == sorted(spread)
     assert spread[0] < 0.3 < spread[2]

@@ -14,7 +14,7 @@ import mpmath
 import numpy as np
 import numpy.typing as npt
 
-from dpindex.base.arrays import AnyArray, Doubles, Floats, Integers
+from dpindex.base.arrays import AnyArray, Doubles, Floats, Integers, spaced
 from dpindex.base.errors import NoGuaranteeError
 from dpindex.base.normal import quantiles
 from dpindex.mechanism.codes import CodeFormat, NumberFormat, SignFormat, SymbolFormat
@@ -33,6 +33,9 @@ _MAX_CODE = 2**30
 
 _QUANTILES = 4096
 """Equally likely values of a coordinate over which signs are averaged."""
+
+_SAMPLE = 256
+"""Codewords that play records where a share is averaged."""
 
 Polynomial = tuple[float, ...]
 
@@ -346,16 +349,61 @@ class SignLaw(Law):
         return SignFormat(code_length, fingerprint)
 
 
+def high_product(words: npt.NDArray[np.uint64], limits: AnyArray) -> npt.NDArray[np.uint64]:
+    """``⌊word·limit/2^64⌋`` of 64-bit numbers, shape (n,): no sum of the parts overflows."""
+    half = np.uint64(32)
+    low = np.uint64((1 << 32) - 1)
+    limits = limits.astype(np.uint64)
+    upper = (words >> half) * (limits & low) + ((words & low) * (limits & low) >> half)
+    lower = (words & low) * (limits >> half) + (upper & low)
+    whole: npt.NDArray[np.uint64] = (words >> half) * (limits >> half)
+    whole += (upper >> half) + (lower >> half)
+    return whole
+
+
+def draw_uniform(limit: int, count: int, stream: BitSource) -> npt.NDArray[np.int64]:
+    """Whole numbers below limit, the same work for every draw.
+
+    Each is drawn by ⌊2^64/limit⌋ of the words, or by one word more.
+    """
+    return high_product(stream.words(count, np.uint64), np.array(limit)).astype(np.int64)
+
+
+def uniform_share(size: int, epsilon: float, likely: int = 1) -> int:
+    """Return the share of uniform symbols, times 2^64, with which any two records are ε-close.
+
+    A uniform symbol is one of ``⌊2^64/K⌋`` words or one more, and no record gives more than
+    ``⌈2^64/likely⌉`` words to a symbol that its vector draws.
+
+    >>> round(uniform_share(100, 8.0) / 2**64, 6)  # K/(e^ε + K − 1)
+    0.032468
+    """
+    most = -(-ONE // likely)
+    # γ with ((2^64 − γ)·most + γ·⌈2^64/K⌉) ≤ e^ε·γ·⌊2^64/K⌋, over 2^160.
+    room = power_below(epsilon) * (ONE // size) + (most - -(-ONE // size) << _POWER_BITS)
+    return -(-(ONE * most << _POWER_BITS) // room)
+
+
 class SymbolLaw(Law):
-    """A law of symbol codes, each of which stands for a codeword.
+    """A law of symbol codes: with a fixed chance γ uniform, else drawn by the vector.
+
+    Whatever the record, no symbol is rarer than γ/K then: a floor that keeps any two records
+    apart by no more than ``log((p·(1 − γ) + γ/K)/(γ/K))``, where the vector draws no symbol with a
+    chance above p (Kairouz, Oh & Viswanath 2016). And a mixture with a law that does not depend on
+    the vector keeps what the drawn symbol promises of neighbours.
 
     Attributes
     ----------
     codebook : Codebook
         What the symbols stand for.
+    uniform : int
+        γ, times 2^64.
+    drawn_by : str
+        How a vector draws its symbol, in words.
     """
 
     codebook: Codebook
+    uniform: int
 
     @property
     def size(self) -> int:
@@ -364,17 +412,40 @@ class SymbolLaw(Law):
 
     @property
     @abstractmethod
-    def summary(self) -> str:
-        """How a symbol comes about, in words."""
+    def drawn_by(self) -> str: ...
 
     @abstractmethod
-    def chances(self, x: Floats) -> Doubles:
-        """Chances of all symbols given what a vector maps to, both of shape (n, K)."""
+    def draw(self, x: Floats, stream: BitSource) -> npt.NDArray[np.int64]:
+        """Symbols that vectors draw, given what they map to, shape (n, K)."""
+
+    @abstractmethod
+    def draw_chances(self, x: Floats) -> Doubles:
+        """Chances of all symbols in :meth:`draw`, shape (n, K)."""
 
     @property
-    @abstractmethod
+    def summary(self) -> str:
+        """How a symbol comes about, in words."""
+        if not self.uniform:
+            return self.drawn_by
+        return f"{self.drawn_by}; {self.uniform / ONE:.1%} of the codes are uniform"
+
+    def perturb(self, x: Floats, stream: BitSource) -> npt.NDArray[np.int64]:
+        coins = stream.words(len(x), np.uint64)
+        drawn = self.draw(x, stream)
+        uniform = draw_uniform(self.size, len(x), stream)
+        return np.where(coins < np.uint64(self.uniform), uniform, drawn)
+
+    def chances(self, x: Floats) -> Doubles:
+        """Chances of all symbols given what a vector maps to, both of shape (n, K)."""
+        share = self.uniform / ONE
+        return np.asarray(share / self.size + (1.0 - share) * self.draw_chances(x))
+
+    @cached_property
     def random_share(self) -> float:
         """Share of symbols that are not the likeliest for their vectors, about, [0, 1]."""
+        chances = self.of_codewords(spaced(self.size, _SAMPLE))
+        likeliest = chances == chances.max(axis=1, keepdims=True)
+        return float(1.0 - chances[likeliest].sum() / len(chances))
 
     @abstractmethod
     def seen(self, codewords: Integers) -> Floats:

@@ -24,10 +24,8 @@ a symbol of weight w has between ``w·2^64/S − 1`` and ``w·2^64/S + 1`` words
 ``w·2^64/S``, ``T[end]·2^64/(K·T[0])``, that adds a factor of ``(1 + 1/q)/(1 − 1/q)``, for which
 2^-16 of ε is held back. The verifier takes all of this from the bytes that are used.
 
-*Whole records, too.* Another symbol, uniform on all K, replaces this one with a fixed chance γ.
-No symbol is then rarer than γ/K whatever the record, so any two records are
-``log((γ/K + 1 − γ)/(γ/K))``-close; and a mixture with a law that does not depend on the vector
-keeps the ratio of neighbours: both promises hold for the one symbol.
+*Whole records, too.* The uniform share of :class:`~dpindex.mechanism.noise.SymbolLaw` keeps any two
+records apart by no more than an epsilon of their own: both promises hold for the one symbol.
 """
 
 from __future__ import annotations
@@ -40,10 +38,15 @@ from functools import cached_property, lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from dpindex.base.arrays import Doubles, Floats, Integers, Singles, row_blocks, spaced
+from dpindex.base.arrays import Doubles, Floats, Integers, Singles, row_blocks
 from dpindex.mechanism.codes import SymbolFormat
-from dpindex.mechanism.noise import ONE, Calibration, SymbolLaw, power_below
-from dpindex.mechanism.noise.symbols import draw_uniform, high_product
+from dpindex.mechanism.noise import (
+    Calibration,
+    SymbolLaw,
+    high_product,
+    power_below,
+    uniform_share,
+)
 from dpindex.mechanism.parameters import GRID_BITS, Parameters, grid_step, neighbour_distance
 from dpindex.mechanism.projections.dense import Matrix
 from dpindex.mechanism.public_parts import Codebook, on_sphere_grid
@@ -59,7 +62,6 @@ _STEPS = 1 << 12
 _TOP = (1 << 32) - 1
 _MAX_TABLE = 1 << 19
 _FOR_DRAWS = Fraction(1, 1 << 16)
-_SAMPLE = 256
 _NUMBERS = 1 << 17
 """Weights that are handled together, so that they stay in the cache."""
 
@@ -134,7 +136,7 @@ def falling_weights(loss: Fraction, top: int = _TOP) -> npt.NDArray[np.uint64]:
 
 @dataclass(eq=False)
 class SoftmaxResponse(SymbolLaw):
-    """Draws symbols by their scores; ``perturb`` takes scores without offsets, shape (n, K).
+    """Draws symbols by their scores; a vector maps to scores without offsets, shape (n, K).
 
     Attributes
     ----------
@@ -161,18 +163,17 @@ class SoftmaxResponse(SymbolLaw):
     table: npt.NDArray[np.uint64]
     uniform: int
 
-    def perturb(self, x: Floats, stream: BitSource) -> npt.NDArray[np.int64]:
-        count = len(x)
-        coins = stream.words(count, np.uint64)
-        places = stream.words(count, np.uint64)
-        uniform = draw_uniform(self.size, count, stream)
-        drawn = np.empty(count, dtype=np.int64)
-        for block in row_blocks(count, _NUMBERS // self.size):
+    drawn_by = "a symbol is drawn by the scores of all codewords"
+
+    def draw(self, x: Floats, stream: BitSource) -> npt.NDArray[np.int64]:
+        places = stream.words(len(x), np.uint64)
+        drawn = np.empty(len(x), dtype=np.int64)
+        for block in row_blocks(len(x), _NUMBERS // self.size):
             sums = self._weights(x[block])
             np.cumsum(sums, axis=1, out=sums)
             place = high_product(places[block], sums[:, -1])
             drawn[block] = (sums > place[:, None]).argmax(axis=1)  # the first
-        return np.where(coins < np.uint64(self.uniform), uniform, drawn)
+        return drawn
 
     def _weights(self, x: Floats) -> npt.NDArray[np.uint64]:
         """Whole numbers by the exact scores; the same work for every vector."""
@@ -183,43 +184,13 @@ class SoftmaxResponse(SymbolLaw):
         weights: npt.NDArray[np.uint64] = self.table.take(scores.astype(np.intp), mode="clip")
         return weights
 
-    def chances(self, x: Floats) -> Doubles:
+    def draw_chances(self, x: Floats) -> Doubles:
         weights = self._weights(x).astype(np.float64)
         weights /= weights.sum(axis=1, keepdims=True)
-        share = self.uniform / ONE
-        return np.asarray(share / self.size + (1.0 - share) * weights)
-
-    @cached_property
-    def random_share(self) -> float:
-        likeliest = self.of_codewords(spaced(self.size, _SAMPLE)).max(axis=1)
-        return float(1.0 - likeliest.mean())
+        return weights
 
     def seen(self, codewords: Integers) -> Floats:
         return self.scores.apply(self.codeword_grid[codewords])
-
-    @property
-    def summary(self) -> str:
-        """How symbols come about, in words."""
-        words = "a symbol is drawn by the scores of all codewords"
-        if self.uniform:
-            words += f"; {self.uniform / ONE:.1%} of the codes are uniform"
-        return words
-
-
-def uniform_share(size: int, epsilon: float | None) -> int:
-    """Return γ, times 2^64, with which any two records are epsilon-close; 0 without an epsilon.
-
-    A uniform symbol is one of ``⌊2^64/K⌋`` words or one more, so the least and the largest chance
-    of a symbol are at least ``γ·⌊2^64/K⌋`` and at most ``(1 − γ) + γ·⌈2^64/K⌉``.
-
-    >>> round(uniform_share(100, 8.0) / 2**64, 6)  # K/(e^ε + K − 1)
-    0.032468
-    """
-    if epsilon is None:
-        return 0
-    power = power_below(epsilon)  # over 2^160
-    room = power * (ONE // size) + (ONE - -(-ONE // size) << 160)
-    return -(-(ONE * ONE << 160) // room)
 
 
 def _calibrated(parameters: Parameters, scores: CodewordScores) -> SoftmaxResponse:
@@ -236,6 +207,7 @@ def _calibrated(parameters: Parameters, scores: CodewordScores) -> SoftmaxRespon
     words = np.clip(codebook.stated.astype(np.float64) / parameters.scale, *parameters.bounds)
     grid = np.rint(words / grid_step(parameters.change, GRID_BITS))
     mean = scores.apply(grid.sum(axis=0)[None])[0] / len(codebook)  # exact until it is divided
+    together = parameters.record_epsilon
     return SoftmaxResponse(
         scores=scores,
         codebook=codebook,
@@ -243,7 +215,7 @@ def _calibrated(parameters: Parameters, scores: CodewordScores) -> SoftmaxRespon
         offsets=np.rint(-mean).astype(np.float32),
         shift=shift,
         table=falling_weights(loss),
-        uniform=uniform_share(len(codebook), parameters.record_epsilon),
+        uniform=0 if together is None else uniform_share(len(codebook), together),
     )
 
 

@@ -30,7 +30,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy
 
-from dpindex.base.arrays import AnyArray, Doubles, Floats, Integers, row_blocks
+from dpindex.base.arrays import Doubles, Floats, Integers, row_blocks
 from dpindex.mechanism.codes import NumberFormat, SignFormat, SymbolFormat
 from dpindex.mechanism.noise import (
     ONE,
@@ -41,7 +41,9 @@ from dpindex.mechanism.noise import (
     SignLaw,
     SymbolLaw,
     TwoLevels,
+    draw_uniform,
     two_level_chance,
+    uniform_share,
 )
 from dpindex.mechanism.noise.signs import draw_flips
 from dpindex.mechanism.parameters import GRID_BITS, Parameters, grid_point
@@ -307,26 +309,6 @@ _REPEATED = 32
 """Sets of at most so many are found by taking the largest again and again."""
 
 
-def high_product(words: npt.NDArray[np.uint64], limits: AnyArray) -> npt.NDArray[np.uint64]:
-    """``⌊word·limit/2^64⌋`` of 64-bit numbers, shape (n,): no sum of the parts overflows."""
-    half = np.uint64(32)
-    low = np.uint64((1 << 32) - 1)
-    limits = limits.astype(np.uint64)
-    upper = (words >> half) * (limits & low) + ((words & low) * (limits & low) >> half)
-    lower = (words & low) * (limits >> half) + (upper & low)
-    whole: npt.NDArray[np.uint64] = (words >> half) * (limits >> half)
-    whole += (upper >> half) + (lower >> half)
-    return whole
-
-
-def draw_uniform(limit: int, count: int, stream: BitSource) -> npt.NDArray[np.int64]:
-    """Whole numbers below limit, the same work for every draw.
-
-    Each is drawn by ⌊2^64/limit⌋ of the words, or by one word more.
-    """
-    return high_product(stream.words(count, np.uint64), np.array(limit)).astype(np.int64)
-
-
 def nearest(similarity: Floats, count: int) -> npt.NDArray[np.int64]:
     """Columns of the ``count`` largest of each row, ties to the smaller one, shape (n, count)."""
     rows = np.arange(len(similarity))
@@ -343,89 +325,57 @@ def nearest(similarity: Floats, count: int) -> npt.NDArray[np.int64]:
 
 
 class CodebookResponse(SymbolLaw):
-    """Draws symbols; ``perturb`` takes similarities to all codewords, shape (n, K).
+    """Draws one of the nearest codewords; the map of a vector is its similarities to all, (n, K).
 
     Parameters
     ----------
     codebook : Codebook
         What the symbols stand for.
     subset : int
-        w, 1 ≤ w < K.
-    inside : int
-        Chance of the set of nearest codewords, times 2^64.
+        w, the number of nearest codewords, 1 ≤ w < K.
+    uniform : int
+        Chance of a uniform symbol, times 2^64.
     """
 
     grid_bits = 0
 
-    def __init__(self, codebook: Codebook, subset: int, inside: int) -> None:
+    def __init__(self, codebook: Codebook, subset: int, uniform: int) -> None:
         self.codebook = codebook
         self.subset = subset
-        self.inside = inside
+        self.uniform = uniform
 
     @property
     def chance_inside(self) -> float:
         """Chance that a symbol is one of the nearest codewords, [0, 1]."""
-        return self.inside / ONE
+        share = self.uniform / ONE
+        return 1.0 - share * (1.0 - self.subset / self.size)
 
     @property
-    def summary(self) -> str:
-        near = "the nearest codeword"
-        if self.subset > 1:
-            near = f"{self.subset} nearest codewords"
-        return f"{self.chance_inside:.1%} of the codes are of {near}, the others are random"
+    def drawn_by(self) -> str:
+        if self.subset == 1:
+            return "a symbol is the nearest codeword"
+        return f"a symbol is one of the {self.subset} nearest codewords"
 
-    def chances(self, x: Floats) -> Doubles:
-        outside = (1.0 - self.chance_inside) / (self.size - self.subset)
-        chances = np.full(x.shape, outside)
-        np.put_along_axis(chances, nearest(x, self.subset), self.chance_inside / self.subset, 1)
+    def draw(self, x: Floats, stream: BitSource) -> npt.NDArray[np.int64]:
+        near = nearest(x, self.subset)
+        chosen: npt.NDArray[np.int64] = near[
+            np.arange(len(x)), draw_uniform(self.subset, len(x), stream)
+        ]
+        return chosen
+
+    def draw_chances(self, x: Floats) -> Doubles:
+        chances = np.zeros(x.shape)
+        np.put_along_axis(chances, nearest(x, self.subset), 1.0 / self.subset, 1)
         return chances
-
-    @property
-    def random_share(self) -> float:
-        return 1.0 - self.chance_inside
 
     def seen(self, codewords: Integers) -> Floats:
         return self.codebook.vectors[codewords] @ self.codebook.vectors.T
 
-    def ratio(self) -> Fraction:
-        """The largest ratio of the probabilities of one symbol under two records, exactly."""
-        outside = self.size - self.subset
-        chances = [
-            Fraction(side * words, ONE)
-            for side, limit in ((self.inside, self.subset), (ONE - self.inside, outside))
-            for words in (ONE // limit, -(-ONE // limit))
-        ]
-        return max(chances) / min(chances)
-
-    def perturb(self, x: Floats, stream: BitSource) -> npt.NDArray[np.int64]:
-        count = len(x)
-        near = nearest(x, self.subset)
-        inside = stream.words(count, np.uint64) < np.uint64(self.inside)
-        chosen = near[np.arange(count), draw_uniform(self.subset, count, stream)]
-        outside = draw_uniform(self.size - self.subset, count, stream)
-        # The drawn symbol, counted among those that the set leaves free.
-        near.sort(axis=1)
-        for i in range(self.subset):
-            outside += outside >= near[:, i]
-        return np.where(inside, chosen, outside)
-
-
-def codebook_response(codebook: Codebook, subset: int, epsilon: float) -> CodebookResponse:
-    """The response with sets of ``subset`` codewords at that epsilon.
-
-    The chance of the set is rounded down until the ratio is at most e^ε in integers, the rounding
-    of both uniform draws counted.
-    """
-    most_words = -(-ONE // subset)
-    least_words = ONE // (len(codebook) - subset)
-    # inside·most ≤ e^ε·(2^64 − inside)·least
-    inside = two_level_chance(epsilon, least_words, most_words)
-    return CodebookResponse(codebook, subset, inside)
-
 
 def _calibrated(parameters: Parameters, encoder: RecordEncoder) -> CodebookResponse:
+    book = parameters.codewords
     subset = parameters.subset or 1
-    return codebook_response(parameters.codewords, subset, parameters.budget)
+    return CodebookResponse(book, subset, uniform_share(len(book), parameters.budget, subset))
 
 
 CODEBOOK_RESPONSE = Calibration(_calibrated, SymbolFormat, adjacencies=("record",), rounded=False)
