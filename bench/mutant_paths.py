@@ -38,6 +38,7 @@ from shuffle_collector import ShuffleCollector, ShuffledFile
 
 from dpindex.accounting.ledger import Ledger
 from dpindex.data.ranges import Ranges
+from dpindex.index.hits import Estimates
 from dpindex.index.private_index import PrivateIndex
 from dpindex.index.search import QueryMaker
 from dpindex.integrations.client import Client
@@ -232,7 +233,8 @@ def errors_that_tell(original: Any) -> Any:
             return hits
         shown = float(abs(Q).mean() if issparse(Q) else np.abs(np.asarray(Q)).mean())
         stderr = hits.stderr * (1.0 + 1e-3 * shown)
-        return replace(hits, estimates=hits._estimates._replace(stderr=stderr))
+        estimates = Estimates.of(hits.similarity, stderr, hits.unbiased, hits.unbiased_stderr)
+        return replace(hits, estimates=estimates)
 
     return search
 

@@ -19,6 +19,7 @@ from dpindex.base.arrays import (
     Singles,
     cores,
     finite_number,
+    matrix_product,
     row_blocks,
     whole_number,
 )
@@ -351,7 +352,7 @@ class Denoiser:
             For anything that is not codes made under the denoiser's spec, epsilon aside.
         """
         if spec is None or spec == self.spec:
-            return self._blockwise(codes, lambda y: self._posterior(y)[0])
+            return self._blockwise(codes, lambda y: self._expanded(self._mean_posterior(y)))
         if spec.with_epsilon(self.spec.budget) != self.spec:
             raise InputError("these codes differ from the denoiser's in more than epsilon.")
         channel = Channel(spec)
@@ -372,7 +373,7 @@ class Denoiser:
         InputError
             For anything that is not codes made under the denoiser's spec.
         """
-        return self._blockwise(codes, self._scaled_posterior)
+        return self._blockwise(codes, lambda y: self._expanded(self._scaled_posterior(y)))
 
     def error_root(self, spec: Spec) -> Singles:
         """L such that the errors of estimates have the covariance LLᵀ, shape (k, R).
@@ -387,12 +388,36 @@ class Denoiser:
         mean = self.linear.mean.astype(np.float64)
         return self.linear.error_root_under(_mean_noise(Channel(spec), mean))
 
+    @cached_property
+    def basis(self) -> Singles | None:
+        """Orthonormal directions in which all estimates lie, float32, shape (k, d); None for all.
+
+        Those of a linear denoiser lie in the few that stand out of the noise, and along the mean.
+        """
+        if self.iterations:
+            return None
+        span = np.column_stack([self.linear.synthesis, self.linear.mean]).astype(np.float64)
+        return np.linalg.qr(span)[0].astype(np.float32)
+
+    def coordinates(self, codes: Codes, *, to_rank: bool = False) -> Singles:
+        """Return estimates, or what ranks, along :attr:`basis`: float32, shape (n, d)."""
+        return self._blockwise(codes, self._scaled_posterior if to_rank else self._mean_posterior)
+
+    def along_basis(self, vectors: Singles) -> Singles:
+        """Return the coordinates of vectors that have the same products with all estimates."""
+        return vectors if self.basis is None else matrix_product(vectors, self.basis)
+
+    def _expanded(self, estimate: Singles) -> Singles:
+        return estimate if self.basis is None else np.asarray(estimate @ self.basis.T)
+
     def _blockwise(self, codes: Codes, estimate: Callable[[Singles], Singles]) -> Singles:
         self._channel.check(codes)
-        out = np.empty((len(codes), codes.k), dtype=np.float32)
+        decode = self._channel.format.decode
+        width = estimate(decode(codes.stored[:0])).shape[1]
+        out = np.empty((len(codes), width), dtype=np.float32)
 
         def denoise(rows: slice) -> None:
-            out[rows] = estimate(self._channel.format.decode(codes.stored[rows]))
+            out[rows] = estimate(decode(codes.stored[rows]))
 
         self._channel.for_each_block(len(codes), denoise)
         return out
@@ -404,11 +429,14 @@ class Denoiser:
         norms[norms == 0] = 1.0
         return np.asarray(estimate / norms)
 
+    def _mean_posterior(self, y: Singles) -> Singles:
+        return self._posterior(y)[0]
+
     def _posterior(self, y: Singles) -> tuple[Singles, Doubles | float]:
-        """Estimates and their squared errors, as far as they are known to differ."""
-        if not self.iterations:
-            estimate, _ = self.linear.apply(y)
-            return estimate, 0.0
+        """Estimates along the basis, and their squared errors where these differ."""
+        if self.basis is not None:
+            weights = self.linear.synthesis.T @ self.basis
+            return self.linear.inner(y)[0] @ weights + self.linear.mean @ self.basis, 0.0
         z = y
         location = self._channel.locate(y)
         for iteration in self.iterations[:-1]:

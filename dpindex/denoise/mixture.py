@@ -397,11 +397,16 @@ class Filter:
         """The basis in units of the data, shape (k, R)."""
         return self.basis * np.sqrt(self.noise)[:, None]
 
+    def inner(self, z: Singles) -> tuple[Singles, Singles]:
+        """Posterior means along the basis, (n, R), and the responsibilities behind them, (n, K)."""
+        analysis = self.basis / np.sqrt(self.noise)[:, None]
+        return self.prior.posterior(
+            np.asarray(z @ analysis - self.mean @ analysis, dtype=np.float32)
+        )
+
     def apply(self, z: Singles) -> tuple[Singles, Singles]:
         """Posterior means, shape (n, k), and the responsibilities behind them, (n, K)."""
-        analysis = self.basis / np.sqrt(self.noise)[:, None]
-        inner = np.asarray(z @ analysis - self.mean @ analysis, dtype=np.float32)
-        inner, share = self.prior.posterior(inner)
+        inner, share = self.inner(z)
         out = inner @ self.synthesis.T
         out += self.mean
         return out, share

@@ -5,26 +5,72 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from dpindex.base.arrays import AnyArray, Bools, Floats
+from dpindex.base.arrays import AnyArray, Bools, Doubles, Floats
 from dpindex.base.display import table_html
 from dpindex.base.errors import InputError, import_extra
+from dpindex.similarity.float_codes import Estimate
 from dpindex.storage.payload import ID, Table
 
 _NAMES = {"ids": ID, "scores": "score"}
 _SHOWN = 10
 
 
-class Estimates(NamedTuple):
-    """Similarities of hits and their errors: the attributes of :class:`Hits` of these names."""
+class Estimates:
+    """Similarities of hits and their errors, each pair computed when it is first asked for.
 
-    similarity: Floats
-    stderr: Floats
-    unbiased: Floats
-    unbiased_stderr: Floats
+    Parameters
+    ----------
+    plain : callable
+        Returns unbiased similarities and their standard errors.
+    posterior : callable, optional
+        Returns what selection does not bias; without it, the unbiased similarities without errors.
+    """
+
+    def __init__(
+        self, plain: Callable[[], Estimate], posterior: Callable[[], Estimate] | None = None
+    ) -> None:
+        self._plain = plain
+        self._posterior = posterior
+
+    @classmethod
+    def of(
+        cls, similarity: Doubles, stderr: Doubles, unbiased: Doubles, unbiased_stderr: Doubles
+    ) -> Estimates:
+        """Estimates that are known: the attributes of :class:`Hits` of these names."""
+        return cls(lambda: (unbiased, unbiased_stderr), lambda: (similarity, stderr))
+
+    @cached_property
+    def plain(self) -> Estimate:
+        """Values and errors of single pairs."""
+        return self._plain()
+
+    @cached_property
+    def posterior(self) -> Estimate:
+        """Values and errors of what a search chose."""
+        if self._posterior is None:
+            return without_error(self.plain)
+        return self._posterior()
+
+    def mapped(self, change: Callable[[AnyArray], AnyArray]) -> Estimates:
+        """Return these estimates with each array changed."""
+
+        def changed(pair: Estimate) -> Estimate:
+            return change(pair[0]), change(pair[1])
+
+        return Estimates(lambda: changed(self.plain), lambda: changed(self.posterior))
+
+    def __reduce__(self) -> Any:
+        # What is still to be made needs codes; values are copied or sent.
+        return Estimates.of, (*self.posterior, *self.plain)
+
+
+def without_error(estimate: Estimate) -> Estimate:
+    """Return unbiased estimates of what a search chose; how far they are too high is not known."""
+    return estimate[0], np.full_like(estimate[1], np.nan)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -66,7 +112,7 @@ class Hits:
         where there is no posterior.
     unbiased_stderr : float64 array, shape (nq, k)
         Its standard error, of one pair looked at on its own.
-    estimates : Estimates, or a function of no arguments that returns them
+    estimates : Estimates
     exact : bool array, shape (nq, k)
         Where ``similarity`` is that of the original vector, which the owner of ``rerank`` gave:
         ``stderr`` is 0 there, and ``scores`` are the similarities (``l2``: minus them). Hits of a
@@ -76,7 +122,7 @@ class Hits:
         the index has none. It is not protected, and as trustworthy as who published it.
 
     >>> ones = np.ones((1, 2))
-    >>> hits = Hits(np.array([[7, 9]]), ones, Estimates(ones, ones, ones, ones), ones < 1)
+    >>> hits = Hits(np.array([[7, 9]]), ones, Estimates.of(ones, ones, ones, ones), ones < 1)
     >>> scores, ids = hits
     >>> hits, ids.tolist(), hits.to_list()[0][1]["id"]
     (<Hits: 1 query, 2 neighbours each>, [[7, 9]], 9)
@@ -84,45 +130,35 @@ class Hits:
 
     ids: AnyArray
     scores: Floats
-    estimates: Estimates | Callable[[], Estimates]
+    estimates: Estimates
     exact: Bools
     payload: Table = None
-
-    @cached_property
-    def _estimates(self) -> Estimates:
-        if isinstance(self.estimates, Estimates):
-            return self.estimates
-        return self.estimates()
 
     @property
     def similarity(self) -> Floats:
         """What the true metric is, given the codes."""
-        return self._estimates.similarity
+        return self.estimates.posterior[0]
 
     @property
     def stderr(self) -> Floats:
         """The error of :attr:`similarity`."""
-        return self._estimates.stderr
+        return self.estimates.posterior[1]
 
     @property
     def unbiased(self) -> Floats:
         """The unbiased estimate from the codes of this pair alone."""
-        return self._estimates.unbiased
+        return self.estimates.plain[0]
 
     @property
     def unbiased_stderr(self) -> Floats:
         """The standard error of :attr:`unbiased`."""
-        return self._estimates.unbiased_stderr
+        return self.estimates.plain[1]
 
     @property
     def columns(self) -> dict[str, AnyArray]:
         """The arrays by name."""
-        estimates = self._estimates._asdict()
-        return {"ids": self.ids, "scores": self.scores, **estimates, "exact": self.exact}
-
-    def __reduce__(self) -> Any:
-        # Estimates that are still to be made hold codes; their values are what is copied or sent.
-        return Hits, (self.ids, self.scores, self._estimates, self.exact, self.payload)
+        names = ("ids", "scores", "similarity", "stderr", "unbiased", "unbiased_stderr", "exact")
+        return {name: getattr(self, name) for name in names}
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -161,10 +197,7 @@ class Hits:
 
     def _chosen(self, choose: Callable[[AnyArray], AnyArray], payload: Table) -> Hits:
         """Return these hits with something chosen of each column."""
-
-        def estimates() -> Estimates:
-            return Estimates(*map(choose, self._estimates))
-
+        estimates = self.estimates.mapped(choose)
         return Hits(choose(self.ids), choose(self.scores), estimates, choose(self.exact), payload)
 
     def to_list(self) -> list[list[dict[str, Any]]]:
@@ -253,10 +286,14 @@ def joined(parts: Sequence[Hits]) -> Hits:
 
         payload = pa.concat_tables([part.payload for part in parts]).combine_chunks()
 
-    def estimates() -> Estimates:
-        columns = zip(*(part._estimates for part in parts), strict=True)
-        return Estimates(*map(np.concatenate, columns))
+    def joined_pairs(pairs: Iterator[Estimate]) -> Estimate:
+        values, errors = map(np.concatenate, zip(*pairs, strict=True))
+        return values, errors
 
+    estimates = Estimates(
+        lambda: joined_pairs(part.estimates.plain for part in parts),
+        lambda: joined_pairs(part.estimates.posterior for part in parts),
+    )
     return Hits(
         np.concatenate([part.ids for part in parts]),
         np.concatenate([part.scores for part in parts]),
@@ -270,7 +307,7 @@ def no_hits(queries: int, ids: AnyArray, payload: Table) -> Hits:
     """No neighbours for so many queries, of an index with such ids; ``payload`` has no rows."""
     numbers = np.empty((queries, 0))
     none = np.empty((queries, 0), ids.dtype)
-    estimates = Estimates(numbers, numbers, numbers, numbers)
+    estimates = Estimates.of(numbers, numbers, numbers, numbers)
     return Hits(none, numbers, estimates, numbers.astype(np.bool_), payload)
 
 

@@ -15,7 +15,7 @@ from dpindex.base.arrays import AnyArray, Doubles, limited_threads, spaced, unit
 from dpindex.base.files import release_pages
 from dpindex.denoise import Denoiser
 from dpindex.index.backends import FaissSigns, SearchBackend, SymbolLists, few_threads
-from dpindex.index.faiss_vectors import FaissVectors
+from dpindex.index.faiss_vectors import FaissVectors, parse_index_type
 from dpindex.mechanism.codes import CodeFormat, Codes, SignFormat, SymbolFormat
 from dpindex.mechanism.spec import Spec
 from dpindex.similarity.calibration import PAIRED_ROWS, SimilarityCalibration
@@ -158,27 +158,37 @@ class DenoisedVectors(Ranking):
     """Denoised codes, exact queries as they are, private ones denoised alike.
 
     Denoised vectors are shrunken towards what is usual, so their scores rank well and say little.
+    For exact search by inner products they are kept along the directions in which they lie.
     """
 
     def __init__(self, denoiser: Denoiser, metric: Metric, index_type: str) -> None:
         # The denoiser itself brings vectors to the norm under which inner products rank best.
         ranked_by: Metric = "ip" if metric == "cosine" else metric
-        super().__init__(denoiser.spec.code_length, ranked_by, index_type)
+        width = denoiser.spec.code_length
+        exact = parse_index_type(index_type, width).exact
+        self._is_short = False
+        if exact and metric != "l2" and denoiser.basis is not None:
+            self._is_short = True
+            width = denoiser.basis.shape[1]
+        super().__init__(width, ranked_by, index_type)
         self._metric = metric
         self._denoiser = denoiser
 
     @limited_threads(1)  # blocks of codes use the processors better than BLAS does
     def items(self, codes: Codes) -> AnyArray:
-        if self._metric == "cosine":
-            return self._denoiser.to_rank(codes)
-        return self._denoiser(codes)
+        by_cosine = self._metric == "cosine"
+        if self._is_short:
+            return self._denoiser.coordinates(codes, to_rank=by_cosine)
+        return self._denoiser.to_rank(codes) if by_cosine else self._denoiser(codes)
 
     def asked(self, queries: Queries) -> AnyArray:
         if isinstance(queries, PrivateQueries):
             vectors: AnyArray = self._denoiser(queries.codes, queries.spec)
         else:
             vectors = queries.to_float()
-        return unit(vectors) if self._metric == "cosine" else vectors
+        if self._metric == "cosine":
+            vectors = unit(vectors)
+        return self._denoiser.along_basis(vectors) if self._is_short else vectors
 
 
 class DecodedVectors(Ranking):

@@ -21,7 +21,7 @@ from dpindex.data.stores import is_url
 from dpindex.denoise import Denoiser, Kind, fit_denoiser
 from dpindex.index.backends import EXACT
 from dpindex.index.filters import Filter, Selection, kept_rows
-from dpindex.index.hits import Estimates, Hits
+from dpindex.index.hits import Estimates, Hits, without_error
 from dpindex.index.kinds import Ranking, calibration_of, new_ranking, posterior_of
 from dpindex.index.reranking import direction
 from dpindex.index.search import (
@@ -31,7 +31,6 @@ from dpindex.index.search import (
     Searchable,
     checked_k,
     query_blocks,
-    without_error,
 )
 from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.public_random import PublicStream
@@ -768,7 +767,7 @@ class PrivateIndex(Searchable):
         every = Hits(
             self._store.ids.take(near),
             scores,
-            Estimates(similarity, stderr, unbiased, unbiased_stderr),
+            Estimates.of(similarity, stderr, unbiased, unbiased_stderr),
             np.zeros(len(near), np.bool_),
             self._store.payload.take(near),
         )

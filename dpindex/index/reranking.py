@@ -150,14 +150,10 @@ def with_exact(hits: Hits, exact: Doubles, metric: Metric) -> Hits:
     """Return hits whose similarities are exact where they are known, and estimates elsewhere."""
     answered = ~np.isnan(exact)
 
-    def estimates() -> Estimates:
-        return Estimates(
-            np.where(answered, exact, hits.similarity),
-            np.where(answered, 0.0, hits.stderr),
-            hits.unbiased,
-            hits.unbiased_stderr,
-        )
-
+    estimates = Estimates(
+        lambda: hits.estimates.plain,
+        lambda: (np.where(answered, exact, hits.similarity), np.where(answered, 0.0, hits.stderr)),
+    )
     scores = np.where(answered, direction(metric) * exact, -np.inf)
     return Hits(hits.ids, scores, estimates, answered, hits.payload)
 

@@ -38,11 +38,6 @@ _BATCH_CANDIDATES = 1 << 22
 """Candidates of a batch of queries, each of which takes about 50 bytes."""
 
 
-def without_error(estimate: Estimate) -> Estimate:
-    """Return unbiased estimates of what a search chose; how far they are too high is not known."""
-    return estimate[0], np.full_like(estimate[1], np.nan)
-
-
 def query_blocks(count: int, candidates: int) -> Iterator[slice]:
     """Yield batches of queries; Ctrl-C is honoured between them."""
     return row_blocks(count, min(_BATCH_QUERIES, _BATCH_CANDIDATES // candidates))
@@ -294,29 +289,26 @@ class Searchable(ABC):
         codes, payload = self._codes_of(found)
         if found.ids.shape[1] == 0:
             return no_hits(len(queries), found.ids, payload)
+        estimated = partial(self._estimated, queries, found.ids.shape[1], codes)
+        posterior = None
+        if self._posterior is not None:
+            posterior = partial(estimated, self._posterior)
+        estimates = Estimates(partial(estimated, self._similarity), posterior)
         exact = np.zeros(found.ids.shape, np.bool_)
-        estimates = partial(self._estimated, queries, found, codes, self._posterior)
         return Hits(found.ids, found.scores, estimates, exact, payload)
 
     def _estimated(
         self,
         queries: Queries,
-        found: Found,
+        width: int,
         codes: Callable[[slice], Codes],
-        posterior: Estimator | None,
-    ) -> Estimates:
+        estimator: Estimator,
+    ) -> Estimate:
         """Compare queries with the codes that were found for them, some columns at a time."""
-        width = found.ids.shape[1]
-        parts = []
-        for columns in row_blocks(width, self._block_rows(1) // len(queries)):
-            block = codes(columns)
-            unbiased = self._similarity.of_found(block, queries)
-            if posterior is None:
-                estimate = without_error(unbiased)
-            else:
-                estimate = posterior.of_found(block, queries)
-            parts.append((*estimate, *unbiased))
-        return Estimates(*(np.concatenate(part, axis=1) for part in zip(*parts, strict=True)))
+        blocks = row_blocks(width, self._block_rows(1) // len(queries))
+        parts = [estimator.of_found(codes(columns), queries) for columns in blocks]
+        values, errors = (np.concatenate(part, axis=1) for part in zip(*parts, strict=True))
+        return values, errors
 
     def _block_rows(self, queries: int) -> int:
         """Codes that are compared with so many queries together: an estimate takes 40 numbers."""

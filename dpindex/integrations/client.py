@@ -235,7 +235,7 @@ class Client:
         ids = np.array(answer.pop("ids"))
         numbers = {name: np.array(values, np.float64) for name, values in answer.items()}
         scores = numbers.pop("scores")
-        return Hits(ids, scores, Estimates(**numbers), np.zeros(ids.shape, np.bool_))
+        return Hits(ids, scores, Estimates.of(**numbers), np.zeros(ids.shape, np.bool_))
 
     def _ask(
         self, path: str, body: bytes | None = None, headers: dict[str, str] | None = None

@@ -350,14 +350,14 @@ class DenoisedPosterior(Estimator):
 
     def estimates(self, codes: Codes, queries: Queries, groups: int) -> Estimate:
         spec = self._denoiser.spec
-        x = self._denoiser(codes).astype(np.float64)
+        x = self._denoiser.coordinates(codes)
         u = unit(x).reshape(groups, -1, x.shape[1])
-        squares = np.sum(x**2, axis=1).reshape(groups, -1)
+        squares = np.einsum("ij,ij->i", x, x, dtype=np.float64).reshape(groups, -1)
         if isinstance(queries, PrivateQueries):
             y = self._denoiser(queries.codes, queries.spec).astype(np.float64)
         else:
             y = queries.to_float()
-        v = unit(y)[:, None]
+        v = self._denoiser.along_basis(unit(y))[:, None]
         score = _pairwise(u, v).astype(np.float64)
         # Each denoised side: the spec of its codes, its directions, the others', squared norms.
         sides = [(spec, u, v, squares)]
@@ -375,8 +375,11 @@ class DenoisedPosterior(Estimator):
         return np.clip(value, -1.0, 1.0), _CLAIMED * np.sqrt(variance)
 
     def _new_error(self, spec: Spec) -> tuple[float, Singles]:
-        """Return the length of a denoised code over its vector's, and the root of its error."""
-        root = self._denoiser.error_root(spec)
+        """The length of a denoised code over its vector's, and the root of its error in the basis.
+
+        Errors lie in the directions of the estimates.
+        """
+        root = self._denoiser.along_basis(self._denoiser.error_root(spec).T).T
         hidden = min(float(np.sum(root**2)) / self._energy, 1.0)
         return math.sqrt(1 - hidden), root
 
