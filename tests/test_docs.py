@@ -26,6 +26,7 @@ TEXT = {str(page.relative_to(ROOT)): page.read_text(encoding="utf-8") for page i
 COOKBOOK, TUTORIAL = "docs/cookbook.md", "docs/tutorial.md"
 COMMANDS = (
     *(
+        "embed",
         "build",
         "privatize",
         "add",

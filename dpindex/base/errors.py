@@ -176,6 +176,7 @@ def refuse_unprintable(names: Iterable[str], kind: str) -> None:
 EXTRAS = {
     "cloud": "obstore pyarrow",
     "dask": "dask[dataframe] distributed",
+    "embed": "model2vec wordllama pyarrow",
     "eval": "jinja2 matplotlib pillow scikit-learn",
     "io": "h5py pyarrow",
     "lance": "lancedb",

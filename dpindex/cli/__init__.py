@@ -30,6 +30,7 @@ class _Commands(TyperGroup):
     """
 
     modules: Mapping[str, str] = {  # in the order in which they are needed
+        "embed": "release_commands",
         "plan": "study_commands",
         **dict.fromkeys(("codebook", "design", "build"), "release_commands"),
         **dict.fromkeys(("query", "info", "methods"), "search_commands"),

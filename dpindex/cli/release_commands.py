@@ -1,4 +1,4 @@
-"""Commands of who holds vectors: build, privatize, add, denoise, codebook, spec."""
+"""Commands of who holds vectors: embed, build, privatize, add, denoise, codebook, spec."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import shlex
 from contextlib import AbstractContextManager, ExitStack
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import typer
@@ -19,11 +19,35 @@ from dpindex.data import Ranges, open_dataset, open_vectors
 from dpindex.data.stores import is_url
 from dpindex.mechanism.codes import read_codes
 
-if TYPE_CHECKING:  # help loads no noise laws
-    pass
-
 # Bits of a code from which on two equal ones are no accident.
 _TELLING_BITS = 128
+
+
+def embed(
+    texts: Annotated[
+        Path,
+        typer.Argument(help="File or folder: .parquet, .csv, .jsonl, datasets of Hugging Face."),
+    ],
+    *,
+    model: Annotated[
+        str | None, "Folder or name, as of model2vec.  [default: that of wordllama, on disk]"
+    ] = None,
+    column: Annotated[str, "Column of the texts."] = "text",
+    public: Annotated[int, "--public ROWS", "So many rows, which become PUBLIC, apart."] = 0,
+    queries: Annotated[int, "--queries ROWS", "So many rows, as queries, apart."] = 0,
+    to: Annotated[Path, "--to FOLDER", "Folder to write to."] = Path(),
+) -> None:
+    """Turn texts into vectors.parquet, public.parquet and queries.parquet.
+
+    Ids and other columns are kept, and texts are left out. Rows are taken apart at random.
+
+    $ dpindex embed texts.csv --public 1000 --queries 20
+    """
+    from dpindex.integrations.embed import embed as embed_texts
+
+    counts = embed_texts(texts, to, model=model, column=column, public=public, queries=queries)
+    for file, count in counts.items():
+        out.say(f"{file}: {count} vectors")
 
 
 def build(

@@ -145,7 +145,7 @@ def _commands(outcome: Plan, sample: SampleOptions, options: o.DataOptions) -> l
     row = outcome.best
     spec = row.spec
     file = shlex.quote(sample.public_sample)
-    suffix = ".npz" if sample.public_sample.endswith(".npz") else ".npy"
+    suffix = Path(sample.public_sample).suffix.partition(":")[0]
     stated = replace(options, delta=spec.delta)
     if outcome.narrowed:
         stated = replace(stated, bounds=spec.bounds, clip=True, norm=None)

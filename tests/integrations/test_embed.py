@@ -1,106 +1,126 @@
-"""The example from texts to vectors: files that commands read as they are."""
+"""From texts to vectors: files that the other commands read as they are."""
 
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Callable, Sequence
+import socket
+from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
+from commands import Run, fails
 
-pytest.importorskip("pyarrow")
+pytest.importorskip("pyarrow", reason="needs pip install pyarrow")
+pytest.importorskip("model2vec", reason="needs pip install model2vec")
 
-import embed
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
+from model2vec import StaticModel
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import Whitespace
 
 Call = Callable[[str], str]
+WORDS = ["[UNK]", "cats", "dogs", "trains", "cakes", "and", "more"]
 ROWS = [
-    {"id": f"n{i}", "text": f"{word} {i % 7}", "topic": word}
-    for i, word in enumerate(["cats", "dogs", "trains", "cakes"] * 60)
+    {"id": f"n{i}", "text": f"{WORDS[1 + i % 4]} and\n{WORDS[1 + i // 4 % 5]}", "topic": "a,b"}
+    for i in range(240)
 ]
 
 
-def letters(texts: Sequence[str]) -> Any:
-    """A model: how often each letter occurs."""
-    counts = [[text.count(chr(ord("a") + i)) for i in range(24)] for text in texts]
-    return np.array(counts, float) + 0.1
+@pytest.fixture(autouse=True)
+def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: Any) -> None:
+        raise AssertionError("no network is needed")
+
+    monkeypatch.setattr(socket.socket, "connect", refused)
 
 
-def write(folder: Path, kind: str) -> Path:
+@pytest.fixture
+def model(tmp_path: Path) -> StaticModel:
+    """A model of seven words in the folder ``model``."""
+    words = Tokenizer(WordLevel({word: row for row, word in enumerate(WORDS)}, "[UNK]"))
+    words.pre_tokenizer = Whitespace()
+    vectors = np.random.default_rng(0).normal(size=(len(WORDS), 24)).astype(np.float32)
+    made = StaticModel(vectors, words)
+    made.save_pretrained(tmp_path / "model")
+    return made
+
+
+def write(folder: Path, kind: str) -> None:
+    """Write the rows as texts, in two files where a folder is meant."""
     table = pa.Table.from_pylist(ROWS)
-    path = folder / f"texts.{kind}"
-    if kind == "parquet":
-        pq.write_table(table, path, row_group_size=50)
-    elif kind == "csv":
-        pyarrow.csv.write_csv(table, path)
+    if kind == "csv":
+        pyarrow.csv.write_csv(table, folder / "texts")
+        (folder / "texts").rename(folder / "texts.csv")
+    elif kind == "jsonl":
+        (folder / "texts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS))
     else:
-        path.write_text("".join(json.dumps(row) + "\n" for row in ROWS))
-    return path
+        (folder / "texts" / "train").mkdir(parents=True)
+        (folder / "texts" / "dataset_info.json").write_text("{}")
+        for number, part in enumerate((table[:100], table[100:])):
+            file = folder / "texts" / "train" / f"data-{number:05d}-of-00002.{kind}"
+            if kind == "parquet":
+                pq.write_table(part, file)
+            else:
+                with pa.ipc.new_stream(file, part.schema) as stream:
+                    stream.write_table(part)
 
 
-@pytest.mark.parametrize("kind", ["parquet", "csv", "jsonl"])
+@pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet", "arrow"])
 def test_texts_are_searched_by_the_lines_of_the_readme(
-    kind: str, tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch
+    kind: str, model: StaticModel, tmp_path: Path, call: Call
 ) -> None:
-    path = write(tmp_path, kind)
-    line = [
-        "embed",
-        str(path),
-        "--model",
-        "test_embed:letters",
-        "--public",
-        "60",
-        "--queries",
-        "20",
-    ]
-    monkeypatch.setattr(sys, "argv", [*line, "--to", str(tmp_path)])
-    embed.main()
-    parts = [pq.read_table(tmp_path / f"{name}.parquet") for name in embed.PARTS]
+    write(tmp_path, kind)
+    texts = f"texts.{kind}" if (tmp_path / f"texts.{kind}").exists() else "texts"
+    said = call(f"dpindex embed {texts} --model model --public 60 --queries 20 --to made")
+    assert "made/vectors.parquet: 160 vectors" in said.replace("\\", "/")
+    names = ("vectors", "public", "queries")
+    parts = [pq.read_table(tmp_path / "made" / f"{name}.parquet") for name in names]
     assert [len(part) for part in parts] == [160, 60, 20]
     assert parts[0].schema.names == ["id", "topic", "vector"]
     together = {row["id"]: row["vector"] for part in parts for row in part.to_pylist()}
     assert together.keys() == {row["id"] for row in ROWS}
-    for row in ROWS:
-        np.testing.assert_allclose(together[row["id"]], letters([row["text"]])[0], rtol=1e-6)
-    call("dpindex codebook public.parquet codebook.npy --size 10 --centroids")
+    vectors = model.encode([row["text"] for row in ROWS])
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    for row, vector in zip(ROWS, vectors, strict=True):
+        np.testing.assert_allclose(together[row["id"]], vector, atol=1e-6)
+    call("dpindex codebook made/public.parquet codebook.npy --size 10 --centroids")
     call(
-        "dpindex build vectors.parquet my-index --method record-codebook --epsilon 8 --record"
+        "dpindex build made/vectors.parquet my-index --method record-codebook --epsilon 8 --record"
         " --codebook codebook.npy --subset 1 --id-column id --payload-columns topic"
         " --skip-leak-check"
     )
-    found = call("dpindex query my-index queries.parquet -k 3")
+    found = call("dpindex query my-index made/queries.parquet -k 3 --show topic")
     assert "n" in found
+    assert "a,b" in found
 
 
-def test_a_folder_is_loaded_by_sentence_transformers(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Model:
-        def __init__(self, name: str) -> None:
-            assert name == "my-model"
-
-        def encode(self, texts: list[str]) -> Any:
-            return letters(texts)
-
-    stub = ModuleType("sentence_transformers")
-    stub.SentenceTransformer = Model  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "sentence_transformers", stub)
-    assert np.array_equal(embed.encoder_of("my-model")(["abc"]), letters(["abc"]))
+def test_the_model_that_a_package_ships_needs_no_network(tmp_path: Path, call: Call) -> None:
+    pytest.importorskip("safetensors")
+    texts = ["how do I say thank you", "what is thank you in French", "my bicycle is broken"]
+    (tmp_path / "texts.csv").write_text("text\n" + "\n".join(texts) + "\n")
+    call("dpindex embed texts.csv")
+    made = pq.read_table(tmp_path / "vectors.parquet").to_pydict()
+    assert made["id"] == [0, 1, 2]
+    same, other = np.array(made["vector"])[0] @ np.array(made["vector"]).T[:, 1:]
+    assert same > other + 0.2
 
 
-def test_what_cannot_be_embedded_is_said(tmp_path: Path) -> None:
-    path = write(tmp_path, "csv")
-    for said, options in (
-        ("has no column 'body'", {"column": "body"}),
-        ("too few", {"public": 200, "queries": 40}),
-    ):
-        with pytest.raises(SystemExit, match=said):
-            embed.embed(
-                path, tmp_path, letters, **{"column": "text", "public": 0, "queries": 0, **options}
-            )
-    with pytest.raises(SystemExit, match="must hold files of one of"):
-        embed.opened(Path(embed.__file__))
+def test_what_cannot_be_embedded_is_said(run: Run, model: StaticModel, tmp_path: Path) -> None:
+    write(tmp_path, "csv")
+    embed = ("embed", "texts.csv", "--model", "model")
+    fails(run(*embed, "--column", "body"), "no column 'body', but id, text, topic (--column).")
+    fails(run(*embed, "--public", 200, "--queries", 40), "200 and 40 of the 240 rows")
+    fails(run(*embed, "--public", -1), "-1 and 0 of the 240 rows")
+    fails(run("embed", "none.csv", "--model", "model"), "none.csv")
+    fails(run("embed", "texts.csv", "--model", "texts.csv"), "no model that model2vec loads")
+    (tmp_path / "bad.csv").write_text("id,text\n1\n")
+    fails(run("embed", "bad.csv", "--model", "model"), "bad.csv cannot be read")
+    (tmp_path / "empty.csv").write_text('id,text\n1,""\n')
+    fails(run("embed", "empty.csv", "--model", "model"), "row 0 has no word")
+    assert run(*embed)[0] == 0
+    fails(run(*embed), "vectors.parquet already exists; choose another folder (--to).")

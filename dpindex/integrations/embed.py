@@ -1,0 +1,127 @@
+"""Texts become vectors with ids and payload, in the Parquet files that ``dpindex build`` reads."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dpindex.base.errors import InputError, import_extra, one_line
+from dpindex.base.files import create_file
+
+_FORMATS = (".parquet", ".csv", ".jsonl", ".arrow")
+
+
+def embed(
+    texts: Path,
+    folder: Path,
+    *,
+    model: str | None = None,
+    column: str = "text",
+    public: int = 0,
+    queries: int = 0,
+) -> dict[Path, int]:
+    """Write the vectors of texts to Parquet files, and return how many rows each file has.
+
+    Texts are left out, so that no build publishes them; other columns are kept. Rows get their
+    number as ``id`` if they have no such column. Vectors have length 1.
+
+    Parameters
+    ----------
+    texts : path
+        A file, or a folder of files, of Parquet, CSV, JSON lines or Hugging Face ``datasets``.
+    folder : path
+        Where ``vectors.parquet`` is written, and ``public.parquet`` and ``queries.parquet`` with
+        so many rows, taken at random.
+    model : str, optional
+        A folder or name that model2vec loads; default the model in the package wordllama.
+
+    Raises
+    ------
+    InputError
+        For texts or a model that cannot be read, too few rows, and files that exist.
+    """
+    static_model = _loaded(model)
+    import_extra("pyarrow", "tables of texts need pyarrow", "embed")
+    import pyarrow as pa
+    from pyarrow.parquet import write_table
+
+    sizes = {"vectors": 0, "public": public, "queries": queries}
+    files = {name: folder / f"{name}.parquet" for name in sizes}
+    for file in files.values():
+        if file.exists():
+            raise InputError(f"{file} already exists; choose another folder.", field="to")
+    try:
+        table = _table(texts)
+    except pa.ArrowException as error:
+        raise InputError(f"{texts} cannot be read: {one_line(error)}.") from error
+    if column not in table.column_names:
+        known = ", ".join(table.column_names)
+        raise InputError(f"{texts} has no column {column!r}, but {known}.", field="column")
+    sizes["vectors"] = len(table) - public - queries
+    if min(public, queries) < 0 or sizes["vectors"] < 1:
+        raise InputError(f"{public} and {queries} of the {len(table)} rows cannot be taken apart.")
+    words = [str(text or "") for text in table[column].to_pylist()]
+    vectors = static_model.encode(words, use_multiprocessing=False).astype(np.float32)
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    if not lengths.all():
+        row = int(np.argmin(lengths))
+        raise InputError(f"{texts}: row {row} has no word that the model knows; leave it out.")
+    flat = pa.array((vectors / lengths).ravel())
+    table = table.drop([column])
+    if "id" not in table.column_names:
+        table = table.append_column("id", pa.array(np.arange(len(table))))
+    table = table.append_column("vector", pa.FixedSizeListArray.from_arrays(flat, vectors.shape[1]))
+    order = np.random.default_rng(0).permutation(len(table))
+    folder.mkdir(parents=True, exist_ok=True)
+    first = 0
+    for name, size in sizes.items():
+        if size:
+            archive = BytesIO()
+            write_table(table.take(np.sort(order[first : first + size])), archive)
+            create_file(files[name], archive.getvalue())
+            first += size
+    return {files[name]: size for name, size in sizes.items() if size}
+
+
+def _loaded(model: str | None) -> Any:
+    """Return the model at a path or of that name."""
+    model2vec = import_extra("model2vec", "vectors of texts need model2vec", "embed")
+    if model is not None:
+        try:
+            return model2vec.StaticModel.from_pretrained(model)
+        except Exception as error:  # of the hub, of a file, or of the model
+            reason = one_line(error)
+            raise InputError(f"{model} is no model that model2vec loads: {reason}.") from error
+    from safetensors.numpy import load_file
+    from tokenizers import Tokenizer
+
+    package = find_spec("wordllama")  # its own loader asks the network, and sets up logging
+    if package is None or package.origin is None:
+        raise InputError("run pip install wordllama, which holds a model, or name another.")
+    inside = Path(package.origin).parent
+    weights = load_file(inside / "weights" / "l2_supercat_256.safetensors")["embedding.weight"]
+    words = inside / "tokenizers" / "l2_supercat_tokenizer_config.json"
+    return model2vec.StaticModel(weights.astype(np.float32), Tokenizer.from_file(str(words)))
+
+
+def _table(texts: Path) -> Any:
+    """Return the rows of the files of one format in a path."""
+    import pyarrow as pa
+    import pyarrow.csv
+    import pyarrow.dataset as ds
+
+    files = [texts] if texts.is_file() else sorted(texts.rglob("[!.]*"))
+    kinds = {file.suffix for file in files}.intersection(_FORMATS)
+    if len(kinds) != 1:
+        raise InputError(f"{texts} must hold files of one of {', '.join(_FORMATS)}.")
+    (kind,) = kinds
+    files = [file for file in files if file.suffix == kind]
+    if kind == ".arrow":  # a stream, as datasets write it
+        return pa.concat_tables([pa.ipc.open_stream(file).read_all() for file in files])
+    formats: dict[str, Any] = {".parquet": "parquet", ".jsonl": "json"}
+    lines = pyarrow.csv.ParseOptions(newlines_in_values=True)
+    return ds.dataset(files, format=formats.get(kind, ds.CsvFileFormat(lines))).to_table()
