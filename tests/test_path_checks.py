@@ -91,6 +91,15 @@ def test_what_ships_passes(spec: Any) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("spec", [STAIRCASE, CAP], ids=lambda spec: spec.method)
+def test_a_check_that_runs_alone_passes(spec: Spec) -> None:
+    checks = check_paths(spec, large=False).checks[:-3]  # the last are of all streams
+    for check in checks:
+        (alone,) = check_paths(spec, large=False, only=check.name).checks
+        assert (alone.name, alone.passed) == (check.name, True)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "spec",
     [
@@ -292,13 +301,14 @@ def quiet_large_counts(patch: Patch) -> SketchSpec:
     ],
 )
 def test_planted_weaknesses_are_named(plant: Any, check: str, monkeypatch: Patch) -> None:
-    assert check in check_paths(plant(monkeypatch), large=False).failed
+    assert check in check_paths(plant(monkeypatch), large=False, only=check).failed
 
 
 @pytest.mark.slow
 def test_less_noise_in_large_batches_is_named(monkeypatch: Patch) -> None:
     spec = additive(lambda noise, x: noise * 4 // 5 if x.size > 100_000 else noise)(monkeypatch)
-    assert "path: privatize, dense" in check_paths(spec).failed
+    dense = "path: privatize, dense"
+    assert dense in check_paths(spec, only=dense).failed
 
 
 @pytest.mark.slow
@@ -313,7 +323,8 @@ def test_a_build_that_averages_two_releases_is_named(monkeypatch: Patch) -> None
         return coder.spec.format.codes((codes.stored.astype("i4") + other.stored) // 2)
 
     monkeypatch.setattr(Privatizer, "privatize", privatize)
-    assert "path: build, codes file, import, save and open" in check_paths(STAIRCASE).failed
+    built = "path: build, codes file, import, save and open"
+    assert built in check_paths(STAIRCASE, only=built).failed
 
 
 def louder(spec: Spec, x: Any) -> Any:
@@ -733,7 +744,7 @@ REMAINS = "path: what is replaced, masked or drawn twice is gone"
 )
 def test_low_ways_that_audits_did_not_run(plant: Any, check: str, monkeypatch: Patch) -> None:
     """What a third and a fourth hostile reader planted, and the audits of that day let pass."""
-    assert check in check_paths(plant(monkeypatch), large=False).failed
+    assert check in check_paths(plant(monkeypatch), large=False, only=check).failed
 
 
 @pytest.mark.slow
@@ -741,7 +752,7 @@ def test_low_one_law_for_every_budget(monkeypatch: Patch) -> None:
     """A law that is kept for the next budget too leaves queries with noise of another."""
     kept = staircase_noise(STAIRCASE.budget)
     monkeypatch.setattr("dpindex.mechanism.noise.additive.staircase_noise", lambda epsilon: kept)
-    assert QUERIES in check_paths(STAIRCASE).failed
+    assert QUERIES in check_paths(STAIRCASE, only=QUERIES).failed
 
 
 def test_low_a_guarantee_in_other_units_is_named(monkeypatch: Patch) -> None:
@@ -757,7 +768,7 @@ def test_low_queries_of_another_budget_are_named(monkeypatch: Patch) -> None:
     monkeypatch.setattr(
         Settings, "query_spec", property(lambda held: held.spec.with_epsilon(2 * held.spec.budget))
     )
-    assert QUERIES in check_paths(STAIRCASE).failed
+    assert QUERIES in check_paths(STAIRCASE, only=QUERIES).failed
 
 
 def test_low_levels_by_a_reciprocal(monkeypatch: Patch) -> None:
@@ -799,9 +810,9 @@ def test_low_min_norm_is_that_after_clipping(clip: bool, monkeypatch: Patch) -> 
     def norms(projector: Projector, block: Any, clip: bool = False) -> Any:
         return original(projector, block)
 
-    assert REFUSED not in check_paths(spec, large=False).failed
+    assert REFUSED not in check_paths(spec, large=False, only=REFUSED).failed
     monkeypatch.setattr(Projector, "_norms", norms)
-    assert (REFUSED in check_paths(spec, large=False).failed) == clip
+    assert (REFUSED in check_paths(spec, large=False, only=REFUSED).failed) == clip
 
 
 # Streams

@@ -88,13 +88,17 @@ class Way:
     exact: Ints
 
 
-def path_checks(spec: Spec, reader: Reader, large: bool) -> list[Check]:
+def path_checks(spec: Spec, reader: Reader, large: bool, only: str = "") -> list[Check]:
     """Every way on which codes of ``spec`` are released.
 
     ``large`` takes more vectors than a task and a chunk hold, so that there are several of each,
-    and adds what goes through files.
+    and adds what goes through files. ``only`` names one check, which runs alone.
     """
-    return _Paths(spec, reader, large).checks()
+    paths = _Paths(spec, reader, large)
+    checks = paths.checks()
+    if only in checks:
+        return [checks[only]()]
+    return [*(check() for check in checks.values()), words_check(paths.recorders)]
 
 
 class _Paths:
@@ -113,7 +117,8 @@ class _Paths:
         self.recorders: list[Recorder] = []
         self.random = np.random.default_rng(0)
 
-    def checks(self) -> list[Check]:
+    def checks(self) -> dict[str, Callable[[], Check]]:
+        """Return each check by its name."""
         ways = {
             "path: privatize, dense": self._dense(),
             "path: privatize, types and sizes": self._typed(),
@@ -129,17 +134,24 @@ class _Paths:
             ways["path: build, codes file, import, save and open"] = self._built()
             if find_spec("dask") and find_spec("distributed"):
                 ways["path: build on Dask"] = self._on_dask()
-        checks = [self._check(name, releases) for name, releases in ways.items()]
-        checks += [self._queries_check(), self._refusals()]
-        checks.append(published_codes_check(self.spec, self.rows))
-        checks.append(remains_check(self.spec, self.rows))
-        checks.append(ledger_check(self.spec, self.rows))
-        checks.append(stated_numbers_check(self.spec))
+        checks = {name: partial(self._check, name, releases) for name, releases in ways.items()}
+        others: dict[str, Callable[[], Check]] = {
+            "path: private queries": self._queries_check,
+            "path: vectors that are refused": self._refusals,
+            "path: files hold codes alone": lambda: published_codes_check(self.spec, self.rows),
+            "path: what is replaced, masked or drawn twice is gone": lambda: remains_check(
+                self.spec, self.rows
+            ),
+            "path: a ledger counts every release first": lambda: ledger_check(self.spec, self.rows),
+            "path: stated numbers": lambda: stated_numbers_check(self.spec),
+        }
         if isinstance(self.spec.adjacency, Record):
-            checks += [shuffle_check(), fewest_codes_check(self.spec), persons_check(self.rows)]
+            others["path: order of a shuffle"] = shuffle_check
+            others["path: fewest codes of a shuffle"] = lambda: fewest_codes_check(self.spec)
+            others["path: one vector a person"] = lambda: persons_check(self.rows)
         if find_spec("sklearn") is not None:
-            checks.append(self._transformed())
-        return [*checks, words_check(self.recorders)]
+            others["path: scikit-learn transformer"] = self._transformed
+        return {**checks, **others}
 
     def _check(self, name: str, ways: Iterator[Way]) -> Check:
         faults = []
