@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from functools import cache
+import inspect
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache, wraps
 from typing import Any
 
 import mpmath
 import numpy as np
+import pytest
 
 from dpindex import Codebook, Design, Spec, attribute, l2, record
 from dpindex.mechanism import method_table as families
@@ -14,6 +17,39 @@ from dpindex.mechanism import optimiser
 from dpindex.mechanism.method_table import Family, Method
 from dpindex.mechanism.noise.additive import AdditiveNoise, geometric_table
 from dpindex.mechanism.noise.gaussian import CHANGES
+
+PARAM = type(pytest.param())
+
+
+def folded(
+    names: str | Sequence[str], cases: Iterable[Any]
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """As ``pytest.mark.parametrize``, with one item for all cases; the first that fails is named.
+
+    Thousands of small cases take longer to collect, to send to a worker and to report than to run.
+    For tests without fixtures, which a case would leave to the next.
+    """
+    keys = names.replace(" ", "").split(",") if isinstance(names, str) else list(names)
+    stated = []
+    for case in cases:
+        row = case.values if isinstance(case, PARAM) else case if len(keys) > 1 else [case]
+        stated.append(dict(zip(keys, row, strict=True)))
+
+    def fold(test: Callable[..., None]) -> Callable[..., None]:
+        @wraps(test)
+        def every(**others: Any) -> None:
+            for case in stated:
+                try:
+                    test(**case, **others)
+                except Exception as error:
+                    raise AssertionError(f"fails for {case}") from error
+
+        left = [p for name, p in inspect.signature(test).parameters.items() if name not in keys]
+        every.__signature__ = inspect.Signature(left)  # type: ignore[attr-defined]
+        return every
+
+    return fold
+
 
 FAMILIES = {name: value for name, value in vars(families).items() if isinstance(value, Family)}
 """Every family of projections there is, by its name in the package."""

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import typer.testing
 from documents import ROOT, blocks, inline_code, paste, prose, run_python
+from specs import folded
 
 import dpindex as dpi
 from dpindex.cli import app
@@ -53,7 +54,7 @@ def _anchors(text: str) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@folded("page", PAGES)
 def test_links_lead_somewhere(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     for target in re.findall(r"\]\(([^)\s]+)\)", text):
@@ -216,7 +217,7 @@ def _help(command: str) -> str:
     return typer.testing.CliRunner().invoke(app, [*command.split(), "--help"]).output
 
 
-@pytest.mark.parametrize("name", TEXT)
+@folded("name", TEXT)
 def test_methods_commands_and_options_exist(name: str) -> None:
     known = {row.name for row in dpi.methods()}
     helps = "".join(map(_help, COMMANDS))

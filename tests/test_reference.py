@@ -15,7 +15,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import pytest
+from specs import folded
 
 ROOT = Path(__file__).resolve().parents[1]
 MODULES = re.findall(r"reference/([\w.]+)\.md", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
@@ -80,7 +80,7 @@ def test_the_navigation_has_what_users_import() -> None:
     assert len(PUBLIC) > 70
 
 
-@pytest.mark.parametrize("name", PUBLIC)
+@folded("name", PUBLIC)
 def test_every_name_has_an_example(name: str) -> None:
     """A doctest, which the suite runs: of a name itself, or of one of its methods."""
     if name in TOO_LONG:
@@ -91,7 +91,7 @@ def test_every_name_has_an_example(name: str) -> None:
     assert any(">>> " in (inspect.getdoc(part) or "") for part in about), name
 
 
-@pytest.mark.parametrize("name", [name for name in PUBLIC if inspect.isclass(PUBLIC[name])])
+@folded("name", [name for name in PUBLIC if inspect.isclass(PUBLIC[name])])
 def test_every_class_says_what_it_is_made_of(name: str) -> None:
     text = inspect.getdoc(PUBLIC[name]) or ""
     protocol = getattr(PUBLIC[name], "_is_protocol", False)  # which is never made
@@ -100,7 +100,7 @@ def test_every_class_says_what_it_is_made_of(name: str) -> None:
         assert re.search(rf"\b{parameter}\b", text), f"{name}: {parameter}"
 
 
-@pytest.mark.parametrize("name", FUNCTIONS)
+@folded("name", FUNCTIONS)
 def test_every_parameter_is_described(name: str) -> None:
     """In a section of its own or in the text."""
     text = inspect.getdoc(FUNCTIONS[name]) or ""
@@ -109,6 +109,6 @@ def test_every_parameter_is_described(name: str) -> None:
         assert re.search(rf"\b{parameter}\b", text), f"{name}: {parameter}"
 
 
-@pytest.mark.parametrize("name", [name for name in FUNCTIONS if _raises(FUNCTIONS[name])])
+@folded("name", [name for name in FUNCTIONS if _raises(FUNCTIONS[name])])
 def test_errors_are_described(name: str) -> None:
     assert "InputError" in (inspect.getdoc(FUNCTIONS[name]) or ""), name

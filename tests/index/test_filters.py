@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from specs import folded
 
 from dpindex.base.errors import InputError
 from dpindex.index.filters import kept_rows
@@ -32,7 +33,7 @@ def _store(ids: Any) -> CodeStore:
 NUMBERS, NAMES = _store(range(10, 16)), _store(list("abcdef"))
 
 
-@pytest.mark.parametrize(
+@folded(
     ("filter_", "rows"),
     [
         ([14, 10, 99], [0, 4]),
@@ -67,7 +68,7 @@ def test_ids_that_are_strings() -> None:
     assert kept_rows("id in ['b', 'c']", NAMES).tolist() == [1, 2]
 
 
-@pytest.mark.parametrize(
+@folded(
     ("filter_", "match"),
     [
         ([True, False], r"the mask has shape \(2,\)"),

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+from specs import folded
 from streams import Scripted, Seeded
 
 from dpindex.mechanism.noise.additive import AdditiveNoise, CellTable, NoNoise
@@ -39,8 +40,8 @@ def _law(x: int) -> dict[int, Fraction]:
     return law
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("x", [0, 1, 7, 8, 4096, -1, -8, -13])
+@folded("dtype", [np.float32, np.float64])
+@folded("x", [0, 1, 7, 8, 4096, -1, -8, -13])
 def test_codes_are_the_convolution_of_cells_and_dither(dtype: Any, x: int) -> None:
     noise = AdditiveNoise(TABLE, 12)
     codes = noise.perturb(np.full((CELL, 16), x, dtype), _EveryWord())
@@ -51,8 +52,8 @@ def test_codes_are_the_convolution_of_cells_and_dither(dtype: Any, x: int) -> No
     assert counted == _law(x)
 
 
-@pytest.mark.parametrize("largest", [0, 2**24, 2**30 - 1, 2**30, 2**31, 2**33 - 1])
-@pytest.mark.parametrize("sign", [-1, 1])
+@folded("largest", [0, 2**24, 2**30 - 1, 2**30, 2**31, 2**33 - 1])
+@folded("sign", [-1, 1])
 def test_wide_sums_are_exact_whatever_integers_hold_them(largest: int, sign: int) -> None:
     x = np.array([[sign * largest, 7, -8, 0]], dtype=np.float64)
     noise = TABLE.sample(4, Seeded(1)).astype(object)

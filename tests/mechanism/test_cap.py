@@ -13,6 +13,7 @@ import mpmath
 import numpy as np
 import pytest
 from scipy import sparse
+from specs import folded
 from streams import Scripted, Seeded
 
 from dpindex import Privatizer, Spec, record
@@ -43,8 +44,8 @@ def _codes(weights: tuple[int, ...]) -> list[tuple[tuple[bool, ...], int]]:
     ]
 
 
-@pytest.mark.parametrize("weights", WEIGHTS)
-@pytest.mark.parametrize("epsilon", EPSILONS)
+@folded("weights", WEIGHTS)
+@folded("epsilon", EPSILONS)
 def test_a_cap_is_counted_and_its_ratio_is_within_epsilon(
     weights: tuple[int, ...], epsilon: float
 ) -> None:
@@ -61,8 +62,8 @@ def test_a_cap_is_counted_and_its_ratio_is_within_epsilon(
         assert not loss_within((more.numerator, more.denominator), Fraction(epsilon))
 
 
-@pytest.mark.parametrize("weights", WEIGHTS)
-@pytest.mark.parametrize("epsilon", EPSILONS)
+@folded("weights", WEIGHTS)
+@folded("epsilon", EPSILONS)
 def test_the_best_cap_is_the_best_of_all(weights: tuple[int, ...], epsilon: float) -> None:
     """Against every threshold and the ideal chance at it, by the sum over all codes."""
     total = sum(weights)
@@ -108,8 +109,8 @@ def test_draws_are_uniform_on_either_side(weights: tuple[int, ...]) -> None:
         assert _path_chance(law, code, False) == (0 if inside else Fraction(1, cap.others))
 
 
-@pytest.mark.parametrize("weights", WEIGHTS)
-@pytest.mark.parametrize("epsilon", [0.5, 4.0, 64.0])
+@folded("weights", WEIGHTS)
+@folded("epsilon", [0.5, 4.0, 64.0])
 def test_tables_hold_the_exact_shares(weights: tuple[int, ...], epsilon: float) -> None:
     """Every draw that can come: 48 bits of the minority's share, counted by enumeration."""
     law = CapResponse(best_cap(weights, epsilon))
@@ -126,8 +127,8 @@ def test_tables_hold_the_exact_shares(weights: tuple[int, ...], epsilon: float) 
                     assert held == share
 
 
-@pytest.mark.parametrize("weights", WEIGHTS)
-@pytest.mark.parametrize("epsilon", [0.001, 2.0, 12.0])
+@folded("weights", WEIGHTS)
+@folded("epsilon", [0.001, 2.0, 12.0])
 def test_moments_agree_with_enumeration(weights: tuple[int, ...], epsilon: float) -> None:
     law = CapResponse(best_cap(weights, epsilon))
     cap, p = law.cap, law.cap.inside / 2.0**64
@@ -160,7 +161,7 @@ def _ranks(x: np.ndarray[Any, Any]) -> list[int]:
     return sorted(range(len(x)), key=lambda i: (-abs(x[i]), i))
 
 
-@pytest.mark.parametrize(
+@folded(
     "row",
     [
         np.zeros(64),

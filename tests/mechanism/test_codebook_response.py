@@ -8,6 +8,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from specs import folded
 from streams import Scripted, Seeded
 
 from dpindex import Codebook, Privatizer, Spec, record
@@ -38,7 +39,7 @@ class Words:
         return self._values
 
 
-@pytest.mark.parametrize("limit", [1, 2, 3, 7, 1000, 65535, 65536, (1 << 32) - 1])
+@folded("limit", [1, 2, 3, 7, 1000, 65535, 65536, (1 << 32) - 1])
 def test_uniform_draws_are_the_floor_of_the_product(limit: int) -> None:
     some = sorted({0, min(1, limit - 1), limit // 2, max(0, limit - 2), limit - 1})
     ends = [word for j in some for word in (-(-(j << 64) // limit), -(-(j + 1 << 64) // limit) - 1)]
@@ -49,8 +50,8 @@ def test_uniform_draws_are_the_floor_of_the_product(limit: int) -> None:
     assert drawn[: len(ends)].tolist() == [j for j in some for _ in range(2)]
 
 
-@pytest.mark.parametrize(("size", "subset"), [(2, 1), (5, 1), (5, 4), (40, 12), (90, 40)])
-@pytest.mark.parametrize("epsilon", [0.001, 1.0, 5.0, 64.0])
+@folded(("size", "subset"), [(2, 1), (5, 1), (5, 4), (40, 12), (90, 40)])
+@folded("epsilon", [0.001, 1.0, 5.0, 64.0])
 def test_the_ratio_is_within_epsilon_and_as_large_as_can_be(
     size: int, subset: int, epsilon: float
 ) -> None:
@@ -68,8 +69,8 @@ def test_the_ratio_is_within_epsilon_and_as_large_as_can_be(
         assert float(ratio) == pytest.approx(math.exp(epsilon), rel=1e-12)
 
 
-@pytest.mark.parametrize("subset", [1, 2, 5, 31, 32, 33, 39])
-@pytest.mark.parametrize("levels", [1, 3, 1 << 24])
+@folded("subset", [1, 2, 5, 31, 32, 33, 39])
+@folded("levels", [1, 3, 1 << 24])
 def test_nearest_are_the_largest_and_ties_go_to_the_smaller_symbol(
     subset: int, levels: int
 ) -> None:

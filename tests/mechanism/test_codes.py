@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from specs import small
+from specs import folded, small
 
 import dpindex as dpi
 from dpindex.base.errors import InputError
@@ -151,9 +151,9 @@ def test_take_keeps_all_but_the_rows(name: str, rows: Any) -> None:
     assert len(codes_from_bytes(part.to_bytes())) == len(part)
 
 
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("dtype", [np.uint8, np.int8, np.int16, np.int64, np.uint16, np.float32])
-@pytest.mark.parametrize("shape", [(3, 10), (3, 11), (3, 2), (33,), (3, 11, 1)])
+@folded("name", NAMES)
+@folded("dtype", [np.uint8, np.int8, np.int16, np.int64, np.uint16, np.float32])
+@folded("shape", [(3, 10), (3, 11), (3, 2), (33,), (3, 11, 1)])
 def test_foreign_tables_are_refused(name: str, dtype: Any, shape: tuple[int, ...]) -> None:
     form = EXAMPLES[name][1](11)
     fits = {
@@ -172,7 +172,7 @@ def test_codes_of_other_formats_are_told_apart(name: str) -> None:
             check_format(codes, other.format)
 
 
-@pytest.mark.parametrize("row", dpi.methods(), ids=lambda row: row.name)
+@folded("row", dpi.methods())
 def test_a_spec_knows_the_format_of_its_codes(row: Any) -> None:
     spec = small(row)
     codes = dpi.Privatizer(spec, allow_unprotected=True).privatize(np.full((3, spec.dim), 0.6))
@@ -197,7 +197,7 @@ def test_signs_are_packed_first_bit_lowest(k: int) -> None:
         assert number >> k == 0
 
 
-@pytest.mark.parametrize(
+@folded(
     ("values", "dtype"),
     [
         ([0], np.int8),
@@ -210,7 +210,7 @@ def test_signs_are_packed_first_bit_lowest(k: int) -> None:
         ([2**31 - 1, -(2**31)], np.int32),
     ],
 )
-@pytest.mark.parametrize("wide", [np.int32, np.int64])
+@folded("wide", [np.int32, np.int64])
 def test_numbers_are_kept_in_the_narrowest_integers(
     values: list[int], dtype: Any, wide: Any
 ) -> None:
@@ -219,8 +219,8 @@ def test_numbers_are_kept_in_the_narrowest_integers(
     assert narrow.tolist() == [values]
 
 
-@pytest.mark.parametrize("scale", [1e-300, 0.25, 1e300])
-@pytest.mark.parametrize("offset", [-1e300, 0.0, 0.5])
+@folded("scale", [1e-300, 0.25, 1e300])
+@folded("offset", [-1e300, 0.0, 0.5])
 def test_scale_and_offset_come_back_exactly(scale: float, offset: float) -> None:
     form = NumberFormat(2, MARK, scale, offset)
     again = codes_from_bytes(form.codes(np.zeros((1, 2), np.int8)).to_bytes()).format
@@ -336,8 +336,8 @@ FORGED = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("facts", FORGED, ids=repr)
-@pytest.mark.parametrize("name", NAMES)
+@folded("facts", FORGED)
+@folded("name", NAMES)
 def test_forged_facts_are_refused(name: str, facts: dict[str, Any]) -> None:
     codes = made(name)
     header = header_of(codes)
@@ -346,8 +346,8 @@ def test_forged_facts_are_refused(name: str, facts: dict[str, Any]) -> None:
         codes_from_bytes(framed(header, codes.stored.tobytes()))
 
 
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize(
+@folded("name", NAMES)
+@folded(
     "arrays",
     [
         [],
@@ -362,7 +362,6 @@ def test_forged_facts_are_refused(name: str, facts: dict[str, Any]) -> None:
         ["stored"],
         None,
     ],
-    ids=repr,
 )
 def test_forged_arrays_are_refused(name: str, arrays: Any) -> None:
     header = header_of(made(name))

@@ -9,6 +9,7 @@ import mpmath
 import numpy as np
 import pytest
 from scipy import sparse
+from specs import folded
 
 from dpindex.mechanism.projections.dense import Gaussian, Rademacher, Uniform, operator_norm
 from dpindex.mechanism.public_random import PublicStream
@@ -51,9 +52,9 @@ def test_uniform_entries() -> None:
     assert Uniform(2, 2, 0).rms == pytest.approx(math.sqrt(1365))
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(("dim", "k"), SHAPES)
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@folded("kind", KINDS)
+@folded(("dim", "k"), SHAPES)
+@folded("dtype", [np.float32, np.float64])
 def test_dense_sparse_and_integers_agree(kind: Any, dim: int, k: int, dtype: Any) -> None:
     """Up to the largest sums that the float type holds exactly."""
     projection = kind(dim, k, 3)
@@ -71,8 +72,8 @@ def test_dense_sparse_and_integers_agree(kind: Any, dim: int, k: int, dtype: Any
         np.testing.assert_array_equal(projection.apply(x[i : i + 1]), wanted[i : i + 1])
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(("dim", "k"), SHAPES)
+@folded("kind", KINDS)
+@folded(("dim", "k"), SHAPES)
 def test_sensitivities_by_brute_force(kind: Any, dim: int, k: int) -> None:
     """Move every attribute by one and look: largest L1, L2 and count; largest move of each j."""
     projection = kind(dim, k, 9)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy import sparse
-from specs import FAMILIES, codebook, designed
+from specs import FAMILIES, codebook, designed, folded
 
 import dpindex as dpi
 from dpindex.base.errors import InputError
@@ -76,7 +76,7 @@ def test_every_family_of_the_table_is_under_contract() -> None:
 # The contract of a map
 
 
-@pytest.mark.parametrize(("family", "changes"), SHAPES)
+@folded(("family", "changes"), SHAPES)
 def test_rows_are_projected_exactly_in_any_layout(family: Family, changes: Any) -> None:
     projection = made(family, **changes)
     dim, k = changes["dim"], changes["k"]
@@ -100,7 +100,7 @@ def test_rows_are_projected_exactly_in_any_layout(family: Family, changes: Any) 
         np.testing.assert_array_equal(x, before)
 
 
-@pytest.mark.parametrize(("family", "changes"), SHAPES)
+@folded(("family", "changes"), SHAPES)
 def test_sensitivities_by_brute_force(family: Family, changes: Any) -> None:
     """Move every attribute by one, from some start, both ways: no facts but those of the map."""
     projection = made(family, **changes)
@@ -119,7 +119,7 @@ def test_sensitivities_by_brute_force(family: Family, changes: Any) -> None:
     assert projection.max_column_l1 >= moved.sum(axis=0).max()
 
 
-@pytest.mark.parametrize(("family", "changes"), RANDOM)
+@folded(("family", "changes"), RANDOM)
 def test_a_map_is_a_function_of_its_seed(family: Family, changes: Any) -> None:
     one, same, other = (made(family, **changes, seed=seed) for seed in (3, 3, 4))
     matrices = [projection.apply(np.eye(changes["dim"])) for projection in (one, same, other)]
@@ -130,7 +130,7 @@ def test_a_map_is_a_function_of_its_seed(family: Family, changes: Any) -> None:
     assert one.rms == other.rms
 
 
-@pytest.mark.parametrize(("family", "changes"), RANDOM)
+@folded(("family", "changes"), RANDOM)
 def test_scale_and_rms_keep_the_size_of_vectors(family: Family, changes: Any) -> None:
     """Coordinates of a unit vector have mean square rms², and k·(scale·rms)² is its norm, 1."""
     projection = made(family, **changes)
@@ -145,7 +145,7 @@ def test_scale_and_rms_keep_the_size_of_vectors(family: Family, changes: Any) ->
 BALL = {row.family for row in dpi.methods() if "l2" in row.adjacencies}
 
 
-@pytest.mark.parametrize(("family", "changes"), [s for s in SHAPES if s.values[0] in BALL])
+@folded(("family", "changes"), [s for s in SHAPES if s.values[0] in BALL])
 def test_operator_norms_bound_every_direction(family: Family, changes: Any) -> None:
     """Families with an l2 guarantee know ‖W‖: no direction is stretched more, hardly less."""
     projection: Any = made(family, **changes)
@@ -157,8 +157,8 @@ def test_operator_norms_bound_every_direction(family: Family, changes: Any) -> N
 # Options
 
 
-@pytest.mark.parametrize("family", EVERY)
-@pytest.mark.parametrize("dim", [1, 2, 5, 24, 784, 100_000])
+@folded("family", EVERY)
+@folded("dim", [1, 2, 5, 24, 784, 100_000])
 def test_the_default_length_is_allowed(family: Family, dim: int) -> None:
     if family.public is not None:  # which are as long
         dim = min(dim, 1000)
@@ -173,19 +173,27 @@ def test_the_default_length_is_allowed(family: Family, dim: int) -> None:
     assert family.resolved(stated_for(family, dim=dim, **values)) == values
 
 
-@pytest.mark.parametrize(
-    ("name", "length"),
-    [("IDENTITY", 784), ("OPORP", 784), ("REPEATED_OPORP", 784), ("RADEMACHER", 128),
-     ("SIGN_RADEMACHER", 512), ("GAUSSIAN", 128), ("SPARSE_JL", 128), ("FAST_JL", 128),
-     ("ROTATION", 128)],
-)  # fmt: skip
+@folded(
+    "name, length",
+    [
+        ("IDENTITY", 784),
+        ("OPORP", 784),
+        ("REPEATED_OPORP", 784),
+        ("RADEMACHER", 128),
+        ("SIGN_RADEMACHER", 512),
+        ("GAUSSIAN", 128),
+        ("SPARSE_JL", 128),
+        ("FAST_JL", 128),
+        ("ROTATION", 128),
+    ],
+)
 def test_default_lengths_of_images_without_noise(name: str, length: int) -> None:
     """Published: specs that leave k out name these."""
     assert FAMILIES[name].resolved(stated(dim=784))["k"] == length
 
 
-@pytest.mark.parametrize("dim", [1, 2, 8, 11, 12, 20, 128])
-@pytest.mark.parametrize("epsilon", [0.1, 1.0, 8.0])
+@folded("dim", [1, 2, 8, 11, 12, 20, 128])
+@folded("epsilon", [0.1, 1.0, 8.0])
 def test_a_table_keeps_all_its_columns_by_default(dim: int, epsilon: float) -> None:
     spec = dpi.Spec(
         "dp-oporp-staircase", dim, epsilon=epsilon, bounds=(0.0, 1.0), adjacency=dpi.attribute(1.0)
@@ -258,7 +266,7 @@ def refused(family: Family, words: str, **changes: Any) -> None:
     assert str(caught.value).endswith(".")
 
 
-@pytest.mark.parametrize("family", EVERY)
+@folded("family", EVERY)
 def test_what_a_family_does_not_use_is_refused(family: Family) -> None:
     if not family.repeats:
         refused(family, "a-method takes no repetitions", repetitions=2)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import mpmath
-import pytest
+from specs import folded
 
 from dpindex.mechanism.noise.gaussian import (
     analytic_sensitivity,
@@ -23,16 +23,16 @@ def _close(found: float, wanted: mpmath.mpf) -> None:
     assert wanted * (1 - mpmath.mpf(10) ** -15) <= found <= wanted * (1 + mpmath.mpf(10) ** -7)
 
 
-@pytest.mark.parametrize("epsilon", EPSILONS)
-@pytest.mark.parametrize("delta", [1e-9, 1e-6, 0.01, 0.4])
+@folded("epsilon", EPSILONS)
+@folded("delta", [1e-9, 1e-6, 0.01, 0.4])
 def test_kenthapadi(epsilon: float, delta: float) -> None:
     with mpmath.workdps(40):
         spent = mpmath.log(1 / (2 * mpmath.mpf(delta))) + epsilon
         _close(kenthapadi_sigma(epsilon, delta), mpmath.sqrt(2 * spent) / epsilon)
 
 
-@pytest.mark.parametrize(("dim", "k", "delta"), CASES)
-@pytest.mark.parametrize("epsilon", EPSILONS)
+@folded(("dim", "k", "delta"), CASES)
+@folded("epsilon", EPSILONS)
 def test_analytic_li_and_li_theorem_3_4(dim: int, k: int, delta: float, epsilon: float) -> None:
     with mpmath.workdps(40):
         d = mpmath.mpf(delta)
@@ -43,8 +43,8 @@ def test_analytic_li_and_li_theorem_3_4(dim: int, k: int, delta: float, epsilon:
         _close(found / float(mpmath.sqrt(k)), sigma)
 
 
-@pytest.mark.parametrize(("dim", "k", "delta"), CASES)
-@pytest.mark.parametrize("epsilon", EPSILONS)
+@folded(("dim", "k", "delta"), CASES)
+@folded("epsilon", EPSILONS)
 def test_tu_theorem_1(dim: int, k: int, delta: float, epsilon: float) -> None:
     with mpmath.workdps(40):
         d = mpmath.mpf(delta)
@@ -54,8 +54,8 @@ def test_tu_theorem_1(dim: int, k: int, delta: float, epsilon: float) -> None:
         _close(direct_sensitivity(k, delta) * kenthapadi_sigma(epsilon, delta / 2), sigma)
 
 
-@pytest.mark.parametrize(("dim", "k", "delta"), CASES)
-@pytest.mark.parametrize("epsilon", EPSILONS)
+@folded(("dim", "k", "delta"), CASES)
+@folded("epsilon", EPSILONS)
 def test_tu_theorem_2(dim: int, k: int, delta: float, epsilon: float) -> None:
     with mpmath.workdps(40):
         d, e = mpmath.mpf(delta), mpmath.mpf(epsilon)
@@ -77,8 +77,8 @@ def _spent(sigma: mpmath.mpf, epsilon: float) -> mpmath.mpf:
     return mpmath.ncdf(near) - mpmath.exp(e) * mpmath.ncdf(far)
 
 
-@pytest.mark.parametrize("epsilon", [0.01, 0.1, 1.0, 5.0, 20.0, 64.0])
-@pytest.mark.parametrize("delta", [1e-12, 1e-6, 1e-3, 0.1, 0.3, 0.49])
+@folded("epsilon", [0.01, 0.1, 1.0, 5.0, 20.0, 64.0])
+@folded("delta", [1e-12, 1e-6, 1e-3, 0.1, 0.3, 0.49])
 def test_kenthapadi_is_sound_and_wasteful(epsilon: float, delta: float) -> None:
     """It holds for every δ < ½, as claimed; and the optimal sigma is never larger."""
     sigma = kenthapadi_sigma(epsilon, delta)

@@ -17,6 +17,7 @@ import mpmath
 import numpy as np
 import pytest
 from rigorous import exp_below
+from specs import folded
 from streams import Seeded
 
 from dpindex import Spec, attribute
@@ -78,16 +79,16 @@ def _keeps(noise: AdditiveNoise, epsilon: float) -> bool:
     return all(law[a] << _EXP_BITS <= bound * near for a, near in enumerate(least[:inside]))
 
 
-@pytest.mark.parametrize("epsilon", EPSILONS)
-@pytest.mark.parametrize("name", LAWS)
+@folded("epsilon", EPSILONS)
+@folded("name", LAWS)
 def test_neighbours_differ_by_at_most_e_to_the_epsilon(name: str, epsilon: float) -> None:
     noise = LAWS[name](epsilon)
     assert min(noise.source.masses) > 0
     assert _keeps(noise, epsilon)
 
 
-@pytest.mark.parametrize("epsilon", [e for e in EPSILONS if e <= 40])
-@pytest.mark.parametrize("name", LAWS)
+@folded("epsilon", [e for e in EPSILONS if e <= 40])
+@folded("name", LAWS)
 def test_a_law_for_five_percent_more_fails(name: str, epsilon: float) -> None:
     """(Above 43 no 64-bit mass is small enough to show it, so the law there keeps more.)"""
     assert not _keeps(LAWS[name](1.05 * epsilon), epsilon)
@@ -143,8 +144,8 @@ def test_staircase_has_levels_of_one_beta(epsilon: float) -> None:
         assert math.isclose(law[a - 1] / law[a], math.exp(epsilon), rel_tol=1e-4)
 
 
-@pytest.mark.parametrize("name", LAWS)
-@pytest.mark.parametrize("epsilon", [0.01, 0.5, 3.0, 10.0, 64.0])
+@folded("name", LAWS)
+@folded("epsilon", [0.01, 0.5, 3.0, 10.0, 64.0])
 def test_the_law_knows_its_moments(name: str, epsilon: float) -> None:
     """Against the sum over magnitudes and the dither, in high precision."""
     noise = LAWS[name](epsilon)
@@ -186,9 +187,9 @@ def _steps(epsilon: float, inner: float) -> float:
     return float(weights @ np.diff(edges**3) / 3 / (weights @ np.diff(edges)))
 
 
-@pytest.mark.parametrize("name", LAWS)
-@pytest.mark.parametrize("epsilon", [0.5, 4.0, 16.0])
-@pytest.mark.parametrize("x", [0, 1, -37, 2048, -4096])
+@folded("name", LAWS)
+@folded("epsilon", [0.5, 4.0, 16.0])
+@folded("x", [0, 1, -37, 2048, -4096])
 def test_codes_have_the_law_of_cell_noise_and_dither(name: str, epsilon: float, x: int) -> None:
     """Chi-square of 2^19 codes of one x against the exact convolution; cells expecting fewer than
     20 are pooled. Bound at df + 8·√(2·df) + 30: false alarm below 1e-7, with seeded words none."""

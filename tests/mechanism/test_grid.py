@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from specs import folded
 
 from dpindex import Spec, attribute
 from dpindex.base.errors import InputError
@@ -63,10 +64,10 @@ def _near_ties(grid: Grid, dtype: Any, reach: float, count: int) -> npt.NDArray[
     return np.concatenate([both, -both])
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("beta", BETAS)
-@pytest.mark.parametrize("scale", [1.0, 255.0, 1e-5])
-@pytest.mark.parametrize(("bits", "reach"), [(12, 1), (12, 31), (14, 31), (12, 3e4), (12, 1e10)])
+@folded("dtype", DTYPES)
+@folded("beta", BETAS)
+@folded("scale", [1.0, 255.0, 1e-5])
+@folded(("bits", "reach"), [(12, 1), (12, 31), (14, 31), (12, 3e4), (12, 1e10)])
 def test_one_beta_moves_at_most_two_to_the_bits_near_ties(
     dtype: Any, beta: float, scale: float, bits: int, reach: float
 ) -> None:
@@ -134,9 +135,8 @@ def test_rounds_to_the_nearest_step_within_float_error(reach: float) -> None:
         assert abs(Fraction(rounded) - place) <= Fraction(1, 2) + abs(place) * Fraction(1, 2**22)
 
 
-@pytest.mark.parametrize(
-    "dtype",
-    [np.bool_, np.int8, np.uint8, np.int16, np.uint64, np.float16, np.float32, np.float64],
+@folded(
+    "dtype", [np.bool_, np.int8, np.uint8, np.int16, np.uint64, np.float16, np.float32, np.float64]
 )
 def test_every_dtype_gives_the_same_integers(dtype: Any) -> None:
     for bounds in ((-1.0, 1.0), (-1e5, 1e5)):
@@ -156,7 +156,7 @@ def test_byte_order_of_the_input_does_not_matter(order: str) -> None:
     assert rounded.tolist() == [1024, -2048]
 
 
-@pytest.mark.parametrize(
+@folded(
     ("changes", "dtype"),
     [
         ({}, np.float32),
@@ -227,8 +227,8 @@ def test_first_fault_names_place_and_kind(dtype: Any, clip: bool) -> None:
         assert words in fault[1]
 
 
-@pytest.mark.parametrize("dtype", [np.int8, np.int64, np.float16, np.float32, np.float64])
-@pytest.mark.parametrize("bad", [77, -77])
+@folded("dtype", [np.int8, np.int64, np.float16, np.float32, np.float64])
+@folded("bad", [77, -77])
 def test_a_value_out_of_bounds_is_placed_and_never_shown(dtype: Any, bad: int) -> None:
     x = np.zeros((3, 4), dtype)
     x[2, 1] = bad
@@ -268,9 +268,9 @@ def test_grid_point_agrees_with_round() -> None:
         assert math.isclose(point * grid_step(0.5, 12), value, abs_tol=grid_step(0.5, 12) / 2)
 
 
-@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
-@pytest.mark.parametrize("bounds", [(-0.1, 0.1), (0.1, 0.7), (-1 / 3, 1e-3), (0.0, 1.0)])
-@pytest.mark.parametrize("clip", [False, True])
+@folded("dtype", [np.float16, np.float32, np.float64])
+@folded("bounds", [(-0.1, 0.1), (0.1, 0.7), (-1 / 3, 1e-3), (0.0, 1.0)])
+@folded("clip", [False, True])
 def test_a_bound_in_the_data_own_precision_is_no_fault(
     dtype: Any, bounds: tuple[float, float], clip: bool
 ) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from specs import example, published_count_noise
+from specs import example, folded, published_count_noise
 from streams import Seeded
 
 import dpindex as dpi
@@ -80,7 +80,7 @@ def test_every_row_is_a_law_of_numbers_signs_or_symbols() -> None:
     assert {SPECS[n].method for n in NUMBERS + SIGNS + SYMBOLS} == {r.name for r in dpi.methods()}
 
 
-@pytest.mark.parametrize("row", dpi.methods(), ids=lambda row: row.name)
+@folded("row", dpi.methods())
 def test_a_calibration_says_what_it_needs_and_promises(row: Any) -> None:
     calibration = row.calibration
     assert calibration.definition in ("DP", "iDP", "none")
@@ -97,7 +97,7 @@ def test_a_calibration_says_what_it_needs_and_promises(row: Any) -> None:
         assert calibration.delta != "zero"
 
 
-@pytest.mark.parametrize("name", cases(list(SPECS)))
+@folded("name", cases(list(SPECS)))
 def test_a_law_knows_its_grid_and_its_format(name: str) -> None:
     spec = SPECS[name]
     law = spec.law
@@ -121,7 +121,7 @@ def _grid_points(spec: dpi.Spec, count: int, seed: int = 0) -> Array:
     return rng.integers(0, most, (count, spec.projection.k), endpoint=True)
 
 
-@pytest.mark.parametrize("name", cases(list(SPECS)))
+@folded("name", cases(list(SPECS)))
 def test_draws_are_a_function_of_the_words(name: str) -> None:
     """The same words give the same outcomes, in either float type; the input is left alone."""
     spec = SPECS[name]
@@ -141,7 +141,7 @@ def test_draws_are_a_function_of_the_words(name: str) -> None:
     assert spec.format.fault(stored) is None
 
 
-@pytest.mark.parametrize("name", cases([n for n in SPECS if SPECS[n].method_row.private]))
+@folded("name", cases([n for n in SPECS if SPECS[n].method_row.private]))
 def test_other_words_give_other_outcomes(name: str) -> None:
     spec = SPECS[name]
     x = np.tile(_grid_points(spec, 1), (16_000 // spec.code_length, 1)).astype(np.float32)
@@ -168,8 +168,8 @@ def _place(law: Any, share: float) -> int:
     return round(getattr(law, "low", 0) + share * (1 << law.grid_bits))
 
 
-@pytest.mark.parametrize("name", cases(NOISY))
-@pytest.mark.parametrize("share", PLACES)
+@folded("name", cases(NOISY))
+@folded("share", PLACES)
 def test_moments_are_those_of_the_draws(name: str, share: float) -> None:
     """The mean, the variance and all that errors of squared norms are computed from: 2^18 draws."""
     law = law_of(name)
@@ -211,8 +211,8 @@ def _chances(law: Any, x: int) -> tuple[Array, Array]:
     return codes, over + likelihood.base * 2 * half
 
 
-@pytest.mark.parametrize("name", cases(NOISY))
-@pytest.mark.parametrize("share", PLACES)
+@folded("name", cases(NOISY))
+@folded("share", PLACES)
 def test_the_likelihood_is_a_law_with_these_moments(name: str, share: float) -> None:
     """Chances add up to 1; the decoded codes have mean x and the stated variance.
 
@@ -274,7 +274,7 @@ def test_a_baseline_draws_nothing(name: str) -> None:
     assert law.likelihood.jumps.tolist() == [1.0, -1.0]
 
 
-@pytest.mark.parametrize("name", cases(NOISY))
+@folded("name", cases(NOISY))
 def test_units_of_moments_and_likelihood_agree(name: str) -> None:
     """In other units every number scales with its power; densities still add up to one."""
     law = law_of(name)
@@ -331,7 +331,7 @@ def test_flips_have_the_stated_chance_at_every_size(name: str, rms: float) -> No
     assert law.depends_on_size or np.ptp(stated) == 0.0
 
 
-@pytest.mark.parametrize("name", cases([n for n in SIGNS if not n.startswith("record-")]))
+@folded("name", cases([n for n in SIGNS if not n.startswith("record-")]))
 def test_an_exact_zero_is_a_fair_coin(name: str) -> None:
     """An empty bin must not tell that it is empty: 2^17 zeros within 6 standard errors.
 
@@ -343,7 +343,7 @@ def test_an_exact_zero_is_a_fair_coin(name: str) -> None:
     assert abs(signs.mean() - 0.5) < 6 * 0.5 / math.sqrt(signs.size)
 
 
-@pytest.mark.parametrize("name", cases([*NUMBERS, *SIGNS]))
+@folded("name", cases([*NUMBERS, *SIGNS]))
 def test_a_linear_channel_explains_what_it_says(name: str) -> None:
     """Its parts fit together: explained and unexplained variance are all there is."""
     spec = SPECS[name]

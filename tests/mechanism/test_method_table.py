@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from specs import example, needed, small
+from specs import example, folded, needed, small
 from typer.testing import CliRunner
 
 import dpindex as dpi
@@ -40,7 +40,7 @@ def test_other_names_are_refused_with_the_choice(name: Any) -> None:
         find_method(name)
 
 
-@pytest.mark.parametrize("row", EVERY)
+@folded("row", EVERY)
 def test_a_row_says_what_it_is(row: Method) -> None:
     assert row.codes in ("signs", "numbers", "symbols")
     assert row.summary
@@ -58,7 +58,7 @@ def test_a_row_says_what_it_is(row: Method) -> None:
     assert not row.summary.endswith(".")
 
 
-@pytest.mark.parametrize("row", EVERY)
+@folded("row", EVERY)
 def test_what_a_row_needs_is_all_it_needs(row: Method) -> None:
     """With what ``needs`` names there is a spec; without any of it there is none."""
     arguments = {**needed(row), "dim": 24}
@@ -87,8 +87,8 @@ def test_nothing_else_compares_a_method_name() -> None:
                 assert not names & texts, f"{path.name}, line {node.lineno}"
 
 
-@pytest.mark.parametrize("row", EVERY)
-@pytest.mark.parametrize("dim", [1, 2, 5, 24, 784])
+@folded("row", EVERY)
+@folded("dim", [1, 2, 5, 24, 784])
 def test_the_default_k_is_allowed(row: Method, dim: int) -> None:
     spec = example(row, dim, k=None)
     assert spec.code_length == spec.k
@@ -98,7 +98,7 @@ def test_the_default_k_is_allowed(row: Method, dim: int) -> None:
         assert spec.k == dim
 
 
-@pytest.mark.parametrize("row", EVERY)
+@folded("row", EVERY)
 def test_parts_fit_together(row: Method) -> None:
     """Projection, law and codes: shapes and types for the smallest example of every row."""
     spec = small(row)
@@ -200,8 +200,8 @@ def test_baselines_add_nothing(name: str) -> None:
     assert math.isinf(spec.guarantee.epsilon)
 
 
-@pytest.mark.parametrize("repetitions", [3, 7, 49, 1000])
-@pytest.mark.parametrize("epsilon", [0.1, 1.0, 2.3, 64.0])
+@folded("repetitions", [3, 7, 49, 1000])
+@folded("epsilon", [0.1, 1.0, 2.3, 64.0])
 def test_shares_never_add_up_to_more_than_the_budget(epsilon: float, repetitions: int) -> None:
     """In exact arithmetic: a share rounded up in its last bit would cost more than was stated."""
     spec = example(

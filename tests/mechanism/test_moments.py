@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+from specs import folded
 from streams import Seeded
 
 from dpindex.mechanism.noise import GRID_BITS, NoiseMoments, NumberLaw
@@ -40,8 +41,8 @@ def _close(sample: Array, expected: float, rounding: float) -> None:
     assert abs(sample.mean() - expected) < allowed
 
 
-@pytest.mark.parametrize("name", LAWS)
-@pytest.mark.parametrize("place", [0.0, 0.31, 1.0])
+@folded("name", LAWS)
+@folded("place", [0.0, 0.31, 1.0])
 def test_moments_are_those_of_the_law(name: str, place: float) -> None:
     law = LAWS[name]
     low = getattr(law, "low", 0)
@@ -86,8 +87,8 @@ def test_additive_noise_has_the_moments_of_its_square() -> None:
     assert moments.squared == (6.0, 0.0, 8.0, 0.0, 0.0)
 
 
-@pytest.mark.parametrize("weight", [0.2, 0.7, 0.99])
-@pytest.mark.parametrize("z", [-0.5, 0.0, 0.3])
+@folded("weight", [0.2, 0.7, 0.99])
+@folded("z", [-0.5, 0.0, 0.3])
 def test_a_window_has_the_moments_of_its_mixture(weight: float, z: float) -> None:
     """Uniform within b of z with chance w, else within a of 0, all over w: by integration."""
     a, b, centre = 1.0, 0.4, 0.25

@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from scipy import sparse
+from specs import folded
 
 from dpindex.mechanism.projections.dense import Oporp
 from dpindex.mechanism.public_random import PublicStream
@@ -63,7 +64,7 @@ def test_known_answer() -> None:
     assert Oporp(11, 8, seed=7, repetitions=2).apply(np.eye(11)).tolist() == EXPECTED
 
 
-@pytest.mark.parametrize(("dim", "k", "repetitions"), SHAPES)
+@folded(("dim", "k", "repetitions"), SHAPES)
 def test_each_attribute_lies_in_one_bin_of_bounded_length(
     dim: int, k: int, repetitions: int
 ) -> None:
@@ -78,8 +79,8 @@ def test_each_attribute_lies_in_one_bin_of_bounded_length(
         assert (lengths == length).all()
 
 
-@pytest.mark.parametrize(("dim", "k", "repetitions"), SHAPES)
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@folded(("dim", "k", "repetitions"), SHAPES)
+@folded("dtype", [np.float32, np.float64])
 def test_dense_sparse_and_definition_agree(
     dim: int, k: int, repetitions: int, dtype: type[np.floating]
 ) -> None:
@@ -175,7 +176,7 @@ def test_spread_is_the_root_mean_square_of_a_coordinate() -> None:
     assert squares.mean() == pytest.approx(projection.rms**2)
 
 
-@pytest.mark.parametrize(("dim", "k", "repetitions"), SHAPES)
+@folded(("dim", "k", "repetitions"), SHAPES)
 def test_low_the_sensitivity_counts_every_repetition(dim: int, k: int, repetitions: int) -> None:
     """One attribute moves one bin of each repetition by its sign."""
     moved = np.abs(definition(dim, k, 0, repetitions)).sum(axis=1)

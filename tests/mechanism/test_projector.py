@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy import sparse
-from specs import example, length
+from specs import example, folded, length
 
 import dpindex as dpi
 from dpindex.base.errors import InputError
@@ -42,8 +42,8 @@ def uniform(n: int, dim: int = 24, seed: int = 0) -> Any:
 # Input of every kind
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("method", ["dp-oporp-staircase", "dp-oporp-laplace", "idp-signrp-rr"])
+@folded("dtype", DTYPES)
+@folded("method", ["dp-oporp-staircase", "dp-oporp-laplace", "idp-signrp-rr"])
 def test_every_dtype_gives_the_same_bits(dtype: Any, method: str) -> None:
     """Steps of ⅛ in [0, 1] are exact in every type that holds 0 … 8, with scale 8."""
     numbers = np.random.default_rng(1).integers(0, 9, (30, 24))
@@ -192,7 +192,7 @@ def test_a_searcher_projects_as_a_device_does() -> None:
 # Faults
 
 
-@pytest.mark.parametrize(
+@folded(
     ("x", "words"),
     [
         (np.zeros((3, 23)), "23 columns where 24 are expected"),
@@ -223,7 +223,7 @@ def test_wrong_tables_are_refused(x: Any, words: str) -> None:
 PLACES = [(0, 0), (5460, 23), (5461, 0), (11_999, 7)]
 
 
-@pytest.mark.parametrize(
+@folded(
     ("value", "words"),
     [
         (np.nan, "is NaN"),
@@ -234,8 +234,8 @@ PLACES = [(0, 0), (5460, 23), (5461, 0), (11_999, 7)]
         (1e300, "lies outside"),
     ],
 )
-@pytest.mark.parametrize(("row", "column"), PLACES)
-@pytest.mark.parametrize("kind", [np.asarray, sparse.csr_matrix, sparse.csc_matrix])
+@folded(("row", "column"), PLACES)
+@folded("kind", [np.asarray, sparse.csr_matrix, sparse.csc_matrix])
 def test_faults_are_named_by_row_and_column(
     value: float, words: str, row: int, column: int, kind: Any
 ) -> None:

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rigorous import exp_between
+from specs import folded
 from streams import Scripted, Seeded
 
 from dpindex.mechanism.noise.signs import (
@@ -63,8 +64,8 @@ def _keeps(law: FlipsByLevel, epsilon: float, levels: int = 10**9) -> bool:
     )
 
 
-@pytest.mark.parametrize("epsilon", EPSILONS)
-@pytest.mark.parametrize("name", LAWS)
+@folded("epsilon", EPSILONS)
+@folded("name", LAWS)
 def test_neighbours_differ_by_at_most_e_to_the_epsilon(name: str, epsilon: float) -> None:
     law = LAWS[name](epsilon)
     assert min(law.thresholds) >= 1
@@ -81,8 +82,8 @@ def test_neighbours_one_by_one(name: str, epsilon: float) -> None:
         assert all(_alike(chances[x], chances[y], bound) for y in range(x - 8, x + 9))
 
 
-@pytest.mark.parametrize("epsilon", EPSILONS)
-@pytest.mark.parametrize("name", LAWS)
+@folded("epsilon", EPSILONS)
+@folded("name", LAWS)
 def test_flips_for_five_percent_more_fail(name: str, epsilon: float) -> None:
     """Above ε = 44 the threshold of 2^-64 keeps more than asked, and cannot be seen to fail."""
     weaker = LAWS[name](1.05 * epsilon)
@@ -128,8 +129,8 @@ def test_thresholds_follow_their_formulas(epsilon: float) -> None:
                 assert 0 <= got - formula * ONE < slack or got == 1
 
 
-@pytest.mark.parametrize("epsilon", [0.01, 0.1, 0.5, 2.0])
-@pytest.mark.parametrize("name", ["smooth", "geometric"])
+@folded("epsilon", [0.01, 0.1, 0.5, 2.0])
+@folded("name", ["smooth", "geometric"])
 def test_a_chain_ends_where_rounding_up_would_hold_it(name: str, epsilon: float) -> None:
     """(It used to repeat the last threshold up to 65536 times for every ε below log 2.)"""
     thresholds = LAWS[name](epsilon).thresholds

@@ -7,6 +7,7 @@ import math
 import mpmath
 import numpy as np
 import pytest
+from specs import folded
 
 import dpindex as dpi
 from dpindex.mechanism.noise.signs import (
@@ -33,9 +34,9 @@ def test_change_probability(dim: int, ratio: float) -> None:
     assert found < rounded < found + 0.006 + (0.03 if dim == 1 else 0.0)
 
 
-@pytest.mark.parametrize("k", [1, 8, 512])
-@pytest.mark.parametrize("chance", [0.001, 0.2, 0.7, 1.0])
-@pytest.mark.parametrize("delta", [1e-9, 1e-6, 0.1])
+@folded("k", [1, 8, 512])
+@folded("chance", [0.001, 0.2, 0.7, 1.0])
+@folded("delta", [1e-9, 1e-6, 0.1])
 def test_counts(k: int, chance: float, delta: float) -> None:
     """By exact sums: N is enough and N − 1 is not."""
     with mpmath.workdps(60):

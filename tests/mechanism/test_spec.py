@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from specs import example, needed, small
+from specs import example, folded, needed, small
 
 import dpindex as dpi
 from dpindex.base.errors import InputError
@@ -87,7 +87,7 @@ def test_fingerprints_differ_exactly_when_specs_do(one: dpi.Spec, other: dpi.Spe
 BASE = dpi.Spec("dp-signoporp-rr", 24, k=8, epsilon=2.0, norm=1.0, adjacency=dpi.attribute(1.0))
 
 
-@pytest.mark.parametrize(
+@folded(
     "change",
     [
         {"method": "dp-signoporp-geometric"},
@@ -103,7 +103,6 @@ BASE = dpi.Spec("dp-signoporp-rr", 24, k=8, epsilon=2.0, norm=1.0, adjacency=dpi
         {"norm": 2.0},
         {"seed": 1},
     ],
-    ids=lambda change: next(iter(change)),
 )
 def test_every_field_counts(change: dict[str, Any]) -> None:
     assert replace(BASE, **change).fingerprint != BASE.fingerprint
@@ -176,18 +175,16 @@ def refused(words: str, **changes: Any) -> None:
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("value", NOT_NUMBERS)
-@pytest.mark.parametrize("name", ["epsilon", "delta", "scale", "min_norm", "norm"])
+@folded("value", NOT_NUMBERS)
+@folded("name", ["epsilon", "delta", "scale", "min_norm", "norm"])
 def test_what_is_no_number_is_refused(name: str, value: Any) -> None:
     if value is None and name in ("epsilon", "min_norm", "norm"):
         return
     refused(f"{name} must be a finite number", **{name: value})
 
 
-@pytest.mark.parametrize(
-    "value", [*NOT_NUMBERS, 2.5, -1, 2**63, np.bool_(True), np.array([2, 3]), np.float32(0.5)]
-)
-@pytest.mark.parametrize("name", ["dim", "k", "repetitions", "seed"])
+@folded("value", [*NOT_NUMBERS, 2.5, -1, 2**63, np.bool_(True), np.array([2, 3]), np.float32(0.5)])
+@folded("name", ["dim", "k", "repetitions", "seed"])
 def test_what_is_no_whole_number_in_range_is_refused(name: str, value: Any) -> None:
     if value is None and name == "k":
         return
@@ -199,8 +196,8 @@ def test_counts_start_at_one(name: str) -> None:
     refused(f"{name} must be a whole number from 1", **{name: 0})
 
 
-@pytest.mark.parametrize("name", ["scale", "norm", "epsilon", "min_norm"])
-@pytest.mark.parametrize("value", [0, -1.0])
+@folded("name", ["scale", "norm", "epsilon", "min_norm"])
+@folded("value", [0, -1.0])
 def test_positive_numbers(name: str, value: float) -> None:
     refused(f"{name} must be above 0", **{name: value})
 
@@ -216,10 +213,8 @@ def test_epsilon_in_range(epsilon: float) -> None:
     assert spec.budget == spec.guarantee.epsilon == epsilon
 
 
-@pytest.mark.parametrize(
-    "bounds", [None, 1.0, (1.0,), (0, 1, 2), "01", (1.0, 1.0), (1.0, -1.0), (math.nan, 1.0),
-               (0.0, math.inf), (False, True), {0: 0, 1: 1}]
-)  # fmt: skip
+@folded("bounds", [None, 1.0, (1.0,), (0, 1, 2), "01", (1.0, 1.0), (1.0, -1.0), (math.nan, 1.0),
+               (0.0, math.inf), (False, True), {0: 0, 1: 1}])  # fmt: skip
 def test_bounds_are_an_interval(bounds: Any) -> None:
     refused("bound", bounds=bounds)
 
@@ -236,7 +231,7 @@ def test_adjacency_is_a_type(value: Any) -> None:
     )
 
 
-@pytest.mark.parametrize("row", EVERY)
+@folded("row", EVERY)
 def test_epsilon_is_needed_or_refused(row: Any) -> None:
     if row.definition == "none":
         for given in ({"epsilon": 1.0}, {"delta": 0.1}):
@@ -245,8 +240,8 @@ def test_epsilon_is_needed_or_refused(row: Any) -> None:
         refused(f"{row.name} needs an epsilon", **(needed(row) | {"k": None, "epsilon": None}))
 
 
-@pytest.mark.parametrize("row", [row for row in EVERY if row.values[0].needs_delta])
-@pytest.mark.parametrize("delta", [0, -1e-6, 1.0, 2.0, 1e-31])
+@folded("row", [row for row in EVERY if row.values[0].needs_delta])
+@folded("delta", [0, -1e-6, 1.0, 2.0, 1e-31])
 def test_gaussian_methods_need_a_delta(row: Any, delta: float) -> None:
     refused(f"{row.name} needs a delta", **(needed(row) | {"k": None, "delta": delta}))
 
@@ -256,22 +251,19 @@ PURE_ONLY = [
 ]
 
 
-@pytest.mark.parametrize("row", PURE_ONLY)
-@pytest.mark.parametrize("delta", [1e-30, 1e-6, -1e-6, 0.5])
+@folded("row", PURE_ONLY)
+@folded("delta", [1e-30, 1e-6, -1e-6, 0.5])
 def test_pure_methods_take_none(row: Any, delta: float) -> None:
     refused(f"{row.name} is pure: delta must be 0", **(needed(row) | {"k": None, "delta": delta}))
 
 
-@pytest.mark.parametrize(
-    "row",
-    [r for r in EVERY if r.values[0].pure and r.values[0].adjacencies == ("attribute",)],
-)
+@folded("row", [r for r in EVERY if r.values[0].pure and r.values[0].adjacencies == ("attribute",)])
 def test_no_guarantee_under_an_adjacency_it_was_not_analysed_for(row: Any) -> None:
     wrong = needed(row) | {"k": None, "adjacency": dpi.l2(1.0)}
     refused(f"{row.name} has no guarantee under l2(radius=1)", **wrong)
 
 
-@pytest.mark.parametrize("row", [row for row in EVERY if row.values[0].family.bins])
+@folded("row", [row for row in EVERY if row.values[0].family.bins])
 def test_bins_cannot_outnumber_attributes(row: Any) -> None:
     assert example(row, k=24).k == 24
     refused("25 bins cannot be filled by 24 attributes", **needed(row), k=25)
@@ -281,7 +273,7 @@ def test_bins_cannot_outnumber_attributes(row: Any) -> None:
         refused("k = 25 is not a multiple of repetitions = 2", **needed(row), k=25, repetitions=2)
 
 
-@pytest.mark.parametrize("row", [row for row in EVERY if not row.values[0].family.repeats])
+@folded("row", [row for row in EVERY if not row.values[0].family.repeats])
 def test_repetitions_only_where_they_mean_something(row: Any) -> None:
     refused(f"{row.name} takes no repetitions", **needed(row), k=None, repetitions=2)
 
@@ -299,7 +291,7 @@ def test_bounds_no_wider_than_beta(row: Any) -> None:
     example(row, bounds=(0.0, 255.0), adjacency=dpi.attribute(255))
 
 
-@pytest.mark.parametrize("row", [r for r in EVERY if "min_norm" not in r.values[0].needs])
+@folded("row", [r for r in EVERY if "min_norm" not in r.values[0].needs])
 def test_no_parameter_is_accepted_and_ignored(row: Any) -> None:
     refused(f"{row.name} does not use min_norm", **needed(row), k=None, min_norm=1.0)
 
@@ -317,9 +309,7 @@ def test_with_epsilon_changes_epsilon_only() -> None:
     np.testing.assert_array_equal(dpi.Privatizer(BASE).project(x), dpi.Privatizer(other).project(x))
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
+@folded(("text", "words"), [
         ("", "not valid JSON"),
         ("{", "not valid JSON"),
         (b"\xff\xfe\xfd", "not valid JSON"),
@@ -341,8 +331,7 @@ def test_with_epsilon_changes_epsilon_only() -> None:
         ('{"format": 1, ADJ, "method": "raw-laplace", "dim": {}, "epsilon": 1}', "dim"),
         ('{"format": 1, ADJ, "method": "raw-laplace", "dim": 3, "epsilon": 1, "bounds": [[], 1]}',
          "lower bound"),
-    ],
-)  # fmt: skip
+    ])  # fmt: skip
 def test_foreign_json_is_refused(text: Any, words: str) -> None:
     adjacency = '"adjacency": {"kind": "attribute", "beta": 1.0}'
     with pytest.raises(InputError, match=words):
@@ -356,7 +345,7 @@ def test_guarantee_repeats_what_the_spec_says() -> None:
     assert guarantee == dpi.Guarantee(1.5, 1e-7, "DP", dpi.attribute(0.5))
 
 
-@pytest.mark.parametrize("row", EVERY)
+@folded("row", EVERY)
 def test_the_guarantee_has_the_definition_of_the_method(row: Any) -> None:
     spec = example(row)
     assert spec.guarantee.definition == row.definition
@@ -371,7 +360,7 @@ def test_misspelt_names_are_refused() -> None:
     refused("choose one of raw-gaussian, ", method="nothing-like-it")
 
 
-@pytest.mark.parametrize("row", EVERY)
+@folded("row", EVERY)
 def test_a_spec_travels_light(row: Any) -> None:
     """To worker processes it goes without what it resolves to, whose tables may take megabytes."""
     spec = small(row)
@@ -388,7 +377,7 @@ def test_a_spec_travels_light(row: Any) -> None:
         assert not {"law", "projection", "grid", "format"} & set(vars(again))
 
 
-@pytest.mark.parametrize("row", EVERY)
+@folded("row", EVERY)
 def test_what_a_spec_resolves_to_is_made_once(row: Any) -> None:
     spec = small(row)
     for name in ("projection", "law", "grid", "format"):

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rigorous import exp_between
+from specs import folded
 from streams import Scripted, Seeded
 
 from dpindex.mechanism.noise.symbols import SquareWave, draw_below, square_wave
@@ -48,8 +49,8 @@ def _ratio(law: SquareWave) -> Fraction:
     return Fraction(law.inside * law.cells, (ONE - law.inside) * window)
 
 
-@pytest.mark.parametrize("epsilon", EPSILONS)
-@pytest.mark.parametrize(("low", "high"), INTERVALS)
+@folded("epsilon", EPSILONS)
+@folded(("low", "high"), INTERVALS)
 def test_any_two_values_differ_by_at_most_e_to_the_epsilon(
     epsilon: float, low: int, high: int
 ) -> None:
@@ -58,8 +59,8 @@ def test_any_two_values_differ_by_at_most_e_to_the_epsilon(
     assert 1 <= _ratio(law) <= below
 
 
-@pytest.mark.parametrize("epsilon", [e for e in EPSILONS if e <= 40])
-@pytest.mark.parametrize(("low", "high"), INTERVALS)
+@folded("epsilon", [e for e in EPSILONS if e <= 40])
+@folded(("low", "high"), INTERVALS)
 def test_a_law_for_five_percent_more_fails(epsilon: float, low: int, high: int) -> None:
     """(At 64 the 64 bits of the threshold themselves keep the ratio below e^ε.)"""
     _, above = exp_between(epsilon)
@@ -83,8 +84,8 @@ def _mean_and_variance(chances: list[Fraction]) -> tuple[Fraction, Fraction]:
     return mean, second - mean**2
 
 
-@pytest.mark.parametrize("epsilon", [0.1, 1.0, 3.0, 10.0])
-@pytest.mark.parametrize(("low", "high"), INTERVALS)
+@folded("epsilon", [0.1, 1.0, 3.0, 10.0])
+@folded(("low", "high"), INTERVALS)
 def test_decoded_codes_are_unbiased_by_exact_sums(epsilon: float, low: int, high: int) -> None:
     law = square_wave(epsilon, low, high)
     scale, offset = law.scale, law.offset
@@ -93,8 +94,8 @@ def test_decoded_codes_are_unbiased_by_exact_sums(epsilon: float, low: int, high
         assert (float(mean) + offset) * scale == pytest.approx(x, abs=1e-9 * (high - low + scale))
 
 
-@pytest.mark.parametrize("epsilon", [0.1, 1.0, 3.0, 10.0])
-@pytest.mark.parametrize(("low", "high"), INTERVALS[:3])
+@folded("epsilon", [0.1, 1.0, 3.0, 10.0])
+@folded(("low", "high"), INTERVALS[:3])
 def test_variance_polynomial_against_sums_over_every_output(
     epsilon: float, low: int, high: int
 ) -> None:
@@ -167,7 +168,7 @@ def test_draw_below_takes_the_high_half_and_refuses_the_unfair(limit: int, word:
     assert stream.spent
 
 
-@pytest.mark.parametrize("limit", [1, 2, 3, 5, 127, 128, 129, 257])
+@folded("limit", [1, 2, 3, 5, 127, 128, 129, 257])
 def test_draw_below_is_exactly_uniform(limit: int) -> None:
     """Words near every edge between two results show how many words each result has: the same
     number for each. The edges are where ``word · limit`` passes a multiple of 2^32."""
@@ -246,8 +247,8 @@ def test_codes_stay_in_range(epsilon: float) -> None:
     assert codes.max() <= law.cells + 2 * law.half_width
 
 
-@pytest.mark.parametrize("epsilon", [0.5, 2.0, 8.0])
-@pytest.mark.parametrize("x", [0, 16, 2049, 4096])
+@folded("epsilon", [0.5, 2.0, 8.0])
+@folded("x", [0, 16, 2049, 4096])
 def test_codes_have_the_law(epsilon: float, x: int) -> None:
     """Chi-square of 2^18 codes against the exact law; outputs expecting fewer than 20 are pooled.
     Bound at df + 8·√(2·df) + 30: false alarm below 1e-7, with seeded words none."""

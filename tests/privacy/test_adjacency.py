@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from specs import folded
 
 from dpindex.base.bounds import LowerBound
 from dpindex.base.errors import InputError
@@ -22,10 +23,8 @@ from dpindex.privacy import (
 )
 
 
-@pytest.mark.parametrize("make", [attribute, l2])
-@pytest.mark.parametrize(
-    "value", [0, -1.0, -0.0, np.nan, np.inf, -np.inf, True, "1", None, 1j, [1.0], 10**400]
-)
+@folded("make", [attribute, l2])
+@folded("value", [0, -1.0, -0.0, np.nan, np.inf, -np.inf, True, "1", None, 1j, [1.0], 10**400])
 def test_refuses_what_is_no_positive_finite_number(make: Any, value: Any) -> None:
     with pytest.raises(InputError, match=r"(beta|radius) must be (above 0|a finite number)"):
         make(value)
@@ -65,7 +64,7 @@ def test_says_its_number_and_what_it_hides(adjacency: Adjacency, name: str, word
     assert "0.25" in adjacency.describe()
 
 
-@pytest.mark.parametrize(
+@folded(
     "data",
     [
         None,

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from specs import folded
 
 from dpindex import InputError, Spec
 from dpindex.privacy import Guarantee, Records, VectorAdjacency, attribute, l2, record
@@ -172,8 +173,8 @@ def test_json_holds_every_field() -> None:
     }
 
 
-@pytest.mark.parametrize("epsilon", [0.1, 1.0, 3.0, 8.0, 15.0, 40.0])
-@pytest.mark.parametrize("delta", [0.0, 1e-6, 0.01])
+@folded("epsilon", [0.1, 1.0, 3.0, 8.0, 15.0, 40.0])
+@folded("delta", [0.0, 1e-6, 0.01])
 def test_the_odds_are_those_of_the_best_test(epsilon: float, delta: float) -> None:
     """The two-point mechanism that reaches (epsilon, delta): Kairouz, Oh & Viswanath 2015."""
     weight = (1 - delta) / (1 + math.exp(epsilon))

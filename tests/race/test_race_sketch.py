@@ -19,7 +19,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import integrate, sparse, stats
-from specs import published_count_noise
+from specs import folded, published_count_noise
 from streams import Seeded
 
 from dpindex.base.errors import InputError
@@ -169,7 +169,7 @@ READ: list[Callable[[RaceSketch], object]] = [
 ]
 
 
-@pytest.mark.parametrize("read", READ)
+@folded("read", READ)
 def test_nothing_can_be_read_before(read: Callable[[RaceSketch], object]) -> None:
     with pytest.raises(InputError, match="not been released"):
         read(small().fit(data()))
@@ -510,7 +510,7 @@ FORGED: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("changes", FORGED, ids=str)
+@folded("changes", FORGED)
 def test_forged_facts_are_refused(changes: dict[str, Any]) -> None:
     RaceSketch.from_bytes(forged())
     with pytest.raises(InputError):
@@ -566,7 +566,7 @@ def test_other_json_is_refused(text: str, message: str) -> None:
 # Bad input and the promise.
 
 
-@pytest.mark.parametrize(
+@folded(
     "options",
     [
         {"dim": 0},
@@ -587,7 +587,6 @@ def test_other_json_is_refused(text: str, message: str) -> None:
         {"neighbouring": "substitute"},
         {"seed": -1},
     ],
-    ids=str,
 )
 def test_bad_parameters(options: dict[str, Any]) -> None:
     with pytest.raises(InputError):
@@ -801,7 +800,7 @@ def test_json_round_trip(hash: Hash) -> None:
     assert hash_from_dict(hash.to_dict()) == hash
 
 
-@pytest.mark.parametrize(
+@folded(
     "make",
     [
         lambda: SRP(0),

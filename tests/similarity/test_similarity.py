@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+from specs import folded
 
 from dpindex import PrivateIndex, attribute
 from dpindex.index.kinds import kind_of
@@ -48,9 +49,9 @@ def _pairs(codes: Codes, rows: Array) -> Codes:
     return codes.take(rows.ravel())
 
 
-@pytest.mark.parametrize("metric", ESTIMATORS)
-@pytest.mark.parametrize("norm", [None, 1.5])
-@pytest.mark.parametrize("kind", ["exact", "private", "cheaper"])
+@folded("metric", ESTIMATORS)
+@folded("norm", [None, 1.5])
+@folded("kind", ["exact", "private", "cheaper"])
 def test_numbers(metric: Metric, norm: float | None, kind: str) -> None:
     spec = Spec(
         method="dp-oporp-staircase", dim=32, k=16, epsilon=4.0, norm=norm, adjacency=attribute(1.0)
@@ -88,9 +89,9 @@ def test_signs(method: str, kind: str) -> None:
     assert np.abs(value).max() <= 1
 
 
-@pytest.mark.parametrize("metric", ESTIMATORS)
-@pytest.mark.parametrize("kind", ["exact", "private"])
-@pytest.mark.parametrize("method", ["dp-oporp-staircase", "dp-signoporp-rr"])
+@folded("metric", ESTIMATORS)
+@folded("kind", ["exact", "private"])
+@folded("method", ["dp-oporp-staircase", "dp-signoporp-rr"])
 def test_all_pairs_and_found_pairs_agree(method: str, metric: Metric, kind: str) -> None:
     spec = Spec(method=method, dim=32, k=16, epsilon=4.0, adjacency=attribute(1.0))
     if metric not in spec.format.metrics:

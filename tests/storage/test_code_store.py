@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from specs import folded
 
 from dpindex.base.arrays import id_array
 from dpindex.base.errors import InputError
@@ -27,7 +28,7 @@ def _ids(values: Any) -> Ids:
     return ids
 
 
-@pytest.mark.parametrize(
+@folded(
     ("given_ids", "expected"),
     [
         ([3, 1], [3, 1]),
@@ -54,7 +55,7 @@ def test_what_counts_id_array(given_ids: Any, expected: list[Any]) -> None:
     assert array.dtype == np.int64 or array.dtype.kind == "U"
 
 
-@pytest.mark.parametrize(
+@folded(
     "wrong",
     [
         [1.0],
@@ -190,7 +191,7 @@ FORGED = {
 }
 
 
-@pytest.mark.parametrize("kind", FORGED)
+@folded("kind", FORGED)
 def test_forged_bytes_are_refused(kind: str) -> None:
     """Sizes and checksums of the whole are right."""
     with pytest.raises(InputError, match=r"\bids\b"):
