@@ -9,13 +9,18 @@ from __future__ import annotations
 import ast
 import inspect
 import re
+import subprocess
+import sys
 import textwrap
 from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import pytest
 from specs import folded
+
+import dpindex as dpi
 
 ROOT = Path(__file__).resolve().parents[1]
 MODULES = re.findall(r"reference/([\w.]+)\.md", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
@@ -112,3 +117,36 @@ def test_every_parameter_is_described(name: str) -> None:
 @folded("name", [name for name in FUNCTIONS if _raises(FUNCTIONS[name])])
 def test_errors_are_described(name: str) -> None:
     assert "InputError" in (inspect.getdoc(FUNCTIONS[name]) or ""), name
+
+
+def test_editors_complete_every_keyword() -> None:
+    """No name of the face hides its keywords in ``**options``, and each has a type."""
+    for name in dpi.__all__:
+        value = getattr(dpi, name)
+        if inspect.isclass(value) and not inspect.isfunction(value.__init__):
+            continue
+        for parameter in inspect.signature(value).parameters.values():
+            assert parameter.kind is not parameter.VAR_KEYWORD, f"{name}: {parameter}"
+            assert parameter.annotation is not parameter.empty, f"{name}: {parameter}"
+
+
+@pytest.mark.slow
+def test_the_checker_of_an_editor_knows_the_keywords(tmp_path: Path) -> None:
+    pytest.importorskip("mypy", reason="needs pip install mypy")
+    file = tmp_path / "snippet.py"
+    file.write_text("""
+import dpindex as dpi
+secret = dpi.attribute(beta=1.0)
+spec = dpi.Spec("dp-oporp-staircase", dim=8, k=8, epsilon=1.0, adjacency=secret, bounds=(0, 1))
+print(dpi.plan([], dim=8, n=100, epsilon=1.0, adjacency=secret, candidates=20).why)
+print(dpi.evaluate([], [], [spec], runs=1, neighbours=5)[0].query_modes)
+dpi.Spec("dp-oporp-staircase", dim=8, eps=1.0, adjacency=secret)
+dpi.plan([], dim=8, n=100, eps=1.0, adjacency=secret)
+dpi.evaluate([], [], [spec], times=1)
+""")
+    options = ["--strict", "--no-incremental", "--follow-imports=silent"]
+    command = [sys.executable, "-m", "mypy", *options, str(file)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    wrong = re.findall(r"^.*:(\d+): error: Unexpected keyword argument", done.stdout, re.MULTILINE)
+    assert wrong == ["7", "8", "9"], done.stdout
+    assert done.stdout.count(" error: ") == 3, done.stdout

@@ -74,6 +74,7 @@ def build(
     ] = None,
     private: Annotated[
         Path | None,
+        "--private FOLDER",
         "Folder of an unfinished build, for object stores.",
     ] = None,
     max_size: o.MaxSize = "2GB",
