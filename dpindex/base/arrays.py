@@ -107,8 +107,9 @@ def row_norms(vectors: Vectors) -> Doubles:
 def unit(vectors: Floats) -> npt.NDArray[np.float32]:
     """Rows brought to norm 1, float32; those of norm 0 stay."""
     norms = np.linalg.norm(vectors, axis=1, keepdims=True)
-    out = np.zeros(vectors.shape, dtype=np.float32)
-    np.divide(vectors, norms, out=out, where=norms > 0, casting="same_kind")
+    norms[norms == 0] = 1.0
+    out = np.empty(vectors.shape, dtype=np.float32)
+    np.divide(vectors, norms, out=out, casting="same_kind")
     return out
 
 

@@ -174,7 +174,11 @@ class FaissVectors(SearchBackend):
         width = self._type.rotation
         self._rotation = None if width is None else _leading(vectors, width)
         rotated = self._rotated(vectors)
-        index = faiss().index_factory(rotated.shape[1], factory, self._metric)
+        index = self._index
+        if self.exact and index is not None:
+            index.reset()  # its memory is used again: half of the time of the first search
+        else:
+            index = faiss().index_factory(rotated.shape[1], factory, self._metric)
         self._kept_alive = _without_warnings(index)
         index.train(rotated)
         probes = spaced(len(vectors), _PROBES)

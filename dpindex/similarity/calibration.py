@@ -26,6 +26,7 @@ query's neighbours, the unbiased estimate may.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, NamedTuple
 
@@ -348,6 +349,23 @@ def _with_outliers(density: Doubles, rows: int) -> Doubles:
     return np.asarray((density * rows + 1 / CELLS) / (rows + 1))
 
 
+def _between(tables: Sequence[Doubles], row: Doubles, column: Doubles) -> list[Doubles]:
+    """Interpolate tables of one shape linearly between their rows and columns."""
+    # SciPy does so too, in a module whose import is a fifth of a query.
+    rows, columns = tables[0].shape
+    i = np.minimum(row.astype(np.intp), rows - 2)
+    j = np.minimum(column.astype(np.intp), columns - 2)
+    down, right = row - i, column - j
+    place = i * columns + j
+    corners = [
+        ((1 - down) * (1 - right), place),
+        ((1 - down) * right, place + 1),
+        (down * (1 - right), place + columns),
+        (down * right, place + columns + 1),
+    ]
+    return [sum(share * np.take(table, at) for share, at in corners) for table in tables]
+
+
 class PosteriorTable:
     """Posterior means and errors of cosines under one law.
 
@@ -373,10 +391,7 @@ class PosteriorTable:
         row = np.interp(np.log(s), np.log(_SCALES), np.arange(len(_SCALES)))
         low, high = self._law.ends
         column = (z / self._reach(s) - low) * ((_VALUES - 1) / (high - low))
-        mean, error = (
-            scipy.ndimage.map_coordinates(table, (row, column), order=1, mode="nearest")
-            for table in self._tables
-        )
+        mean, error = _between(self._tables, row, np.clip(column, 0, _VALUES - 1))
         return mean, np.hypot(error, _HEDGE * (mean - self._law.inverse(z)))
 
     def _reach(self, s: Doubles) -> Doubles:

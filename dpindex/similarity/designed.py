@@ -86,7 +86,9 @@ def decoded(codes: Codes, spec: Spec, denoiser: Denoiser | None = None) -> Singl
     numbers = denoiser is not None and not isinstance(spec.law, SignLaw)
     y = denoiser(codes, spec) if denoiser is not None and numbers else codes.to_float()
     decoder = decoder_of(spec, numbers)
-    return np.asarray(y @ decoder.weights + decoder.constant)
+    x = y @ decoder.weights
+    x += decoder.constant
+    return np.asarray(x)
 
 
 def exact_coordinates(vectors: Vectors, spec: Spec) -> Doubles | None:

@@ -214,31 +214,33 @@ class CapResponse(SignLaw):
         """Draw which coordinates, in rank order, keep their signs, shape (count, k)."""
         first, second = self._tables
         k, width = first.shape[1:]
-        side = (stream.words(count, np.uint64) < self._coin).astype(np.int64)
+        majority = stream.words(count, np.uint64) < self._coin  # on the inside
         words = stream.words(count * k, np.uint16).reshape(k, count)
         agrees = np.empty((k, count), dtype=np.bool_)
-        sums = side * (k * width)  # where in the table: the side, the coordinate and the sum so far
-        majority = side.astype(np.bool_)
-        flat = first.ravel()
-        for i, weight in enumerate(self.cap.weights):
-            share = flat[sums]
-            minority = words[i] < share
-            tied = np.flatnonzero(words[i] == share)
-            if tied.size:
+        places = majority * (k * width)  # in the table: the side, the coordinate and the sum so far
+        first, second = first.ravel(), second.ravel()
+        for i, (weight, word, minority) in enumerate(
+            zip(self.cap.weights, words, agrees, strict=True)
+        ):
+            share = first[places]
+            np.less(word, share, out=minority)
+            equal = word == share
+            if np.count_nonzero(equal):
+                tied = np.flatnonzero(equal)
                 minority[tied] = self._settled(
-                    second.ravel()[sums[tied]], side, tied, i, agrees, stream
+                    second[places[tied]], majority, tied, i, agrees, stream
                 )
-            agrees[i] = minority ^ majority
-            sums += agrees[i] * weight
-            sums += width
+            minority ^= majority
+            places += minority * weight
+            places += width
         return agrees.T
 
-    def _settled(self, share: Any, side: Any, tied: Any, i: int, agrees: Any, stream: Any) -> Any:
+    def _settled(self, share: Any, inside: Any, tied: Any, i: int, agrees: Any, stream: Any) -> Any:
         words = stream.words(tied.size, np.uint32)
         minority = words < share
         for place in np.flatnonzero(words == share):  # once in 2^48 draws
             before = agrees[:i, tied[place]]
-            minority[place] = self._exactly(before, i, bool(side[tied[place]]), stream)
+            minority[place] = self._exactly(before, i, bool(inside[tied[place]]), stream)
         return minority
 
     def _exactly(
