@@ -29,8 +29,10 @@ def no_progress(done: int, total: int, task: str = "") -> None:
 
 
 @contextmanager
-def progress_bar(what: str) -> Iterator[Callable[..., None]]:
-    """A bar named ``what`` on a terminal and in a notebook with ipywidgets, silence in a pipe.
+def progress_bar(what: str, *, quarters: bool = False) -> Iterator[Callable[..., None]]:
+    """A bar named ``what`` on a terminal and in a notebook with ipywidgets.
+
+    In a pipe a line for each quarter if ``quarters``, for what takes minutes; else nothing.
 
     Yields ``report(done, total, task="")``, which the ``progress`` argument of
     :func:`dpindex.plan`, :func:`dpindex.evaluate` and
@@ -40,7 +42,8 @@ def progress_bar(what: str) -> Iterator[Callable[..., None]]:
     ...     report(1, 2)
     """
     if not (sys.stderr and sys.stderr.isatty()) and "IPython" not in sys.modules:
-        yield lambda *_: None  # nobody waits for rich to be imported
+        # nobody waits for rich to be imported
+        yield _quarter_lines(what) if quarters else no_progress
         return
     from rich.console import Console
     from rich.progress import Progress
@@ -56,6 +59,20 @@ def progress_bar(what: str) -> Iterator[Callable[..., None]]:
             progress.update(bar, completed=done, total=total, description=description)
 
         yield report
+
+
+def _quarter_lines(what: str) -> Callable[..., None]:
+    """Return a report that prints a line for each quarter, and for each further pass."""
+    before, shown = 0, 0
+
+    def report(done: int, total: int, task: str = "") -> None:
+        nonlocal before, shown
+        quarter = 4 * done // total
+        if done < before or shown < quarter < 4:
+            print(f"{what}: {100 * done // total} %; {task}", file=sys.stderr, flush=True)
+        before, shown = done, max(shown, quarter)
+
+    return report
 
 
 _LEFT = ' style="text-align: left"'

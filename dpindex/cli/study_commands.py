@@ -102,7 +102,7 @@ def plan(
     with (
         open_vectors(sample.public_sample) as public,
         open_vectors(sample.public_queries) if sample.public_queries else nullcontext() as queries,
-        out.progress_bar("simulating") as progress,
+        out.progress_bar("simulating", quarters=True) as progress,
     ):
         deciding = []
         ranges = terms.pop("ranges")
@@ -444,7 +444,7 @@ def evaluate(
             typer.echo(f"left out: {sentence}", err=True)
         specs = [spec.without_ranges() for each in grids for spec in each.specs]
         shown = page.shown(base_source, query_source)
-        with out.progress_bar("measuring") as progress:
+        with out.progress_bar("measuring", quarters=True) as progress:
             curves = measure(
                 base_source,
                 query_source,
