@@ -26,7 +26,7 @@ _GRAMMAR = re.compile(
     r"(?P<factory>"
     r"HNSW(?P<links>\d{1,3})(?:,SQ8)?"
     r"|(?:OPQ(?P<opq>\d{1,4}),)?(?:IVF(?P<lists>\d{1,6}),)?"
-    r"(?:Flat|SQ4|SQ6|SQ8|SQfp16|PQ(?P<parts>\d{1,4})(?:x(?:4fs|4|8))?)"
+    r"(?:Flat|SQ4|SQ6|SQ8|SQfp16|RaBitQ[2-8]|PQ(?P<parts>\d{1,4})(?:x(?:4fs|4|8))?)"
     r")",
     re.ASCII,
 )
@@ -86,8 +86,8 @@ def parse_index_type(index_type: Any, width: int) -> IndexType:
     ------
     InputError
         For anything but f32 (Flat), f16 (SQfp16), int8 (SQ8), ``[ROTd,]HNSWm[,SQ8]`` and
-        ``[ROTd,][OPQm,][IVFn,]X``, where X is Flat, SQ4, SQ6, SQ8, SQfp16, PQm, PQmx8, PQmx4 or
-        PQmx4fs, and for a length that does not divide.
+        ``[ROTd,][OPQm,][IVFn,]X``, where X is Flat, SQ4, SQ6, SQ8, SQfp16, RaBitQb, PQm, PQmx8,
+        PQmx4 or PQmx4fs, and for a length that does not divide.
 
     >>> parse_index_type("ROT64,SQ4", 256)
     IndexType(factory='SQ4', rotation=64, lists=0, links=0)
@@ -141,12 +141,13 @@ class FaissVectors(SearchBackend):
         self.max_subset = _SAMPLE_NUMBERS // width
         self.sample_rows = max(self._type.min_rows, sample)
         self._index: Any = None
+        self._only: Rows | None = None
         self._fitted = 0
 
     def __len__(self) -> int:
         if self._index is None:
             return 0
-        return int(self._index.ntotal)
+        return int(self._index.ntotal) if self._only is None else len(self._only)
 
     @property
     def _metric(self) -> int:
@@ -166,7 +167,6 @@ class FaissVectors(SearchBackend):
 
     def begin(self, sample: Floats) -> None:
         self.check_count(len(sample))
-        factory = self._type.factory
         # A power of two near the largest value: half floats end at 65504, and fail below 1e-4.
         largest = 0.0 if self._normalise else float(np.abs(sample).max(initial=0.0))
         self._unit = float(2.0 ** np.frexp(largest)[1]) if largest else 1.0
@@ -178,7 +178,7 @@ class FaissVectors(SearchBackend):
         if self.exact and index is not None:
             index.reset()  # its memory is used again: half of the time of the first search
         else:
-            index = faiss().index_factory(rotated.shape[1], factory, self._metric)
+            index = self._made(rotated.shape[1])
         self._kept_alive = _without_warnings(index)
         index.train(rotated)
         probes = spaced(len(vectors), _PROBES)
@@ -189,6 +189,15 @@ class FaissVectors(SearchBackend):
         self.recall = None
         self._index = index
         self._fitted = len(vectors)
+
+    def _made(self, width: int) -> Any:
+        try:
+            return faiss().index_factory(width, self._type.factory, self._metric)
+        except RuntimeError:
+            raise InputError(
+                f"this version of Faiss has no {self._type.factory}; run pip install -U faiss-cpu.",
+                field="index_type",
+            ) from None
 
     def reserve(self, count: int) -> None:
         """Take the memory of vectors at once, where they lie in one array: to grow takes thrice."""
@@ -231,8 +240,12 @@ class FaissVectors(SearchBackend):
         return float(hit.mean()) if hit.size else 1.0
 
     def subset(self, rows: Rows) -> FaissVectors:
-        """In the exact index, the vectors as this one keeps them."""
+        """In the exact index, the vectors as this one keeps them, where it can give them back."""
         part = copy(self)
+        if "RaBitQ" in self._type.factory:
+            part._only = rows
+            part._effort = self._type.efforts[1]
+            return part
         part._type = parse_index_type(EXACT, self._width)
         part._index = faiss().IndexFlat(self._index.d, self._metric)
         part._index.add(self._kept(rows))
@@ -259,14 +272,19 @@ class FaissVectors(SearchBackend):
 
     def _visit(self, rotated: Singles, count: int, effort: int) -> tuple[Singles, Rows]:
         """Return scores or distances and rows as Faiss does, −1 where no more were visited."""
-        parameters: Any = None
+        parameters: Any = None if self._only is None else faiss().SearchParameters()
         if self._type.links:
             parameters = faiss().SearchParametersHNSW(efSearch=max(effort, count))
         elif self._type.lists:
             parameters = faiss().SearchParametersIVF(nprobe=effort)
-            if self._type.factory.startswith("OPQ"):
-                parameters = faiss().SearchParametersPreTransform(index_params=parameters)
+        if self._only is not None:
+            chosen = faiss().IDSelectorBatch(self._only)
+            parameters.sel = chosen
+        if parameters is not None and self._type.factory.startswith("OPQ"):
+            parameters = faiss().SearchParametersPreTransform(index_params=parameters)
         scores, rows = self._index.search(rotated, count, params=parameters)
+        if self._only is not None:
+            rows = np.where(rows < 0, rows, np.searchsorted(self._only, rows))
         return scores, rows
 
     def _exhaustive(self, rotated: Singles, count: int) -> tuple[Singles, Rows]:

@@ -31,13 +31,15 @@ CASES: dict[str, Any] = {
     "pq": (NUMBERS, {"index_type": "OPQ4,PQ4"}),
     "ivf": (NUMBERS, {"index_type": "IVF4,Flat"}),
     "hnsw": (NUMBERS, {"index_type": "HNSW16"}),
+    "rabitq": (NUMBERS, {"index_type": "RaBitQ4"}),
+    "lists of rabitq": (NUMBERS, {"index_type": "OPQ4,IVF4,RaBitQ4"}),
     "signs": (SIGNS, {}),
     "symbols": (SYMBOLS, {}),
     "denoised": (NUMBERS, {}),
 }
 
 
-_SLOW = ("pq", "hnsw", "ivf", "l2", "ip")
+_SLOW = ("pq", "hnsw", "ivf", "l2", "ip", "lists of rabitq")
 
 
 @pytest.fixture(
