@@ -65,7 +65,14 @@ def note(what: str, ours: list[float], theirs: list[float], wanted: float) -> No
     verdict = "ok  " if middle >= wanted else "LOW "
     spread = f"({ratios[0]:.2f} to {ratios[-1]:.2f}; wanted {wanted:g})"
     print(f"{verdict} {what:<66} {middle:7.3f} x  {spread}  {best:.3g} s", flush=True)
-    numbers = {"ratio": middle, "wanted": wanted, "seconds": best, "alternative": min(theirs)}
+    numbers = {
+        "ratio": middle,
+        "wanted": wanted,
+        "seconds": best,
+        "alternative": min(theirs),
+        "lowest": ratios[0],
+        "highest": ratios[-1],
+    }
     _measured.append({"what": what, **{name: f"{x:.4g}" for name, x in numbers.items()}})
 
 
@@ -315,6 +322,12 @@ def search(rows: int = CODES) -> None:
     print(f"{'ok  ' if same else 'LOW '} asymmetric ranking identical to NumPy's: {same}")
 
 
+def latencies() -> None:
+    """About a minute: how many times longer each may take than it does."""
+    for what, taken, allowed in latency.waits():
+        note(what, taken, allowed, 1.0)
+
+
 def machine() -> dict[str, str]:
     """What the figures depend on besides the code; nothing that names the machine or its paths."""
     model = platform.processor()
@@ -342,7 +355,7 @@ PARTS: dict[str, Callable[[], None]] = {
     "ingest": ingest,
     "processes": two_processes,
     "search": search,
-    "latency": latency.main,
+    "latency": latencies,
     "filter": filters,
     "sparse": sparse_products,
 }
