@@ -432,6 +432,8 @@ def as_command(function: Callable[..., None]) -> Callable[..., None]:
             sentence = _mistaken(given, options)
             if sentence is None:
                 name = error.field
+                if name == "k" and name not in options:
+                    name = "code_length"
                 if name in options:
                     name = _flag(options[name])
                 sentence = error.pointing_at(name)

@@ -37,7 +37,7 @@ def embed(
     queries: Annotated[int, "--queries ROWS", "So many rows, as queries, apart."] = 0,
     to: Annotated[Path, "--to FOLDER", "Folder to write to."] = Path(),
 ) -> None:
-    """Turn texts into vectors.parquet, public.parquet and queries.parquet.
+    """Turn texts into Parquet files of vectors.
 
     Ids and other columns are kept, and texts are left out. Rows are taken apart at random.
 

@@ -94,7 +94,7 @@ def query(
     if k > len(opened):
         o.note(f"-k {k} is more than the {len(opened)} vectors of {index}: all are listed")
     owner = _owner(rerank, ids)
-    with naming(queries, but=("filter", "k", "candidates")), limited_threads():
+    with naming(queries, but=("filter", "k", "candidates", "rerank", "ids")), limited_threads():
         hits = opened.search(
             vectors,
             k=k,

@@ -192,8 +192,9 @@ class Bucket(Store):
             raise self._error(done, error) from error
 
     def _error(self, done: str, error: Exception) -> InputError:
+        reason = one_line(str(error).partition("Debug source")[0])
         return StorageError(
-            f"{self.location} cannot be {done} ({one_line(error)}); check the address, the "
+            f"{self.location} cannot be {done} ({reason}); check the address, the "
             f"keys and the network. A build that is run again goes on where it stopped."
         )
 

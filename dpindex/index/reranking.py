@@ -298,7 +298,8 @@ class Originals(Owner):
         columns = self._reader.columns
         if columns != dim:
             raise InputError(
-                f"{self._reader.name}: there are {columns} columns where the index has {dim}."
+                f"{self._reader.name}: there are {columns} columns where the index has {dim}.",
+                field="rerank",
             )
 
     def similarities(self, queries: Doubles, candidates: Candidates, metric: Metric) -> Doubles:

@@ -78,7 +78,7 @@ def publish(
     if len(index) == 0:
         raise InputError("the index is empty: there is nothing to publish.")
     with (
-        naming(f"{os.fspath(uri)}, collection {collection}"),
+        naming(f"{os.fspath(uri)}, {collection}"),
         closing(open_database(uri, collection, new=True)) as database,
     ):
         _write(database, index, exact_queries, progress or no_progress)

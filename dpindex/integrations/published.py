@@ -256,7 +256,7 @@ def open_published(uri: str | os.PathLike[str], collection: str) -> PublishedInd
         If nothing answers there, or the collection is missing, unfinished, or none of dpindex's.
     """
     database = open_database(uri, collection)
-    with naming(f"{os.fspath(uri)}, collection {collection}"), ExitStack() as opened:
+    with naming(f"{os.fspath(uri)}, {collection}"), ExitStack() as opened:
         opened.callback(database.close)
         publication = Publication.read(database)
         if publication is None:

@@ -105,6 +105,23 @@ class TestFlags:
             said = run("query", "ix", "x.npy", flag, value)
             fails(said, f"({flag}).")
             assert "x.npy" not in said[2]
+        np.save(files / "wide.npy", np.ones((20, 9)))
+        np.save(files / "few.npy", X[:5])
+        for options, words in (
+            (("--candidates", 15), "(--rerank)."),
+            (("--rerank", "few.npy"), "(--rerank-ids)."),
+            (("--rerank", "wide.npy"), "dpindex: wide.npy: there are 9 columns where the index"),
+        ):
+            said = run("query", "ix", "x.npy", *options)
+            fails(said, words)
+            assert "x.npy" not in said[2]
+
+    def test_a_path_of_nothing(self, run: Run, files: Path) -> None:
+        for command in (("info", "none"), ("query", "none", "x.npy"), ("denoise", "none")):
+            fails(run(*command), "none: there is no such index; check the path.")
+
+    def test_a_code_length_is_called_by_its_flag(self, run: Run, files: Path) -> None:
+        fails(run("build", "x.npy", "new", *STAIRCASE, "--code-length", 0), "not 0 (--code-length)")
 
     def test_the_library_names_parameters(self) -> None:
         with pytest.raises(InputError, match=r"to save it \(allow_unprotected\)\.$"):
