@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-from mutant_list import LARGE, Mutant, Patch, everywhere, instead
+from mutant_list import LARGE, Mutant, everywhere, instead
 from mutant_paths import BESIDE_IDS, PATHS, PATHS_BOOK, averaged, during, in_force, louder, one_key
 
 from dpindex.storage import journal, release
-from dpindex.storage.journal import BucketJournal, FolderJournal
-from dpindex.storage.release import CodeDraw
+from dpindex.storage.journal import BucketJournal, Journal
+from dpindex.storage.release import CodeDraw, CodeTarget
 from dpindex.storage.targets import FolderIndex
 
 
@@ -41,10 +40,11 @@ def a_row_early(chunk: Any, first_row: int) -> Any:
 
 def seal_of_vectors(original: Any) -> Any:
     def drawn(draw: CodeDraw, shard: Any, segment: Any, chunk: Any, labels: Any) -> Any:
+        files: dict[str, bytes] = {}
         if isinstance(chunk, np.ndarray):
             seal = hashlib.sha256(chunk.tobytes()).digest()
-            draw.journal.put(f"segments/{segment.number}.seal", seal)
-        return original(draw, shard, segment, chunk, labels)
+            files[f"segments/{segment.number}.seal"] = seal
+        return files | original(draw, shard, segment, chunk, labels)
 
     return drawn
 
@@ -78,23 +78,27 @@ def counted_louder(original: Any) -> Any:
     return weak
 
 
-def fixed_nonce(patch: Patch) -> None:
-    """Objects of a build are sealed under a nonce that follows from their length."""
-    genuine = vars(journal.secrets)
+def claimed_by_all(original: Any) -> Any:
+    """Builds claim a store under one name: a second one takes the claim for its own."""
 
-    def token_bytes(size: int) -> bytes:
-        fixed = hashlib.sha256(b"path").digest()[:size]
-        return fixed if size == journal._NONCE_BYTES else genuine["token_bytes"](size)
+    def claim(self: BucketJournal) -> None:
+        token = self.token
+        self.token = "0" * 32
+        original(self)
+        self.token = token
 
-    patch.setattr(journal, "secrets", SimpleNamespace(**{**genuine, "token_bytes": token_bytes}))
+    return claim
 
 
-def key_in_the_store(original: Any) -> Any:
-    def begin(self: BucketJournal, *facts: Any) -> None:
-        original(self, *facts)
-        self._bucket.create("unpublished/key", self.key)
+def sent_before_drawn(original: Any) -> Any:
+    """Codes go to a store as they come, and before it is written down that all are drawn."""
 
-    return begin
+    def put(self: Any, path: str, data: Any) -> bool:
+        if isinstance(self, BucketJournal):
+            self._bucket.create(path, data)
+        return bool(original(self, path, data))
+
+    return put
 
 
 def into_what_is_there(_: Any) -> Any:
@@ -110,10 +114,12 @@ BUILDS = [
            ("test_places_of_another_use",
             "test_an_attempt_that_outlives_the_build_publishes_nothing"),
            instead(FolderIndex, "refuse_taken", into_what_is_there)),
-    Mutant("build", "the key of a build lies in the store",
-           ("test_what_a_build_of_a_bucket_left_after_its_commit_goes",
-            "test_h1_a_bucket_confirms_no_guess_of_the_vectors"),
-           instead(BucketJournal, "begin", key_in_the_store)),
+    Mutant("build", "two builds claim one store",
+           ("test_one_store_is_claimed_by_one_build",),
+           instead(BucketJournal, "claim", claimed_by_all)),
+    Mutant("build", "codes are sent before all are drawn",
+           ("test_h1_a_bucket_confirms_no_guess_of_the_vectors",),
+           instead(Journal, "put", sent_before_drawn)),
     Mutant("build", "a build averages two releases", LARGE,
            during(CodeDraw, "_drawn", averaged())),
     Mutant("build", "chunks share a key", ("test_attempts_at_the_same_time_publish_one", *PATHS),
@@ -128,7 +134,7 @@ BUILDS = [
            everywhere(release, "release", counted_louder)),
     Mutant("build", "a resumed build starts over",
            ("test_noise_is_drawn_again_for_what_is_missing_only",),
-           instead(CodeDraw, "_found", lambda _: lambda draw, segment: None)),
+           instead(CodeTarget, "found", lambda _: lambda target, journal, segments: {})),
     Mutant("build", "chunks begin a row early", BESIDE_IDS,
            everywhere(release, "_privatized", rows_changed(a_row_early))),
     Mutant("build", "rows of a segment lie in order of an attribute", BESIDE_IDS,
@@ -141,14 +147,12 @@ BUILDS = [
            lambda patch: patch.setattr(journal.secrets, "token_bytes", bytes)),
     Mutant("build", "segments of one ten share a file",
            ("test_the_payload_is_published_with_the_codes",),
-           instead(FolderJournal, "get", shared_segments)),
+           instead(Journal, "get", shared_segments)),
     Mutant("build", "the losing attempt's codes stay", PATHS,
-           instead(FolderJournal, "put", kept_beside)),
+           instead(Journal, "put", kept_beside)),
     Mutant("build", "a codebook of the vectors themselves is taken", PATHS_BOOK,
            everywhere(release, "refuse_leaks", lambda _: lambda book, evidence: None)),
     Mutant("ledger", "every release has one token", PATHS,
            instead(release._Run, "_book", lambda f: lambda run, token: f(run, "one"))),
-    Mutant("build", "a sealed nonce follows from the path",
-           ("test_objects_of_two_attempts_share_no_nonce",), fixed_nonce),
 ]  # fmt: skip
 """Those of builds and of everything that goes through a journal."""

@@ -317,17 +317,24 @@ def widened(original: Any) -> Any:
     return scaled
 
 
-def dask_block(patch: Patch) -> None:
-    """Blocks of a collection that are divided by their largest value."""
+def dask_shard(patch: Patch) -> None:
+    """Vectors of a shard that a worker divides by their largest value."""
     module = pytest.importorskip("dpindex.integrations.dask")
 
-    def divided(kind: Any) -> Any:
-        def part(name: str, vectors: Any, *labels: Any) -> Any:
-            return kind(name, vectors / max(1e-9, abs(vectors).max()), *labels)
+    def less(chunk: Any) -> Any:
+        return chunk / max(1e-9, abs(chunk).max())
 
-        return part
+    def divided(attempted: Any) -> Any:
+        def attempt(function: Any, shard: Any) -> Any:
+            def vectors() -> Any:
+                source = shard.part.vectors()
+                return source.mapped(less, source.dtype, "")
 
-    instead(module, "part_in_memory", divided)(patch)
+            return attempted(function, replace(shard, part=replace(shard.part, vectors=vectors)))
+
+        return attempt
+
+    instead(module, "_attempted", divided)(patch)
 
 
 def transformer(name: str, make: Callable[[Any], Any]) -> Plant:
@@ -712,7 +719,7 @@ RELEASES = [
     Mutant("chain", "a transformer gives the mean of two", PATHS,
            transformer("transform", mean_of_two)),
     # Builds
-    Mutant("build", "Dask divides a block by its largest value", LARGE, dask_block),
+    Mutant("build", "Dask divides a shard by its largest value", LARGE, dask_shard),
     Mutant("build", "values under nulls are written",
            ("test_a_file_holds_nothing_of_what_was_removed_or_masked",),
            everywhere(payload, "_copied", lambda _: lambda table: table.combine_chunks())),

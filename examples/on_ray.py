@@ -1,7 +1,7 @@
 """A folder of Parquet files becomes an index on Ray Data, by the same core as on Dask.
 
-Ray runs a task again whose worker died, and loses and recomputes results: a segment that is staged
-already is found and not privatized again, and of two attempts one is kept.
+Ray runs a task again whose worker died, and loses and recomputes results: of two attempts at a
+segment the process that leads the build keeps one.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A folder of Parquet files becomes an index on Spark, by the same core as on Dask.
 
-Spark runs a task again that failed, and with speculation twice at a time: a segment that is staged
-already is found and not privatized again, and of two attempts one is kept.
+Spark runs a task again that failed, and with speculation twice at a time: of two attempts at a
+segment the process that leads the build keeps one.
 """
 
 from __future__ import annotations

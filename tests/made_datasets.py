@@ -84,23 +84,23 @@ class FolderView:
 def watched(view: Any) -> Iterator[Counter[str]]:
     """Look at a target all the time: whatever is seen, once, must be in it at the end.
 
-    Sealed files of a bucket are counted, and need not stay. Gives what was seen, and how often it
-    was looked at.
+    Claims of a bucket are counted, and need not stay. Gives what was seen, and how often it was
+    looked at.
     """
     seen: dict[tuple[str, Any], str] = {}
-    sealed: set[tuple[str, Any]] = set()
+    claims: set[tuple[str, Any]] = set()
     ended, faults, looks = threading.Event(), list[BaseException](), Counter[str]()
 
     def look() -> None:
         for name, stamp in view.stamps().items():
             if name.startswith("unpublished/"):
-                sealed.add((name, stamp))
+                claims.add((name, stamp))
             elif (name, stamp) not in seen:
                 with suppress(FileNotFoundError):
                     seen[name, stamp] = hashlib.sha256(view.read(name)).hexdigest()
         looks["looks"] += 1
         looks["seen"] = len(seen)
-        looks["sealed"] = len(sealed)
+        looks["claims"] = len(claims)
 
     def watch() -> None:
         try:

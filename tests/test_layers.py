@@ -111,9 +111,8 @@ def test_estimators_know_no_encoder() -> None:
 
 INTEGRATION_CONTRACTS = {
     "a release on other machines": (
-        "Engine", "IndexOptions", "Shard", "Terms", "build_index", "Dataset", "Part",
-        "part_in_memory", "VectorSource", "open_dataset", "as_source", "rows_at_a_time", "read_ids",
-        "Ranges", "release_in_memory",
+        "Engine", "IndexOptions", "Shard", "Terms", "build_index",
+        "open_dataset", "read_ids", "Ranges", "release_in_memory",
     ),
     "an index that is searched elsewhere": (
         "Searchable", "Estimates", "Found", "FoundCodes", "Filter", "joined", "no_hits",

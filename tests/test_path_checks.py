@@ -49,7 +49,7 @@ from dpindex.mechanism.secret_random import SecretStream, secret_stream
 from dpindex.mechanism.spec import Projector
 from dpindex.race import PStable, RaceSketch, SketchSpec
 from dpindex.storage.directory import IndexDirectory
-from dpindex.storage.journal import FolderJournal, Journal
+from dpindex.storage.journal import Journal
 from dpindex.storage.manifest import Settings
 from dpindex.storage.release import CodeDraw, release
 
@@ -448,8 +448,8 @@ def hash_beside_the_codes(patch: Patch) -> Spec:
 
     def drawn(draw: CodeDraw, shard: Any, segment: Any, chunk: Any, labels: Any) -> Any:
         seal = hashlib.sha256(np.ascontiguousarray(chunk).tobytes()).digest()
-        draw.journal.put(f"segments/{segment.number}.seal", seal)
-        return original(draw, shard, segment, chunk, labels)
+        files = {f"segments/{segment.number}.seal": seal}
+        return files | original(draw, shard, segment, chunk, labels)
 
     patch.setattr(CodeDraw, "_drawn", drawn)
     return STAIRCASE
@@ -646,14 +646,14 @@ def values_under_nulls(patch: Patch) -> Spec:
 
 
 def a_second_draw_beside_the_first(patch: Patch) -> Spec:
-    original = FolderJournal.put
+    original = Journal.put
 
-    def put(journal: FolderJournal, path: str, data: Any) -> bool:
+    def put(journal: Journal, path: str, data: Any) -> bool:
         if journal.get(path) is not None:
             original(journal, f"{path}.other", data)
         return original(journal, path, data)
 
-    patch.setattr(FolderJournal, "put", put)
+    patch.setattr(Journal, "put", put)
     return STAIRCASE
 
 

@@ -175,7 +175,7 @@ def refuse_unprintable(names: Iterable[str], kind: str) -> None:
 
 EXTRAS = {
     "cloud": "obstore pyarrow",
-    "dask": "dask[dataframe] distributed",
+    "dask": "distributed",
     "embed": "model2vec wordllama pyarrow",
     "eval": "jinja2 matplotlib pillow scikit-learn",
     "io": "h5py pyarrow",

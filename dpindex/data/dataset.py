@@ -9,11 +9,11 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeVar
 
-from dpindex.base.arrays import AnyArray, id_array, row_blocks
+from dpindex.base.arrays import AnyArray, row_blocks
 from dpindex.base.errors import InputError
 from dpindex.data.parquet import column_type, ids_of, open_file, sole_column, vectors_of
 from dpindex.data.readers import checked_ids, open_vectors
-from dpindex.data.source import Chunk, Location, VectorSource, as_source
+from dpindex.data.source import Chunk, Location, VectorSource
 from dpindex.data.stores import Store, is_url, open_store
 
 _SUFFIX = ".parquet"
@@ -59,14 +59,6 @@ class Part:
     vectors: Callable[[], VectorSource] = field(repr=False)
     ids: Callable[[], AnyArray | None] = field(default=_NOTHING, repr=False)
     payload: Callable[[], Any] = field(default=_NOTHING, repr=False)
-
-
-def part_in_memory(name: str, vectors: Any, ids: Any | None = None, payload: Any = None) -> Part:
-    """Rows of an array or a sparse matrix, shape (n, p), with their ids and Arrow table."""
-    rows = as_source(vectors, name).shape[0]
-    labels = None if ids is None else id_array(ids)
-    read = partial(as_source, vectors, name)
-    return Part(name, 0, rows, read, partial(_itself, labels), partial(_itself, payload))
 
 
 @dataclass(frozen=True)

@@ -181,8 +181,8 @@ class Database(ABC):
         """Use the collection that is there."""
 
     @abstractmethod
-    def insert(self, rows: Rows, *, replace: bool = False) -> None:
-        """Add rows; with ``replace`` in the place of those with the same ids."""
+    def insert(self, rows: Rows) -> None:
+        """Add rows, whose ids are new."""
 
     @abstractmethod
     def finish(self) -> None:

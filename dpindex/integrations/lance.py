@@ -79,19 +79,14 @@ class Lance(Database):
         with self._asking():
             self._table = self._connection.open_table(self.name)
 
-    def insert(self, rows: Rows, *, replace: bool = False) -> None:
+    def insert(self, rows: Rows) -> None:
         columns = [self._pa.array(rows.ids.tolist()), self._column(rows.codes)]
         if rows.vectors is not None:
             columns.append(self._column(rows.vectors))
         if rows.payload is not None:
             columns += rows.payload.columns
         with self._asking():
-            made = self._pa.table(columns, schema=self._table.schema)
-            if not replace:
-                self._table.add(made)
-                return
-            merge = self._table.merge_insert("id").when_matched_update_all()
-            merge.when_not_matched_insert_all().execute(made)
+            self._table.add(self._pa.table(columns, schema=self._table.schema))
 
     def _column(self, values: AnyArray) -> Any:
         if values.ndim == 1:

@@ -16,14 +16,12 @@ from urllib.parse import quote, unquote
 
 import numpy as np
 
-from dpindex.base.arrays import AnyArray, Bytes, Doubles, Singles, row_blocks
+from dpindex.base.arrays import AnyArray, Bytes, Doubles, Singles
 from dpindex.base.errors import InputError, StorageError, import_extra, one_line
 from dpindex.integrations.database import Database, Layout, Rows
 
 __all__ = ["Milvus"]
 
-_REPLACED = 100
-"""Rows replaced in one request: Milvus Lite takes quadratic time."""
 _MOST_TEXT = 65_535
 _ROOM = 1 << 23
 """Free bytes below which a disk is called nearly full: what failed needed more."""
@@ -146,7 +144,7 @@ class Milvus(Database):
             if self._client.get_load_state(self.name)["state"].name != "Loaded":
                 self._index()  # whoever made it was cut off
 
-    def insert(self, rows: Rows, *, replace: bool = False) -> None:
+    def insert(self, rows: Rows) -> None:
         layout = self.layout
         ids = [_id(value) for value in rows.ids.tolist()]
         columns: dict[str, Sequence[Any]] = {"id": ids}
@@ -161,11 +159,7 @@ class Milvus(Database):
             columns |= {field.name: values, _NULL.format(field.name): nulls}
         made = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
         with self._asking():
-            if not replace:
-                self._client.insert(self.name, made, **_RETRIES)
-                return
-            for rows_of_one in row_blocks(len(made), _REPLACED):
-                self._client.upsert(self.name, made[rows_of_one], **_RETRIES)
+            self._client.insert(self.name, made, **_RETRIES)
 
     def finish(self) -> None:
         with self._asking():

@@ -157,24 +157,14 @@ class Postgres(Database):
             (found,) = self._run("select to_regtype('vector') is not null").fetchone()
         return bool(found)
 
-    def insert(self, rows: Rows, *, replace: bool = False) -> None:
-        columns = [_name(name) for name in self._columns(self.layout)]
-        with self._asking(), self._connection.transaction():
-            if not replace:
-                self._copy(rows, self._table, columns)
-                return
-            self._run(f"create temp table added (like {self._table}) on commit drop")
-            self._copy(rows, "added", columns)
-            changes = ", ".join(f"{column} = excluded.{column}" for column in columns[1:])
-            self._run(
-                f"insert into {self._table} select * from added "
-                f"on conflict (id) do update set {changes}"
-            )
-
-    def _copy(self, rows: Rows, table: str, columns: Sequence[str]) -> None:
-        with self._connection.cursor().copy(
-            f"copy {table} ({', '.join(columns)}) from stdin"
-        ) as copy:
+    def insert(self, rows: Rows) -> None:
+        columns = ", ".join(map(_name, self._columns(self.layout)))
+        command = f"copy {self._table} ({columns}) from stdin"
+        with (
+            self._asking(),
+            self._connection.transaction(),
+            self._connection.cursor().copy(command) as copy,
+        ):
             for row in zip(*self._values(rows), strict=True):
                 copy.write_row(row)
 

@@ -29,7 +29,11 @@ from dpindex.similarity.calibration import SimilarityCalibration, calibration_fr
 from dpindex.storage.manifest import Settings
 from dpindex.storage.payload import Table
 
-FORMAT = 3
+FORMAT = 4
+FACTS = "facts"
+"""Name of the last document, which says what was published."""
+MARK = "begun"
+"""Name of the first document, which is empty: whose collection it is."""
 _DTYPES = ("|u1", "<u2", "<i2", "<i4", "<i8")
 _PART = 64_000
 """Characters of a document in one row: a string of Milvus has at most 65 535."""
@@ -86,19 +90,19 @@ class Documents:
             raise InputError(f"the document {name} is damaged; publish the index anew.") from None
 
     def write(self, name: str, data: bytes) -> None:
-        """Keep a document, in the place of one of the same name."""
+        """Keep a document under a name that none has."""
         text = base64.b64encode(data).decode()
         parts = [text[cut] for cut in row_blocks(max(1, len(text)), _PART)]
         ids = np.array([f"{name}/{number}" for number in range(len(parts))])
         codes = np.full(len(parts), len(parts), np.int32)
         for cut in row_blocks(len(parts), _PARTS):
             table = self._table({"data": parts[cut]}, schema=self._layout.schema)
-            self.rows.insert(Rows(ids[cut], codes[cut], payload=table), replace=True)
+            self.rows.insert(Rows(ids[cut], codes[cut], payload=table))
 
 
 @dataclass(frozen=True)
 class Facts:
-    """The document ``facts`` of a publication, as JSON.
+    """The last document of a publication, as JSON.
 
     Attributes
     ----------
@@ -114,13 +118,7 @@ class Facts:
     ids_are_rows : bool
         Whether the ids are 0, 1, 2, … in the order of the rows.
     rows : int
-        How many were to be published.
-    digest : str
-        SHA-256 of all that was to be published.
-    done : int
-        Rows that are published for certain.
-    complete : bool
-        Whether it may be searched.
+        How many were published.
     """
 
     format: int
@@ -131,14 +129,11 @@ class Facts:
     exact_queries: bool
     ids_are_rows: bool
     rows: int
-    digest: str = ""
-    done: int = 0
-    complete: bool = False
 
     @classmethod
     def read(cls, documents: Documents) -> Facts | None:
         """Read and check them; None if there are none, InputError for other JSON."""
-        text = documents.read("facts")
+        text = documents.read(FACTS)
         if text is None:
             return None
         data = json_value(text, "the description")
@@ -148,13 +143,13 @@ class Facts:
         for name, kind in get_type_hints(cls).items():
             if not isinstance(getattr(facts, name), get_origin(kind) or kind):
                 raise InputError(f"the description has a wrong {name}.")
-        if facts.dtype not in _DTYPES or min(facts.rows, facts.done) < 0:
+        if facts.dtype not in _DTYPES or facts.rows < 0:
             raise InputError("the description contradicts itself.")
         return facts
 
     def write(self, documents: Documents) -> None:
-        """Keep them, in the place of earlier ones."""
-        documents.write("facts", json.dumps(asdict(self)).encode())
+        """Keep them: from then on the publication is whole."""
+        documents.write(FACTS, json.dumps(asdict(self)).encode())
 
 
 @dataclass(frozen=True)
@@ -213,9 +208,9 @@ class Publication:
         with naming("the published collection cannot be read"):
             facts = Facts.read(documents)
             if facts is None:
+                if documents.read(MARK) is not None:
+                    raise InputError("the publication is unfinished; run it again.")
                 return None
-            if not facts.complete:
-                raise InputError("the publication is unfinished; run it again.")
             contents = {name: documents.read(name) or b"" for name in facts.documents}
             if marks(contents) != facts.documents:
                 raise InputError("a document is missing or was changed; publish the index anew.")

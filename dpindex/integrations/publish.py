@@ -1,13 +1,10 @@
-"""Publishing: an index is written to a vector database, and what was cut off is gone on with."""
+"""Publishing: an index is written to a vector database, and may be searched once it is whole."""
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from contextlib import closing
-from dataclasses import replace
 
 import numpy as np
 
@@ -19,16 +16,16 @@ from dpindex.index.private_index import PrivateIndex
 from dpindex.integrations.database import Database
 from dpindex.integrations.places import open_database
 from dpindex.integrations.publication import (
+    FACTS,
     FORMAT,
+    MARK,
     Documents,
     Facts,
     Publication,
     documents_of,
     marks,
 )
-from dpindex.storage.ids import ids_to_bytes
 from dpindex.storage.manifest import Settings
-from dpindex.storage.payload import Table
 
 _WIDER = {"|i1": "<i2", "<i2": "<i4"}
 """What integers are kept as: noise of codes that are added later may go beyond what is there."""
@@ -49,8 +46,8 @@ def publish(
     """Write an index to a vector database, where :func:`dpindex.open` finds it.
 
     Codes, ids, payload, spec and denoiser are published, and nothing else. It costs no budget.
-    What was interrupted is gone on with by the same call. Rows that are added meanwhile are left
-    out.
+    What was interrupted cannot be searched, and the same call begins it anew. Rows that are added
+    meanwhile are left out.
 
     Parameters
     ----------
@@ -104,28 +101,19 @@ def _write(
         ids_are_rows=np.array_equal(ids, np.arange(len(ids))),
         rows=len(ids),
     )
-    layout = Publication.of(facts, contents).layout
-    row_bytes = layout.code_bytes + 4 * layout.vector_width + _ROW_BYTES
-
-    def chunks(start: int) -> Iterator[tuple[slice, Table]]:
-        for rows in row_blocks(len(ids), _CHUNK_BYTES // row_bytes, start):
-            yield rows, None if payload is None else payload.slice(start, rows.stop - start)
-            start = rows.stop
-
-    digest = hashlib.sha256(repr(facts).encode())
-    for rows, table in chunks(0):
-        digest.update(codes.take(rows).stored.tobytes() + ids_to_bytes(ids[rows]))
-        if table is not None:
-            digest.update(json.dumps(table.to_pylist(), default=str).encode())
-    facts = replace(facts, digest=digest.hexdigest())
     publication = Publication.of(facts, contents)
+    layout = publication.layout
     documents = Documents(database)
-    done = _begin(database, documents, publication, contents)
-    replaced = done > 0  # what an interrupted call wrote after its last note is there already
-    for rows, table in chunks(done):
-        database.insert(publication.rows_of(codes.take(rows), ids[rows], table), replace=replaced)
-        replaced = False
-        replace(facts, done=rows.stop).write(documents)
+    _begin(database, documents)
+    for name, data in contents.items():
+        documents.write(name, data)
+    database.create(layout)
+    row_bytes = layout.code_bytes + 4 * layout.vector_width + _ROW_BYTES
+    for rows in row_blocks(len(ids), _CHUNK_BYTES // row_bytes):
+        table = None
+        if payload is not None:
+            table = payload.slice(rows.start, rows.stop - rows.start)
+        database.insert(publication.rows_of(codes.take(rows), ids[rows], table))
         progress(rows.stop, len(ids))
     database.finish()
     if (count := database.count()) != len(ids):
@@ -133,38 +121,24 @@ def _write(
             f"the collection has {count} rows in place of {len(ids)}: something else writes it; "
             f"drop it and publish again."
         )
-    replace(facts, done=len(ids), complete=True).write(documents)
+    facts.write(documents)  # last: from here on it may be searched
     documents.rows.finish()
 
 
-def _begin(
-    database: Database,
-    documents: Documents,
-    publication: Publication,
-    contents: Mapping[str, bytes],
-) -> int:
-    """Make the collection, or resume one; return how many rows it has for certain.
+def _begin(database: Database, documents: Documents) -> None:
+    """Make the documents anew, where nothing is or an interrupted call was.
 
-    The facts are the first document: a collection beside them is dpindex's. Before they are
-    written there are documents without a row, or nothing.
+    The first document is a mark: a collection beside it is dpindex's. Before it is written there
+    are documents without a row, or nothing.
     """
     is_there = documents.open()
-    earlier = Facts.read(documents) if is_there else None
-    if earlier is None and (database.exists() or (is_there and documents.rows.count())):
+    if is_there and documents.read(FACTS) is not None:
+        raise InputError(
+            "there is a published index of that name; name another collection, or drop that one."
+        )
+    begun = is_there and documents.read(MARK) is not None
+    if not begun and (database.exists() or (is_there and documents.rows.count())):
         raise InputError("there is a collection of that name, which is none of dpindex's.")
-    if earlier is not None:
-        if earlier.complete:
-            raise InputError(
-                "there is a published index of that name; name another collection, or drop that "
-                "one."
-            )
-        if earlier.done and earlier.digest == publication.facts.digest:
-            database.open(publication.layout)
-            return earlier.done
     database.drop()
     documents.begin()
-    publication.facts.write(documents)
-    for name, data in contents.items():
-        documents.write(name, data)
-    database.create(publication.layout)
-    return 0
+    documents.write(MARK, b"")

@@ -17,10 +17,11 @@ from dpindex.race.sketch import MAX_BYTES, RaceSketch, SketchSpec
 from dpindex.storage.journal import Journal
 from dpindex.storage.leak_check import LeakCheck
 from dpindex.storage.release import (
+    Attempt,
     Checked,
     Drawn,
+    Files,
     Labels,
-    Receipt,
     Segment,
     Shard,
     Target,
@@ -99,26 +100,24 @@ class SketchTarget(Target[RaceSketch]):
     def checking(self, key: bytes, leak_check: LeakCheck | None) -> Callable[[Shard], Checked]:
         return _SketchCheck(self.spec, key)
 
-    def drawing(
-        self, journal: Journal, *, may_draw: bool, threads: int | None
-    ) -> Callable[[Shard], list[Receipt]]:
-        def count(shard: Shard) -> list[Receipt]:
-            if may_draw:
-                labels = Labels.of_shard(shard)
-                for segment, chunk in shard.chunks():
-                    labels.refuse_changed(journal.key, shard, segment, chunk)
-                    self._sketch.partial_fit(chunk)
-            rows = [segment.rows if may_draw else 0 for segment in shard.segments]
-            pairs = zip(shard.segments, rows, strict=True)
-            return [Receipt(segment.number, {}, drawn) for segment, drawn in pairs]
+    def drawing(self, key: bytes, threads: int | None) -> Callable[[Shard], Attempt]:
+        def count(shard: Shard) -> Attempt:
+            labels = Labels.of_shard(shard)
+            for segment, chunk in shard.chunks():
+                labels.refuse_changed(key, shard, segment, chunk)
+                self._sketch.partial_fit(chunk)
+            return {segment.number: {} for segment in shard.segments}
 
         return count
 
-    def paths(self, segments: Sequence[Segment]) -> set[str]:
-        return {_SKETCH}
+    def found(self, journal: Journal, segments: Sequence[Segment]) -> dict[str, Files]:
+        """Return all segments once the noise was added, and none before."""
+        if _SKETCH not in journal.paths():
+            return {}
+        return {segment.number: {} for segment in segments}
 
     def digest(self, journal: Journal, drawn: Drawn) -> str:
-        """Add the noise, unless an earlier attempt had: then what was counted now is discarded."""
+        """Add the noise, unless an earlier attempt had."""
         data = journal.get(_SKETCH, MAX_BYTES)
         if data is None:
             data = self._sketch.release().to_bytes()

@@ -5,7 +5,7 @@ driver holds its lock from before the vectors are checked to the end. In it lie
 
 - ``record``, the mark of the release: its token, a key, and by which facts and content it is known
   again. With it the release has *begun*; the ledger is told next, and only then is noise drawn.
-- ``TOKEN/…``, or encrypted objects in an object store: what is drawn, each file created once.
+- ``TOKEN/…``: what is drawn, each file created once.
 - ``TOKEN.drawn``, the SHA-256 of all codes. With it (or the ledger's copy) the release is *drawn*:
   from then on nothing is ever drawn under this token, whatever is missing.
 
@@ -20,7 +20,6 @@ import os
 import re
 import secrets
 import shutil
-from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
@@ -55,15 +54,14 @@ RELEASE_MARK = "record"
 LOCK = ".lock"
 """Name of the lock file of an index directory."""
 
+CLAIM = "unpublished/build"
+"""Path of the object by which an unfinished build claims an object store."""
+
 TAG_BYTES = 16
 
 _JOURNAL_LOCK = "lock"
-_CLAIM = "unpublished/build"
 _KEY_BYTES = 32
 _NONCE_BYTES = 12
-_SEAL_BYTES = 28
-"""A nonce and a tag: how much longer a sealed object is."""
-
 _MAX_MARK_BYTES = 1 << 30
 _OF_RELEASE = re.compile(r"(part-)?[0-9a-f]{32}(\.drawn)?")
 _PRIVATE_NAME = re.compile(rf"{_OF_RELEASE.pattern}|save-[0-9a-f]{{32}}|record|lock|seal(\.tmp)?")
@@ -94,7 +92,7 @@ class PrivateFolder:
 
     Names are resolved from the descriptor of the folder, so that one which was removed stays so,
     even where another of its name was made: writing is an error then. Whoever repeats a step, after
-    a crash or at the same time, gets the file of the first attempt. It pickles.
+    a crash or at the same time, gets the file of the first attempt.
 
     Parameters
     ----------
@@ -149,9 +147,6 @@ class PrivateFolder:
 
     def __del__(self) -> None:
         self.close()
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {"path": self.path, "_handle": None}
 
     def sync(self, name: str = "") -> None:
         """Make the names in the folder, or in one within it, durable."""
@@ -285,10 +280,11 @@ class ReleaseMark:
     tags: bytes
 
 
-class Journal(ABC):
-    """The state of the release of one target; for workers, where they put what they draw.
+class Journal:
+    """The state of the release of one target, and what is drawn of it until it is published.
 
-    It pickles, without the lock.
+    What is drawn lies in a folder of the private folder, which can become an index by one rename:
+    :meth:`PrivateFolder.publish`.
 
     Parameters
     ----------
@@ -313,9 +309,6 @@ class Journal(ABC):
         self.key = secrets.token_bytes(_KEY_BYTES)
         self.begun: ReleaseMark | None = None
         self.token = ""
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "begun": None}  # a worker needs the token and the key alone
 
     @contextmanager
     def held(self) -> Iterator[None]:
@@ -376,7 +369,6 @@ class Journal(ABC):
                 f"build elsewhere would release its vectors a second time."
             )
 
-    @abstractmethod
     def put(self, path: str, data: Buffer) -> bool:
         """Create a file, whole, unless it is there; return whether it holds these bytes now.
 
@@ -385,14 +377,16 @@ class Journal(ABC):
         InputError
             If the release has ended, or the file cannot be written.
         """
+        return self.folder.put(f"{self.token}/{path}", data)
 
-    @abstractmethod
     def get(self, path: str, max_bytes: int = MAX_FILE_BYTES) -> bytes | None:
         """Return the bytes of a file, None if there is none; InputError if it has more bytes."""
+        return self.folder.get(f"{self.token}/{path}", max_bytes)
 
-    @abstractmethod
     def paths(self) -> set[str]:
         """Return the paths of all files."""
+        root = self.folder.path / self.token
+        return {file.relative_to(root).as_posix() for file in root.rglob("*") if file.is_file()}
 
     def drawn(self, digest: str) -> None:
         """Record, durably, that everything is drawn, with the SHA-256 of all codes in hex.
@@ -447,28 +441,8 @@ class Journal(ABC):
         self.begun = ReleaseMark(self.token, header["facts"], arrays["tags"].tobytes())
 
 
-class FolderJournal(Journal):
-    """A journal that keeps what is drawn in a folder of its private folder.
-
-    This folder can become an index by one rename: :meth:`PrivateFolder.publish`.
-    """
-
-    def put(self, path: str, data: Buffer) -> bool:
-        return self.folder.put(f"{self.token}/{path}", data)
-
-    def get(self, path: str, max_bytes: int = MAX_FILE_BYTES) -> bytes | None:
-        return self.folder.get(f"{self.token}/{path}", max_bytes)
-
-    def paths(self) -> set[str]:
-        root = self.folder.path / self.token
-        return {file.relative_to(root).as_posix() for file in root.rglob("*") if file.is_file()}
-
-
 class BucketJournal(Journal):
-    """A journal that keeps what is drawn as encrypted objects of the store that is built.
-
-    The key never lies in the store, so its operator learns nothing from the uploads of two
-    attempts. One object there claims the store for one private folder.
+    """The journal of a build in an object store, where one object claims the place for it.
 
     Parameters
     ----------
@@ -482,11 +456,8 @@ class BucketJournal(Journal):
         super().__init__(path, bucket.location)
         self._bucket = bucket
 
-    def _name(self, path: str) -> str:
-        return f"unpublished/{self.token}/{path}"
-
     def begin(self, facts: Mapping[str, Any], tags: bytes) -> None:
-        """Begin, and claim the store: of several builds one alone ever sends codes in the clear."""
+        """Begin, and claim the store: of several builds one alone ever sends codes."""
         super().begin(facts, tags)
         try:
             self.claim()
@@ -501,53 +472,24 @@ class BucketJournal(Journal):
         ------
         BusyError
             If it is another's, or another build ended since this one looked.
+        InputError
+            If the store ignores the condition under which objects are created once.
         """
         other = (
             f"{self.target} is being built with another private folder; finish it with that one."
         )
-        if not self._bucket.create(_CLAIM, self.token.encode()):
+        token = self.token.encode()
+        if not self._bucket.create(CLAIM, token):
             raise BusyError(other)
         if MANIFEST in self._bucket.sizes():
-            self._bucket.remove([_CLAIM])
+            self._bucket.remove([CLAIM])
             raise BusyError(other)
-
-    def put(self, path: str, data: Buffer) -> bool:
-        from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # a searcher needs no cipher
-
-        nonce = secrets.token_bytes(_NONCE_BYTES)
-        sealed = nonce + AESGCM(self.key).encrypt(nonce, bytes(data), path.encode())
-        return self._bucket.create(self._name(path), sealed) or self.get(path) == data
-
-    def get(self, path: str, max_bytes: int = MAX_FILE_BYTES) -> bytes | None:
-        from cryptography.exceptions import InvalidTag
-        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-
-        sealed = self._bucket.read(self._name(path), max_bytes + _SEAL_BYTES)
-        if sealed is None:
-            return None
-        nonce = sealed[:_NONCE_BYTES]
-        try:
-            return AESGCM(self.key).decrypt(nonce, sealed[_NONCE_BYTES:], path.encode())
-        except (InvalidTag, ValueError):  # an object of less than a nonce has no tag either
-            raise DamagedError(
-                f"{self.target}/{self._name(path)} was changed; it is not of this release."
-            ) from None
-
-    def paths(self) -> set[str]:
-        prefix = self._name("")
-        names = [name for name in self._bucket.sizes() if name.startswith(prefix)]
-        return {name.removeprefix(prefix) for name in names}
-
-    def refuse_overwriting(self) -> None:
-        """Refuse a store that ignores the condition under which objects are created once."""
-        self._bucket.create(self._name("probe"), b"")
-        self._bucket.refuse_overwriting(self._name("probe"), b"")
+        self._bucket.refuse_overwriting(CLAIM, token)
 
     def end(self) -> None:
         # The record goes last: where it stays the release is drawn, and its token spent.
-        self._bucket.remove(map(self._name, self.paths()))
-        if self._bucket.read(_CLAIM, _MAX_MARK_BYTES) == self.token.encode():
-            self._bucket.remove([_CLAIM])
+        if self._bucket.read(CLAIM, _MAX_MARK_BYTES) == self.token.encode():
+            self._bucket.remove([CLAIM])
         super().end()
 
 

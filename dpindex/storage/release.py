@@ -3,7 +3,7 @@
 1. *Check*: every vector is read and checked, and tagged under a key. A fault costs no budget.
 2. *Begin*: the mark of the release is created in a private journal, then the ledger is told of
    every id under the token of the mark. No noise is drawn before that.
-3. *Draw*: an engine draws the segments, as often as it likes. Each is kept once.
+3. *Draw*: an engine draws the segments, as often as it likes. The driver keeps each once.
 4. *Drawn*: the hash of all codes is recorded, in the journal and in the ledger. Nothing is drawn
    under this token from then on: what is missing was published or removed.
 5. *Publish*: the target publishes what was drawn, in one step that can be repeated.
@@ -19,11 +19,11 @@ import hashlib
 import os
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -44,7 +44,7 @@ from dpindex.mechanism.public_parts import Codebook
 from dpindex.mechanism.spec import Projector, Spec
 from dpindex.storage.code_store import rows_per_segment
 from dpindex.storage.ids import ids_to_bytes
-from dpindex.storage.journal import FolderJournal, Journal, content_tag, unpublished_path
+from dpindex.storage.journal import Journal, content_tag, unpublished_path
 from dpindex.storage.leak_check import LeakCheck, LeakEvidence, refuse_leaks
 from dpindex.storage.manifest import FileMark, file_path, segment_number
 from dpindex.storage.payload import Payload, Table, payload_to_bytes
@@ -54,6 +54,12 @@ if TYPE_CHECKING:  # devices keep no ledger
 
 _MAX_HEADER_BYTES = 1 << 16
 _MUCH_CLIPPED = 0.01
+Attempt: TypeAlias = dict[str, dict[str, bytes]]
+"""What was drawn of some segments: by their numbers their files, of which that of codes is last."""
+
+Files: TypeAlias = Mapping[str, FileMark]
+"""Files of a segment by their paths; none where segments are not kept by themselves."""
+
 _Result = TypeVar("_Result")
 Published = TypeVar("Published")
 
@@ -91,19 +97,21 @@ class Shard:
     first_row : int
         Of the part in the dataset.
     segments : tuple of Segment
-        Of equal length, but for the last.
+        Consecutive, to the end of the part, and of equal length but for the last.
     """
 
     part: Part
     first_row: int
     segments: tuple[Segment, ...]
 
-    def chunks(self, start: int = 0) -> Iterator[tuple[Segment, Chunk]]:
-        """Read the segments from a row of the part on, one chunk each."""
-        segments = [segment for segment in self.segments if segment.start >= start]
+    def chunks(self) -> Iterator[tuple[Segment, Chunk]]:
+        """Read the segments, one chunk each."""
+        if not self.segments:
+            return
+        first = self.segments[0]
         with self.part.vectors() as source:
-            chunks = source.chunks(self.segments[0].rows, start)
-            for segment, (_, chunk) in zip(segments, chunks, strict=True):
+            chunks = source.chunks(first.rows, first.start)
+            for segment, (_, chunk) in zip(self.segments, chunks, strict=True):
                 yield segment, chunk
 
 
@@ -201,25 +209,6 @@ class Checked:
 
 
 @dataclass(frozen=True)
-class Receipt:
-    """The receipt for a segment: which files hold it.
-
-    Attributes
-    ----------
-    number : str
-        Of the segment.
-    files : mapping of paths to FileMark
-        Empty where segments are not kept by themselves.
-    drawn : int
-        Rows that this attempt drew; 0 if an earlier attempt had.
-    """
-
-    number: str
-    files: Mapping[str, FileMark]
-    drawn: int
-
-
-@dataclass(frozen=True)
 class CodeCheck:
     """Checks every vector and the payload of a shard, before any budget is spent.
 
@@ -233,7 +222,7 @@ class CodeCheck:
     """
 
     spec: Spec
-    key: bytes
+    key: bytes = field(repr=False)
     leak_check: LeakCheck | None
 
     def __call__(self, shard: Shard) -> Checked:
@@ -263,19 +252,16 @@ class CodeCheck:
 
 @dataclass(frozen=True)
 class CodeDraw:
-    """Draws the codes of a checked shard that are not in the journal yet.
+    """Draws the codes of a checked shard, and keeps nothing: the driver keeps what it is given.
 
-    An engine may call it as often as it likes, at the same time, and kill it: noise is drawn in the
-    memory of this process, and a segment is kept by one attempt only. What another attempt drew is
-    discarded unread, and its receipt is for what it finds.
+    An engine may call it as often as it likes, at the same time, and kill it. Of several attempts
+    at a segment the driver keeps the first that comes; the others are discarded unread.
 
     Attributes
     ----------
     spec : Spec
-    journal : Journal
-        Of a release that has begun.
-    may_draw : bool
-        False where everything was drawn: then codes are only found.
+    key : bytes
+        By which the content was tagged.
     with_labels : bool
         Whether ids and payload are kept with the codes.
     threads : int, optional
@@ -283,47 +269,29 @@ class CodeDraw:
     """
 
     spec: Spec
-    journal: Journal
-    may_draw: bool
+    key: bytes = field(repr=False)
     with_labels: bool
     threads: int | None = None
 
-    def __call__(self, shard: Shard) -> list[Receipt]:
+    def __call__(self, shard: Shard) -> Attempt:
         """Draw a shard.
 
         Raises
         ------
         InputError
-            If the vectors, ids or payload are not those that were checked, the release has ended,
-            or its journal cannot be written.
+            If the vectors, ids or payload are not those that were checked.
         """
-        receipts = {segment.number: self._found(segment) for segment in shard.segments}
-        missing = [segment for segment in shard.segments if receipts[segment.number] is None]
-        if missing:
-            if not self.may_draw:
-                raise _spent(self.journal)
-            labels = Labels.of_shard(shard)
-            for segment, chunk in shard.chunks(missing[0].start):
-                if receipts[segment.number] is None:
-                    labels.refuse_changed(self.journal.key, shard, segment, chunk)
-                    receipts[segment.number] = self._drawn(shard, segment, chunk, labels)
-        return [receipt for receipt in receipts.values() if receipt is not None]
+        labels = Labels.of_shard(shard)
+        return {
+            segment.number: self._drawn(shard, segment, chunk, labels)
+            for segment, chunk in shard.chunks()
+        }
 
-    def _found(self, segment: Segment) -> Receipt | None:
-        """Return the receipt of a segment that was drawn before."""
-        files: dict[str, FileMark] = {}
-        for kind in ("codes", "ids", "payload"):
-            path = file_path(kind, segment.number)
-            data = self.journal.get(path)
-            if data is not None:
-                files[path] = FileMark.of(data)
-            elif kind == "codes":
-                return None
-        kept_codes(self.journal, self.spec, segment)
-        return Receipt(segment.number, files, 0)
-
-    def _drawn(self, shard: Shard, segment: Segment, chunk: Chunk, labels: Labels) -> Receipt:
-        """Draw a segment and keep it, unless another attempt was first."""
+    def _drawn(
+        self, shard: Shard, segment: Segment, chunk: Chunk, labels: Labels
+    ) -> dict[str, bytes]:
+        """Draw a segment, and return its files; that of codes comes last."""
+        labels.refuse_changed(self.key, shard, segment, chunk)
         first_row = shard.part.start + segment.start
         codes = _privatized(self.spec, shard.part.name, first_row, chunk, self.threads)
         files: dict[str, bytes] = {}
@@ -332,18 +300,8 @@ class CodeDraw:
             files[file_path("ids", segment.number)] = ids
             if payload is not None:
                 files[file_path("payload", segment.number)] = payload
-        for path, label in files.items():
-            if not self.journal.put(path, label):
-                raise DamagedError(f"the staged {path} is not of this release; it was changed.")
-        path = file_path("codes", segment.number)
-        files[path] = codes.to_bytes()
-        if self.journal.put(path, files[path]):  # last: with it a segment is whole
-            marks = {path: FileMark.of(data) for path, data in files.items()}
-            return Receipt(segment.number, marks, segment.rows)
-        receipt = self._found(segment)
-        if receipt is None:
-            raise DamagedError(f"the staged segment {segment.number} was removed; run it again.")
-        return receipt
+        files[file_path("codes", segment.number)] = codes.to_bytes()
+        return files
 
 
 def _privatized(
@@ -460,21 +418,17 @@ class Drawn:
 
     Attributes
     ----------
-    shards : sequence of Shard
-    receipts : sequence of Receipt
-        One for every segment, in order.
-    engine : callable
-        For work on all shards.
+    segments : sequence of Segment
+        All of them, in the order of rows.
+    files : mapping of numbers to Files
+        What the journal has of each segment.
+    rows : int
+        Vectors that this attempt drew; an earlier one may have drawn others.
     """
 
-    shards: Sequence[Shard]
-    receipts: Sequence[Receipt]
-    engine: Engine
-
-    @property
-    def segments(self) -> list[Segment]:
-        """All segments in the order of rows."""
-        return [segment for shard in self.shards for segment in shard.segments]
+    segments: Sequence[Segment]
+    files: Mapping[str, Files]
+    rows: int
 
     def codes(self, journal: Journal, spec: Spec) -> Codes:
         """Return the codes of all rows."""
@@ -528,7 +482,7 @@ class Target(ABC, Generic[Published]):
     def new_journal(self) -> Journal:
         """Return the journal, which nobody holds yet: beside the path."""
         assert self.path is not None
-        return FolderJournal(unpublished_path(self.path), str(self.path))
+        return Journal(unpublished_path(self.path), str(self.path))
 
     def refuse_taken(self, journal: Journal) -> None:
         """Refuse a target that is there, unless its release is unfinished."""
@@ -540,14 +494,12 @@ class Target(ABC, Generic[Published]):
         """Return what checks a shard."""
 
     @abstractmethod
-    def drawing(
-        self, journal: Journal, *, may_draw: bool, threads: int | None
-    ) -> Callable[[Shard], list[Receipt]]:
-        """Return what draws a shard, or finds it drawn where it may not draw."""
+    def drawing(self, key: bytes, threads: int | None) -> Callable[[Shard], Attempt]:
+        """Return what draws a shard whose content was tagged under a key."""
 
     @abstractmethod
-    def paths(self, segments: Sequence[Segment]) -> set[str]:
-        """Return where the journal has what is drawn."""
+    def found(self, journal: Journal, segments: Sequence[Segment]) -> dict[str, Files]:
+        """Return what the journal has of segments by their numbers, as far as they are drawn."""
 
     @abstractmethod
     def digest(self, journal: Journal, drawn: Drawn) -> str:
@@ -580,18 +532,26 @@ class CodeTarget(Target[Published]):
     def checking(self, key: bytes, leak_check: LeakCheck | None) -> Callable[[Shard], Checked]:
         return CodeCheck(self.spec, key, leak_check)
 
-    def drawing(
-        self, journal: Journal, *, may_draw: bool, threads: int | None
-    ) -> Callable[[Shard], list[Receipt]]:
-        return CodeDraw(self.spec, journal, may_draw, self.with_labels, threads)
+    def drawing(self, key: bytes, threads: int | None) -> Callable[[Shard], Attempt]:
+        return CodeDraw(self.spec, key, self.with_labels, threads)
 
-    def paths(self, segments: Sequence[Segment]) -> set[str]:
-        return {file_path("codes", segment.number) for segment in segments}
+    def found(self, journal: Journal, segments: Sequence[Segment]) -> dict[str, Files]:
+        found: dict[str, Files] = {}
+        for segment in segments:
+            paths = [file_path(kind, segment.number) for kind in ("codes", "ids", "payload")]
+            data = {path: journal.get(path) for path in paths}
+            if data[paths[0]] is not None:
+                kept_codes(journal, self.spec, segment)
+                found[segment.number] = {
+                    path: FileMark.of(content)
+                    for path, content in data.items()
+                    if content is not None
+                }
+        return found
 
     def digest(self, journal: Journal, drawn: Drawn) -> str:
-        hashes = [
-            receipt.files[file_path("codes", receipt.number)].sha256 for receipt in drawn.receipts
-        ]
+        paths = [(number, file_path("codes", number)) for number in drawn.files]
+        hashes = [drawn.files[number][path].sha256 for number, path in paths]
         return hashlib.sha256("".join(hashes).encode()).hexdigest()
 
 
@@ -718,9 +678,8 @@ class _Run(Generic[Published]):
             if ledger is not None:
                 ledger.record_drawn(journal.token, digest)
             published = target.publish(journal, drawn)
-        count = sum(receipt.drawn for receipt in drawn.receipts)
         _warn_of_clipping(clipped)
-        return Outcome(self.dataset.rows, count, clipped, published)
+        return Outcome(self.dataset.rows, drawn.rows, clipped, published)
 
     def _check(self, journal: Journal) -> tuple[list[Shard], float]:
         """Check every vector; return the shards in order, with their tags, and what is clipped."""
@@ -766,7 +725,7 @@ class _Run(Generic[Published]):
             self._book(journal.token)
             if not self._is_drawn(journal):
                 return True
-            if self.target.paths(segments) <= journal.paths():
+            if len(self.target.found(journal, segments)) == len(segments):
                 return False
             if not self.terms.allow_rerelease:
                 raise _spent(journal)
@@ -788,24 +747,33 @@ class _Run(Generic[Published]):
         return journal.digest() is not None
 
     def _draw(self, journal: Journal, shards: list[Shard], may_draw: bool) -> Drawn:
-        draw = self.target.drawing(journal, may_draw=may_draw, threads=self.threads)
-        receipts: dict[str, Receipt] = {}
-        drawn: dict[str, int] = {}
-        rows = {segment.number: segment.rows for shard in shards for segment in shard.segments}
+        """Draw what the journal has not, and keep it there; return all that is drawn."""
+        segments = [segment for shard in shards for segment in shard.segments]
+        rows = {segment.number: segment.rows for segment in segments}
+        files = self.target.found(journal, segments)
+        before = set(files)
+        if len(before) < len(rows) and not may_draw:
+            raise _spent(journal)
+        draw = self.target.drawing(journal.key, self.threads)
         self.progress(0, self.dataset.rows, "privatizing")
-        for results in self.engine(draw, shards):
-            for receipt in results:
-                first = receipts.setdefault(receipt.number, receipt)
-                if dict(first.files) != dict(receipt.files):
-                    raise DamagedError(f"segment {first.number} was changed after it was staged.")
-                drawn[receipt.number] = drawn.get(receipt.number, 0) + receipt.drawn
-            done = sum(rows[number] for number in receipts)
-            self.progress(done, self.dataset.rows, "privatizing")
-        missing = [number for number in rows if number not in receipts]
+        # An engine gets every shard, though nothing of it be left to do: it may know their number.
+        for attempt in self.engine(draw, [_left(shard, before) for shard in shards]):
+            for number, made in attempt.items():
+                if number in files:
+                    continue  # another attempt was first: this one is discarded unread
+                for path, data in made.items():
+                    if not journal.put(path, data):
+                        raise DamagedError(
+                            f"the staged {path} is not of this release; it was changed."
+                        )
+                files[number] = {path: FileMark.of(data) for path, data in made.items()}
+            self.progress(sum(rows[number] for number in files), self.dataset.rows, "privatizing")
+        missing = sorted(rows.keys() - files.keys())
         if missing:
-            raise InputError(f"the engine gave no receipt for segment {missing[0]}; run it again.")
-        in_order = [Receipt(number, receipts[number].files, drawn[number]) for number in rows]
-        return Drawn(shards, in_order, self.engine)
+            raise InputError(f"the engine gave nothing for segment {missing[0]}; run it again.")
+        in_order = {number: files[number] for number in rows}
+        now = sum(rows[number] for number in rows.keys() - before)
+        return Drawn(segments, in_order, now)
 
     def _refuse_known_ids(self) -> None:
         ledger = self.terms.ledger
@@ -835,6 +803,15 @@ def _shards(dataset: Dataset, segment_rows: int) -> list[Shard]:
         shards.append(Shard(part, first_row, tuple(segments)))
         first_row += part.rows
     return shards
+
+
+def _left(shard: Shard, found: Container[str]) -> Shard:
+    """Return a shard from its first segment on that is not found."""
+    numbers = [segment.number in found for segment in shard.segments]
+    first = len(numbers)
+    if False in numbers:
+        first = numbers.index(False)
+    return replace(shard, segments=shard.segments[first:])
 
 
 def _id_batches(dataset: Dataset, at_once: int) -> Iterator[AnyArray | None]:

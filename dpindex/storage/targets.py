@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,12 +20,7 @@ from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Projector, Spec
 from dpindex.similarity.symbol_codes import SAMPLED_SYMBOLS, crowding
 from dpindex.storage.directory import IndexWriter, refuse_occupied
-from dpindex.storage.journal import (
-    BucketJournal,
-    FolderJournal,
-    Journal,
-    writing_beside,
-)
+from dpindex.storage.journal import CLAIM, BucketJournal, Journal, writing_beside
 from dpindex.storage.manifest import (
     MANIFEST,
     MAX_NEW_SEGMENTS,
@@ -34,9 +30,9 @@ from dpindex.storage.manifest import (
     file_path,
     too_many_segments,
 )
-from dpindex.storage.release import CodeTarget, Drawn, Shard, kept_codes
+from dpindex.storage.release import CodeTarget, Drawn, kept_codes
 
-_UNPUBLISHED = "unpublished/"
+_UPLOADS = 8
 _SAMPLED_SEGMENTS = 64
 
 
@@ -230,8 +226,8 @@ class IndexTarget(CodeTarget[BuiltIndex]):
     def _segments(self, journal: Journal, drawn: Drawn) -> Manifest:
         """Return the manifest of the segments."""
         files: dict[str, FileMark] = {}
-        for receipt in drawn.receipts:
-            files |= receipt.files
+        for marks in drawn.files.values():
+            files |= marks
         segments = drawn.segments
         manifest = Manifest(
             self._settings,
@@ -297,7 +293,7 @@ class FolderIndex(IndexTarget):
     def new_journal(self) -> Journal:
         if self._options.private is None:
             return super().new_journal()
-        return FolderJournal(Path(self._options.private).resolve(), str(self.path))
+        return Journal(Path(self._options.private).resolve(), str(self.path))
 
     def refuse_taken(self, journal: Journal) -> None:
         if (self.path / MANIFEST).exists():
@@ -311,7 +307,7 @@ class FolderIndex(IndexTarget):
 
 
 class BucketIndex(IndexTarget):
-    """A prefix of an object store. Until it is published only encrypted files lie there.
+    """A prefix of an object store. Until everything is drawn a claim alone lies there.
 
     Parameters
     ----------
@@ -345,7 +341,7 @@ class BucketIndex(IndexTarget):
             raise _finished(location)
         if journal.begun is not None:
             journal.claim()
-        elif all(path.startswith(_UNPUBLISHED) for path in paths) and paths:
+        elif CLAIM in paths:
             raise InputError(
                 f"{location} holds an unfinished build that {self._private} does not know: finish "
                 f"it with the private folder that it was begun with. A build elsewhere would "
@@ -354,48 +350,18 @@ class BucketIndex(IndexTarget):
         elif paths:
             raise InputError(f"{location} is not empty; choose another place.")
 
-    def drawing(self, journal: Journal, *, may_draw: bool, threads: int | None) -> Any:
-        assert isinstance(journal, BucketJournal)
-        journal.refuse_overwriting()
-        return super().drawing(journal, may_draw=may_draw, threads=threads)
-
     def publish_files(self, journal: Journal, drawn: Drawn, manifest: Manifest) -> None:
-        files = {receipt.number: receipt.files for receipt in drawn.receipts}
-        for _ in drawn.engine(_Upload(journal, self._bucket, files), drawn.shards):
-            pass
-        in_segments = {path for marks in files.values() for path in marks}
-        extra = {path: mark for path, mark in manifest.files.items() if path not in in_segments}
-        _Upload(journal, self._bucket, {}).upload(extra)
+        def upload(path: str) -> None:
+            data = journal.get(path)
+            if data is None or FileMark.of(data) != manifest.files[path]:
+                raise DamagedError(f"the staged {path} was changed or removed; run it again.")
+            if not self._bucket.create(path, data):
+                raise InputError(f"{self._bucket.location}/{path} is not of this build; remove it.")
+
+        with ThreadPoolExecutor(_UPLOADS) as pool:
+            for _ in pool.map(upload, manifest.files):
+                pass
         if not self._bucket.create(MANIFEST, manifest.text):
             raise InputError(
                 f"{self._bucket.location} was committed with other codes; it was changed."
             )
-
-
-@dataclass(frozen=True)
-class _Upload:
-    """Copies the segments of a shard to their place in a store; it can be repeated.
-
-    Attributes
-    ----------
-    journal : Journal
-    bucket : Bucket
-    files : mapping of segment numbers to the marks of their files
-        Only files with these marks are sent, whatever lies in the journal.
-    """
-
-    journal: Journal
-    bucket: Bucket
-    files: Mapping[str, Mapping[str, FileMark]]
-
-    def __call__(self, shard: Shard) -> None:
-        for segment in shard.segments:
-            self.upload(self.files[segment.number])
-
-    def upload(self, marks: Mapping[str, FileMark]) -> None:
-        for path, mark in marks.items():
-            data = self.journal.get(path, mark.bytes)
-            if data is None or FileMark.of(data) != mark:
-                raise DamagedError(f"the staged {path} was changed or removed; run it again.")
-            if not self.bucket.create(path, data):
-                raise InputError(f"{self.bucket.location}/{path} is not of this build; remove it.")

@@ -10,12 +10,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from made_datasets import DIM, vectors, write_dataset
+from made_datasets import vectors, write_dataset
 from scipy import sparse
 
 from dpindex.base.errors import InputError
 from dpindex.data import Dataset, open_dataset
-from dpindex.data.dataset import part_in_memory
 
 
 def _read(dataset: Dataset, step: int = 7) -> tuple[Any, list[Any]]:
@@ -144,13 +143,3 @@ def test_what_is_refused(tmp_path: Path) -> None:
     refused("row 1 has an empty id", "y.parquet", id_column="id")
     with pytest.raises(InputError, match="there are 4 ids for 5 vectors"):
         open_dataset(tmp_path / "x.npy").with_labels(np.arange(4))
-
-
-def test_a_part_in_memory() -> None:
-    part = part_in_memory("block 3", vectors(4), ["a", "b", "c", "d"])
-    for _ in range(2):
-        with part.vectors() as source:
-            assert source.shape == (4, DIM)
-    assert part.ids().tolist() == ["a", "b", "c", "d"]  # type: ignore[union-attr]
-    assert part.name == "block 3"
-    assert part.payload() is None

@@ -15,7 +15,7 @@ from specs import codebook
 
 import dpindex as dpi
 from dpindex import InputError
-from dpindex.data.dataset import Dataset, Part, as_dataset, open_dataset, part_in_memory
+from dpindex.data.dataset import Dataset, Part, as_dataset, open_dataset
 from dpindex.data.source import as_source
 from dpindex.index import reranking
 from dpindex.index.reranking import Candidates, Originals
@@ -153,8 +153,7 @@ def test_rows_follow_the_order_of_adding_and_ids_name_them() -> None:
 
 
 def test_a_dataset_brings_its_ids() -> None:
-    part = part_in_memory("part", X[::-1], ids=np.arange(N)[::-1])
-    dataset = Dataset("x", DIM, 50, (part,))
+    dataset = as_dataset(as_source(X[::-1])).with_labels(np.arange(N)[::-1])
     _check(_index().search(Q, K, candidates=N, rerank=dataset), "cosine")
 
 

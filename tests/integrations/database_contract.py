@@ -53,7 +53,6 @@ class DatabaseContract:
         database.create(Layout(kind == "text", 2, 3, "ip"))
         rows = rows_of(ids)
         database.insert(rows)
-        database.insert(rows, replace=True)
         database.finish()
         assert database.count() == len(ids)
         for row, id_ in enumerate(ids):
@@ -111,6 +110,7 @@ class DatabaseContract:
         assert documents.rows.count() == 0
         assert documents.read("facts") is None
         for size in (0, 1, 48_000, 6_000_001):
+            documents.begin()
             data = np.random.default_rng(size).bytes(size)
             documents.write("facts", data)
             documents.write("facts2", b"another")

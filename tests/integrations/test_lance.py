@@ -105,10 +105,15 @@ def _documents(place: str) -> Documents:
 
 def _publish_also(documents: Documents, facts: bytes, name: str, data: bytes) -> None:
     """A document that the facts name too, as somebody who writes the database can."""
-    documents.write(name, data)
     stated = json.loads(facts)
     stated["documents"][name] = hashlib.sha256(data).hexdigest()
-    documents.write("facts", json.dumps(stated).encode())
+    _write_anew(documents, {"facts": json.dumps(stated).encode(), name: data})
+
+
+def _write_anew(documents: Documents, contents: dict[str, bytes]) -> None:
+    documents.begin()
+    for name, data in contents.items():
+        documents.write(name, data)
 
 
 FOREIGN_DOCUMENTS = (
@@ -116,8 +121,8 @@ FOREIGN_DOCUMENTS = (
     b'{"format": [1]}',
 )
 FOREIGN_FIELDS = (
-    *({"dtype": 1}, {"dtype": "O"}, {"dtype": "nonsense"}, {"rows": "9"}, {"done": -1}),
-    *({"complete": 1}, {"settings": 1}, {"settings": {}}, {"documents": []}, {"more": 1}),
+    *({"dtype": 1}, {"dtype": "O"}, {"dtype": "nonsense"}, {"rows": "9"}, {"rows": -1}),
+    *({"text_ids": 1}, {"settings": 1}, {"settings": {}}, {"documents": []}, {"more": 1}),
     *({"documents": {"denoiser": "00"}}, {"documents": {"facts": 1}}),
 )
 FOREIGN_SETTINGS = (
@@ -152,7 +157,7 @@ def test_low_foreign_documents_end_in_one_sentence(tmp_path: Path) -> None:
     fields = [*FOREIGN_FIELDS, *({"settings": known["settings"] | s} for s in FOREIGN_SETTINGS)]
     changed = [json.dumps({**known, **field}).encode() for field in fields]
     for document in (*FOREIGN_DOCUMENTS, *changed):
-        documents.write("facts", document)
+        _write_anew(documents, {"facts": document})
         with pytest.raises(InputError) as caught:
             dpi.open(place, "books")
         assert str(caught.value).isprintable()
@@ -161,7 +166,9 @@ def test_low_foreign_documents_end_in_one_sentence(tmp_path: Path) -> None:
         _publish_also(documents, facts, "schema", document)
         with pytest.raises(InputError, match="no schema"):
             dpi.open(place, "books")
-    documents.write("schema", pa.schema([]).serialize().to_pybytes())
+    schema = pa.schema([]).serialize().to_pybytes()
+    stated = {**known, "documents": {"schema": hashlib.sha256(b"another").hexdigest()}}
+    _write_anew(documents, {"facts": json.dumps(stated).encode(), "schema": schema})
     with pytest.raises(InputError, match="a document is missing or was changed"):
         dpi.open(place, "books")
 

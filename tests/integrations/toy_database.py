@@ -40,7 +40,7 @@ class Toy(Database):
         self.layout = layout
         self._rows = MADE[self.place]
 
-    def insert(self, rows: Rows, *, replace: bool = False) -> None:
+    def insert(self, rows: Rows) -> None:
         for place, name in enumerate(rows.ids.tolist()):
             row = {"id": name, "code": rows.codes[place].tolist(), "vector": None}
             if rows.vectors is not None:

@@ -73,7 +73,6 @@ _BLOCK_AND_MORE = 4500
 _UPSERTS = (1, 9)
 _QUERY_COUNTS = (1, 12, 129)
 _SPARSE_QUERIES = 12
-_DASK_ROWS = 30
 _WIDTH = 8.0
 _FEWEST_WORDS = 20
 """A codebook of fewer may hold vectors by chance."""
@@ -132,7 +131,7 @@ class _Paths:
             ways["path: privatize, sparse"] = self._sparse()
         if self.large:
             ways["path: build, codes file, import, save and open"] = self._built()
-            if find_spec("dask") and find_spec("distributed"):
+            if find_spec("distributed"):
                 ways["path: build on Dask"] = self._on_dask()
         checks = {name: partial(self._check, name, releases) for name, releases in ways.items()}
         others: dict[str, Callable[[], Check]] = {
@@ -392,16 +391,15 @@ class _Paths:
         # here: Dask need not be installed
         from dpindex.integrations.dask import build
 
-        array: Any = import_module("dask.array")
         distributed: Any = import_module("distributed")
 
         def built(rows: Doubles) -> Codes:
-            blocks = array.from_array(rows, chunks=(_DASK_ROWS, -1))
             with (
                 TemporaryDirectory(prefix="dpindex-audit-") as name,
                 distributed.Client(processes=False, dashboard_address="127.0.0.1:0") as client,
             ):
-                build(blocks, Path(name) / "index", self.spec, client=client)
+                np.save(Path(name) / "x.npy", rows)
+                build(Path(name) / "x.npy", Path(name) / "index", self.spec, client=client)
                 return PrivateIndex.open(Path(name) / "index").codes
 
         kinds = self._by_size(_SMALL)

@@ -27,7 +27,7 @@ from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec
 from dpindex.race import RaceSketch, SketchSpec
 from dpindex.race.release import build_sketch
-from dpindex.storage.journal import FolderJournal
+from dpindex.storage.journal import Journal
 from dpindex.storage.release import release
 from dpindex.storage.targets import CodesFile
 from self_test.messages import sent_by_client
@@ -43,7 +43,7 @@ def published_codes_check(spec: Spec, rows: Doubles) -> Check:
     middle = len(rows) // 2
     one, other = (np.resize(half, (_COUNT, spec.dim)) for half in (rows[:middle], rows[middle:]))
     check = _same(lambda x, folder: _publish_codes(prepared, x, folder), one, other)
-    if FolderJournal(Path(), "").key == FolderJournal(Path(), "").key:
+    if Journal(Path(), "").key == Journal(Path(), "").key:
         return replace(check, found="two builds have one key", passed=False)
     return check
 

@@ -18,7 +18,7 @@ from dpindex.index.build import build_index
 from dpindex.index.private_index import PrivateIndex
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec
-from dpindex.storage.journal import FolderJournal
+from dpindex.storage.journal import Journal
 from dpindex.storage.manifest import file_path
 from self_test.published_files import files_of
 
@@ -71,7 +71,7 @@ def _keeps_second_draw(spec: Spec, vectors: Doubles) -> bool:
     encoder = Privatizer(spec)
     first, second = encoder.privatize(vectors), encoder.privatize(vectors)
     with TemporaryDirectory(prefix="dpindex-audit-") as name:
-        journal = FolderJournal(Path(name) / "private", "no target")
+        journal = Journal(Path(name) / "private", "no target")
         with journal.held():
             journal.begin({}, b"")
             for codes in (first, second):

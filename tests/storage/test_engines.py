@@ -26,8 +26,8 @@ from dpindex.base.errors import BusyError, InputError
 from dpindex.cli import main
 from dpindex.data import Dataset, as_source, open_dataset
 from dpindex.data.dataset import as_dataset
+from dpindex.data.stores import Bucket
 from dpindex.index.build import build_index
-from dpindex.mechanism.codes import codes_from_bytes
 from dpindex.mechanism.method_table import methods
 from dpindex.storage.manifest import (
     MAX_MANIFEST_BYTES,
@@ -37,7 +37,14 @@ from dpindex.storage.manifest import (
     Settings,
     file_path,
 )
-from dpindex.storage.release import CodeCheck, CodeDraw, Outcome, Receipt, Shard, Terms
+from dpindex.storage.release import (
+    Attempt,
+    CodeCheck,
+    CodeDraw,
+    Outcome,
+    Shard,
+    Terms,
+)
 from dpindex.storage.targets import BuiltIndex, IndexOptions
 
 SPEC = dpi.Spec("dp-oporp-staircase", dim=DIM, k=4, epsilon=3.0, adjacency=dpi.attribute(1.0))
@@ -62,29 +69,31 @@ class Killed(BaseException):
 
 
 class Stopping:
-    """An engine that is killed when it is asked to draw, and keeps what it was given."""
+    """An engine that is killed after so many shards were drawn, and keeps what it was given."""
 
-    draw: Callable[[Shard], list[Receipt]]
+    draw: Callable[[Shard], Attempt]
     shards: Sequence[Shard]
+
+    def __init__(self, drawn: int) -> None:
+        self.drawn = drawn
 
     def __call__(
         self, function: Callable[[Shard], Any], shards: Sequence[Shard], /
-    ) -> Iterable[Any]:
-        if isinstance(function, CodeDraw):
-            self.draw = function
-            self.shards = shards
-            raise Killed
-        return map(function, shards)
-
-    @property
-    def receipts(self) -> list[Receipt]:
-        """Draw everything, and give no receipt to anybody else."""
-        return [receipt for shard in self.shards for receipt in self.draw(shard)]
+    ) -> Iterator[Any]:
+        if not isinstance(function, CodeDraw):
+            yield from map(function, shards)
+            return
+        self.draw = function
+        self.shards = shards
+        yield from map(function, shards[: self.drawn])
+        raise Killed
 
 
-def begun(dataset: Dataset, target: Path | str, spec: Any = SPEC, *arguments: Any) -> Stopping:
-    """Begin a build, or go on with it, without drawing anything."""
-    engine = Stopping()
+def begun(
+    dataset: Dataset, target: Path | str, spec: Any = SPEC, *arguments: Any, drawn: int = 0
+) -> Stopping:
+    """Begin a build, or go on with it; draw so many shards."""
+    engine = Stopping(drawn)
     with pytest.raises(Killed):
         build_index(dataset, target, spec, *arguments, engine=engine)
     return engine
@@ -152,10 +161,9 @@ def test_the_payload_is_published_with_the_codes(data: Path, tmp_path: Path) -> 
     """Columns of the dataset lie beside their ids, in the index that goes on as well."""
     dataset = opened(data, payload_columns=["row"])
     target = tmp_path / "index"
-    attempt = begun(dataset, target)
-    attempt.draw(attempt.shards[1])
+    attempt = begun(dataset, target, drawn=1)
     outcome = build_index(dataset, target, SPEC)
-    assert outcome.drawn == ROWS - attempt.shards[1].part.rows
+    assert outcome.drawn == ROWS - attempt.shards[0].part.rows
     index = dpi.PrivateIndex.open(target)
     assert [f"n{row}" for row in index.payload["row"].to_pylist()] == index.ids.tolist()
     assert index.search(vectors(ROWS)[:1], k=3, filter="row < 2").ids.shape == (1, 2)
@@ -194,8 +202,7 @@ def test_shards_travel_light(row: Any, tmp_path: Path) -> None:
         assert (travelled.first_row, travelled.part.rows) == (shard.first_row, shard.part.rows)
     before = len(pickle.dumps(attempt.draw))
     travelled_draw = pickle.loads(pickle.dumps(attempt.draw))
-    (receipt,) = travelled_draw(attempt.shards[0])
-    assert receipt.drawn == 3
+    assert list(travelled_draw(attempt.shards[0])) == ["000000"]
     assert len(pickle.dumps(travelled_draw)) == before
 
 
@@ -219,22 +226,23 @@ def test_checking_writes_nothing_and_is_repeatable(data: Path, tmp_path: Path) -
 
 
 def test_attempts_at_the_same_time_publish_one(data: Path, tmp_path: Path) -> None:
-    """Every shard is run six times at once: the receipts agree, and a watcher sees one code."""
+    """Every shard is run six times at once: the first to come counts, and a watcher sees it."""
     target = tmp_path / "index"
-    drawn = list[Receipt]()
+    drawn = list[bytes]()
 
     def six_times(function: Any, shards: Any) -> Iterable[Any]:
         with ThreadPoolExecutor(8) as pool:
-            for receipts in pool.map(function, list(shards) * 6):
-                drawn.extend(receipts)
-                yield receipts
+            for attempt in pool.map(function, list(shards) * 6):
+                drawn.extend(files[f"segments/{number}.codes"] for number, files in attempt.items())
+                yield attempt
         assert not target.exists()
 
     with watched(FolderView(target)):
         outcome = build_index(opened(data), target, SPEC, engine=both_passes(six_times))
     assert outcome.drawn == ROWS
-    assert sum(receipt.drawn for receipt in drawn) == ROWS
-    assert len({frozenset(receipt.files.items()) for receipt in drawn}) == len(SEGMENTS)
+    assert len(set(drawn)) == 6 * len(SEGMENTS)
+    published = [(target / "segments" / f"{number}.codes").read_bytes() for number in SEGMENTS]
+    assert published == drawn[: len(SEGMENTS)]
     assert len(dpi.PrivateIndex.open(target)) == ROWS
     assert not (tmp_path / "index.unpublished").exists()
 
@@ -265,7 +273,6 @@ def test_one_driver_at_a_time(data: Path, tmp_path: Path) -> None:
 def test_a_killed_attempt(data: Path, tmp_path: Path, monkeypatch: Any, after: bool) -> None:
     """Before its code had a name it is as if it never was; after that, the code stays."""
     target, link, kept = tmp_path / "index", os.link, list[bytes]()
-    attempt = begun(opened(data), target)
 
     def dies(source: Any, place: Any, **folders: int) -> None:
         if str(place).endswith("000001.codes"):
@@ -278,7 +285,7 @@ def test_a_killed_attempt(data: Path, tmp_path: Path, monkeypatch: Any, after: b
     with monkeypatch.context() as patch:
         patch.setattr(os, "link", dies)
         with pytest.raises(Killed):
-            attempt.draw(attempt.shards[0])
+            build_index(opened(data), target, SPEC)
     assert not target.exists()
     with pytest.raises(InputError, match=r"a build of it is unfinished, run the same build again"):
         dpi.PrivateIndex.open(target)
@@ -292,10 +299,8 @@ def test_a_killed_attempt(data: Path, tmp_path: Path, monkeypatch: Any, after: b
 def test_noise_is_drawn_again_for_what_is_missing_only(
     data: Path, tmp_path: Path, monkeypatch: Any
 ) -> None:
-    attempt = begun(opened(data), tmp_path / "index")
-    receipts = attempt.receipts
+    begun(opened(data), tmp_path / "index", drawn=4)
     monkeypatch.setattr(dpi.Privatizer, "privatize", None)  # whoever calls it fails
-    assert [replace(receipt, drawn=0) for receipt in receipts] == attempt.receipts
     assert build_index(opened(data), tmp_path / "index", SPEC).drawn == 0
 
 
@@ -307,10 +312,9 @@ def test_an_attempt_that_outlives_the_build_publishes_nothing(data: Path, tmp_pa
     index = dpi.PrivateIndex.open(target)
     index.remove(index.ids[:20])
     index.save(target)
-    before = FolderView(target).digests()
-    with pytest.raises(InputError, match=r"what is made here has ended, and is discarded"):
-        attempt.draw(attempt.shards[0])
-    assert FolderView(target).digests() == before
+    before = FolderView(tmp_path).digests()
+    assert list(attempt.draw(attempt.shards[0])) == SEGMENTS[:3]  # which nobody keeps
+    assert FolderView(tmp_path).digests() == before
     assert len(dpi.PrivateIndex.open(target)) == ROWS - 20
 
 
@@ -465,7 +469,7 @@ def test_h7_ids_and_payload_that_change_are_noticed(tmp_path: Path) -> None:
 
     for number, labels in enumerate((ids, kinds)):
         target = tmp_path / f"index-{number}"
-        attempt = begun(dataset(), target)
+        attempt = begun(dataset(), target, drawn=1)
         labels[[100, 101]] = labels[[101, 100]]
         wrong = begun_shards(dataset(), attempt)
         attempt.draw(wrong[0])
@@ -473,9 +477,8 @@ def test_h7_ids_and_payload_that_change_are_noticed(tmp_path: Path) -> None:
             attempt.draw(wrong[1])
         with pytest.raises(InputError, match="vectors, ids or payload differ"):
             build_index(dataset(), target, SPEC)
-        assert len(staged(target)) == 5
         labels[[100, 101]] = labels[[101, 100]]
-        assert build_index(dataset(), target, SPEC).drawn == ROWS - 100
+        assert build_index(dataset(), target, SPEC).drawn == ROWS - attempt.shards[0].part.rows
 
 
 def begun_shards(dataset: Dataset, attempt: Stopping) -> list[Shard]:
@@ -487,32 +490,22 @@ def begun_shards(dataset: Dataset, attempt: Stopping) -> list[Shard]:
 def test_what_lies_under_the_name_of_a_segment_is_checked(data: Path, tmp_path: Path) -> None:
     target = tmp_path / "index"
     build_index(opened(data), tmp_path / "other", SPEC.with_epsilon(2.0))
-    attempt = begun(opened(data), target)
-    receipts = attempt.draw(attempt.shards[0])
+    begun(opened(data), target, drawn=1)
     (first,) = staged(target, "000000.codes")
     content = first.read_bytes()
     first.write_bytes((tmp_path / "other" / "segments" / "000000.codes").read_bytes())
     with pytest.raises(InputError, match="000000 is not of this release; it was changed"):
-        attempt.draw(attempt.shards[0])
+        build_index(opened(data), target, SPEC)
     first.write_bytes(b"")
     with pytest.raises(InputError):
         build_index(opened(data), target, SPEC)
     first.write_bytes(content)
 
-    def contradicting(function: Any, shards: Any) -> Iterator[Any]:
-        yield from map(function, shards)
-        files = dict(zip(receipts[0].files, receipts[1].files.values(), strict=True))
-        yield [replace(receipts[0], files=files)]
-
     def forgetful(function: Any, shards: Any) -> Iterator[Any]:
-        yield from map(function, shards[1:])
+        yield from map(function, shards[2:])
 
-    for engine, match in (
-        (contradicting, "segment 000000 was changed after it was staged"),
-        (forgetful, "no receipt for segment 000000"),
-    ):
-        with pytest.raises(InputError, match=match):
-            build_index(opened(data), target, SPEC, engine=both_passes(engine))
+    with pytest.raises(InputError, match="gave nothing for segment 000003"):
+        build_index(opened(data), target, SPEC, engine=both_passes(forgetful))
     assert not target.exists()
     (codes,) = staged(target, "000001.codes")
     codes.unlink()
@@ -535,10 +528,10 @@ def test_a_worker_needs_the_memory_of_a_segment(tmp_path: Path) -> None:
     dpi.Privatizer(spec).privatize(np.zeros((1, 128)))  # caches
     assert isinstance(attempt.draw, CodeDraw)
     tracemalloc.start()
-    receipts = replace(attempt.draw, threads=1)(shard)
+    drawn = replace(attempt.draw, threads=1)(shard)
     _, most = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert len(receipts) == 30
+    assert len(drawn) == 30
     assert most < 10 << 20  # the shard has 30 MB of vectors
 
 
@@ -586,8 +579,8 @@ def test_h1_a_folder_confirms_no_guess_of_the_vectors(data: Path, tmp_path: Path
     """
     target = tmp_path / "index"
     dataset = opened(data, payload_columns=["row"])
-    attempt = begun(dataset, target)
-    assert len(attempt.receipts) == len(SEGMENTS)
+    attempt = begun(dataset, target, drawn=4)
+    assert len(staged(target)) == len(SEGMENTS)
     assert not target.exists()
     assert (tmp_path / "index.unpublished").stat().st_mode & 0o777 == 0o700
     build_index(dataset, target, SPEC)
@@ -615,30 +608,23 @@ def bucket_at(folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 def test_h1_a_bucket_confirms_no_guess_of_the_vectors(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Sealed files only, until the commit; who has another private folder hears one sentence."""
+    """A claim alone, until all is drawn; who has another private folder hears one sentence."""
     url = bucket_at(tmp_path / "store", monkeypatch)
     dataset = opened(data, payload_columns=["row"])
     options = IndexOptions(private=tmp_path / "private")
-    attempt = begun(dataset, url, SPEC, options)
-    receipts = attempt.receipts
+    begun(dataset, url, SPEC, options, drawn=4)
     wrong = write_dataset(tmp_path / "wrong", ROWS, files=2)
-    sealed = published_paths(tmp_path / "store")
-    assert all(path.startswith("unpublished/") for path in sealed)
-    for path in sealed:
-        content = (tmp_path / "store" / path).read_bytes()
-        with pytest.raises(InputError):
-            codes_from_bytes(content)
-        assert not [row for row in range(ROWS) if vectors(ROWS)[row].tobytes() in content]
-        assert b"n100" not in content
+    (claim,) = published_paths(tmp_path / "store")
+    assert claim == "unpublished/build"
+    assert len((tmp_path / "store" / claim).read_bytes()) == 32
     said = {words_for(guess, url, tmp_path / "reader") for guess in (data, wrong)}
     assert len(said) == 1
     assert "holds an unfinished build that" in said.pop()
-    assert published_paths(tmp_path / "store") == sealed
+    assert published_paths(tmp_path / "store") == {claim}
     assert not (tmp_path / "reader").exists()
     assert build_index(dataset, url, SPEC, options).drawn == 0
     assert published_paths(tmp_path / "store") == SEGMENT_FILES | {"manifest.json"}
     assert not (tmp_path / "private").exists()
-    assert len(receipts) == len(SEGMENTS)
     said = {words_for(guess, url, tmp_path / "reader") for guess in (data, wrong)}
     assert len(said) == 1
     assert "is a finished index" in said.pop()
@@ -651,14 +637,17 @@ def test_a_killed_commit_of_a_bucket_goes_on(
     url = bucket_at(tmp_path / "store", monkeypatch)
     options = IndexOptions(private=tmp_path / "private")
 
-    def killed(function: Any, shards: Any) -> Iterator[Any]:
-        for number, shard in enumerate(shards):
-            if number == 2 and not isinstance(function, CodeCheck | CodeDraw):
-                raise Killed
-            yield function(shard)
+    create = Bucket.create
 
-    with pytest.raises(Killed):
-        build_index(opened(data), url, SPEC, options, engine=killed)
+    def killed(bucket: Bucket, path: str, content: bytes) -> bool:
+        if path > "segments/000005.codes" and path < "unpublished":
+            raise Killed
+        return create(bucket, path, content)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Bucket, "create", killed)
+        with pytest.raises(Killed):
+            build_index(opened(data), url, SPEC, options)
     codes = sorted((tmp_path / "store" / "segments").iterdir())
     assert [file.name for file in codes] == [f"{number}.codes" for number in SEGMENTS[:6]]
     before = [file.read_bytes() for file in codes]
@@ -686,7 +675,7 @@ def killed_before(
 @pytest.mark.parametrize(
     "place",
     ["dpindex.storage.journal.BucketJournal.end", JOURNAL_END],
-    ids=["before the sealed files went", "before the private folder went"],
+    ids=["before the claim went", "before the private folder went"],
 )
 def test_what_a_build_of_a_bucket_left_after_its_commit_goes(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
@@ -755,7 +744,7 @@ def test_an_unfinished_build_outlives_another_index_in_its_place(
     """What was drawn is charged, so it stays until it is published."""
     build_index(opened(data), tmp_path / "other", SPEC)
     options = IndexOptions(private=tmp_path / "private")
-    assert begun(opened(data), tmp_path / "index", SPEC, options).receipts
+    begun(opened(data), tmp_path / "index", SPEC, options, drawn=4)
     shutil.move(tmp_path / "other", tmp_path / "index")
     with pytest.raises(InputError, match="is a finished index"):
         build_index(opened(data), tmp_path / "index", SPEC, options)
@@ -768,27 +757,6 @@ def test_the_url_of_a_folder_is_the_folder(data: Path, tmp_path: Path) -> None:
     assert len(dpi.PrivateIndex.open(tmp_path / "index")) == ROWS
     with pytest.raises(InputError, match="another machine; write file:///PATH"):
         build_index(opened(data), "file://host/index", SPEC)
-
-
-def test_an_attempt_that_outlives_the_build_of_a_bucket_publishes_nothing(
-    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What it still sends is sealed under a key that is gone."""
-    url = bucket_at(tmp_path / "store", monkeypatch)
-    options = IndexOptions(private=tmp_path / "private")
-    attempt = begun(opened(data), url, SPEC, options)
-    build_index(opened(data), url, SPEC, options)
-    before = FolderView(tmp_path / "store").digests()
-    attempt.draw(attempt.shards[0])
-    after = FolderView(tmp_path / "store").digests()
-    assert {path: after[path] for path in before} == before
-    late = sorted(set(after) - set(before))
-    assert len(late) == 6
-    for path in late:
-        assert "/unpublished/" in path
-        with pytest.raises(InputError):
-            codes_from_bytes(Path(path).read_bytes())
-    assert len(dpi.PrivateIndex.open(url)) == ROWS
 
 
 def test_h1_two_builds_of_the_same_vectors_share_no_tag(data: Path, tmp_path: Path) -> None:
