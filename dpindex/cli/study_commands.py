@@ -28,6 +28,7 @@ if TYPE_CHECKING:  # help loads no noise laws
 
 
 _SHOWN = 12
+_DECIDING = 5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,6 +122,9 @@ def plan(
             **vars(target),
             **terms,
         )
+    if ranges is not None:  # a promise counts in ranges, and not in the units of the data
+        rows = [replace(row, spec=replace(row.spec, ranges=ranges)) for row in outcome.rows]
+        outcome = replace(outcome, rows=tuple(rows))
     commands = _commands(outcome, sample, options)
     if plot is not None:
         create_file(plot, plan_png(outcome))
@@ -133,7 +137,9 @@ def plan(
     for line in outcome.remarks:
         typer.echo(f"Note: {line}")
     if deciding:
-        columns = ", ".join(f"{name} ({share:.0%})" for name, share in deciding)
+        columns = ", ".join(f"{name} ({share:.0%})" for name, share in deciding[:_DECIDING])
+        if len(deciding) > _DECIDING:
+            columns += f" and {len(deciding) - _DECIDING} more"
         typer.echo(f"Note: these columns decide which rows of the sample are near: {columns}.")
     typer.echo("To build and search it, with your own names of files:")
     for line in commands:

@@ -150,6 +150,9 @@ def test_commands_take_ranges(run: Callable[..., tuple[int, str, str]], tmp_path
     options = "--bounds 0 1 --clip --beta 0.1 --epsilon 60 --dim 3 --n 600"
     planned = out(f"plan {options} --public-sample public.npy --ranges ranges.csv")
     assert "Note: these columns decide which rows of the sample are near: " in planned
+    assert "changed by at most 0.1 where the public range of each column is 1" in planned
+    assert f"under attribute(beta=0.1 of ranges {TABLE.digest[:8]})" in planned
+    assert "in the units of the data" not in planned
     lines = [line.split("dpindex ", 1)[1] for line in planned.splitlines() if "  dpindex " in line]
     assert [line.split()[0] for line in lines[-2:]] == ["build", "query"]
     assert " --ranges ranges.csv" in lines[-2]
