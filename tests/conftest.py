@@ -7,9 +7,11 @@ import shlex
 import shutil
 import signal
 import sys
+import time
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -91,6 +93,14 @@ def data_dir() -> Path:
     if not DATA.is_dir():
         pytest.skip(f"no data at {DATA}: set DPINDEX_DATA")
     return DATA
+
+
+@pytest.fixture
+def eager_milvus(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Milvus's client looks every half second whether its server is done; here far oftener."""
+    if find_spec("pymilvus") is not None:
+        quick = SimpleNamespace(time=time.time, sleep=lambda seconds: time.sleep(seconds / 50))
+        monkeypatch.setattr("pymilvus.client.grpc_handler.time", quick)
 
 
 @pytest.fixture

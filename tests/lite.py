@@ -53,5 +53,9 @@ FILTERS = [
     "ignore::ResourceWarning",
     "ignore::pytest.PytestUnraisableExceptionWarning",
 ]
-LITE = [pytest.mark.slow, *map(pytest.mark.filterwarnings, FILTERS)]
+LITE = [
+    pytest.mark.slow,
+    pytest.mark.usefixtures("eager_milvus"),
+    *map(pytest.mark.filterwarnings, FILTERS),
+]
 """Marks of tests that use them, which take a second to start."""

@@ -59,7 +59,7 @@ def _fail_at(monkeypatch: pytest.MonkeyPatch, name: str, call: int) -> None:
 
 @pytest.mark.parametrize(
     ("name", "call"),
-    [("create", 0), ("insert", 0), ("create", 1), *(("insert", i) for i in range(1, 8)),
+    [("create", 0), ("insert", 0), ("create", 1), *(("insert", i) for i in (1, 4, 7)),
      ("drop", 0), ("drop", 1), ("finish", 0), ("finish", 1)],
 )  # fmt: skip
 def test_what_was_cut_off_begins_anew(
