@@ -7,6 +7,7 @@ import shlex
 import shutil
 import signal
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from importlib.util import find_spec
@@ -20,6 +21,12 @@ from hypothesis import HealthCheck, settings
 # for each other by spinning, which takes twice as long; they are counted when numpy is imported.
 if int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", 1)) > 1:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+# A file system in memory, where there is room: tests wait a minute for thousands of writes to reach
+# a disk, and none of them takes the power away.
+MEMORY = Path("/dev/shm")
+if "TMPDIR" not in os.environ and MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > 4e9:
+    os.environ["TMPDIR"] = str(MEMORY)
+    tempfile.tempdir = None  # it is looked up once
 # Run by test_langchain.py, with plugins of pytest that the other tests do without.
 collect_ignore = ["integrations/langchain_standard.py"]
 # A background job starts with Ctrl-C ignored, and so would every test that sends it.

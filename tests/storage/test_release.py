@@ -10,7 +10,6 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -28,39 +27,36 @@ TARGETS = (
     "Saved",
 )
 SECONDS = 1500
-MEMORY = Path("/dev/shm")
-"""A file system in memory: faults are simulated, and a real disk only makes each fsync wait."""
 
 
-def contract(*options: str) -> None:
+def contract(folder: Path, *options: str) -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
     environment = {name: text for name, text in os.environ.items() if "PYTEST" not in name}
     environment["OMP_NUM_THREADS"] = "1"
     environment["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # a small process forks faster
-    with TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None) as folder:
-        done = subprocess.run(
-            [*command, *options, f"--basetemp={folder}/contract", str(CONTRACT)],
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=SECONDS,
-        )
+    done = subprocess.run(
+        [*command, *options, f"--basetemp={folder}/contract", str(CONTRACT)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=SECONDS,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.slow
-def test_some_faults_and_all_else() -> None:
-    contract("-m", "not slow", "-k", "not power")
+def test_some_faults_and_all_else(tmp_path: Path) -> None:
+    contract(tmp_path, "-m", "not slow", "-k", "not power and not system_call")
 
 
 @pytest.mark.slow
-def test_some_losses_of_power() -> None:
-    contract("-m", "not slow", "-k", "power")
+def test_some_losses_of_power(tmp_path: Path) -> None:
+    contract(tmp_path, "-m", "not slow", "-k", "power")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("target", TARGETS)
-def test_every_fault(target: str) -> None:
+def test_every_fault(target: str, tmp_path: Path) -> None:
     """And a kill at every step that touches a disk (F2)."""
-    contract("-m", "slow", "-k", f"Test{target} and not power")
+    contract(tmp_path, "-m", "slow", "-k", f"Test{target} and not power")
