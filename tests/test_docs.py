@@ -222,6 +222,9 @@ def test_methods_commands_and_options_exist(name: str) -> None:
     known = {row.name for row in dpi.methods()}
     helps = "".join(map(_help, COMMANDS))
     commands = [command for command in _commands(name) if command.startswith("dpindex ")]
+    for command in commands:  # a promise is always stated
+        if re.match("dpindex (build|plan|evaluate|spec) ", command):
+            assert len(re.findall(r" --(?:beta|l2|record)(?= |$)", command)) == 1, command
     for code in [*re.findall(r"`([^`\n]+)`", prose(TEXT[name])), *commands]:
         if code.startswith(OTHER_TOOLS) or "::" in code:  # the name of a test is no method's
             continue

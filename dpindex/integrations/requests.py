@@ -256,7 +256,9 @@ def _ids(text: str | None, id_type: type) -> AnyArray:
     except (ValueError, RecursionError):
         values = None
     if not isinstance(values, list) or not all(type(value) is id_type for value in values):
-        raise RefusedError(422, f"the header Dpindex-Ids must be an ASCII JSON list of {kind}.")
+        raise RefusedError(
+            422, f"the header Dpindex-Ids must be an ASCII JSON list of {kind}, as the index has."
+        )
     for row, value in enumerate(values):
         if id_type is str:
             allowed = f"1 to {_MAX_ID_CHARACTERS} printable characters"
