@@ -804,13 +804,6 @@ RELEASES = [
     Mutant("collector", "a shuffle where a block of clones counts as its most",
            ("test_a_shuffle_is_no_better_than_the_sum_over_all_clones",),
            instead(shuffling._Clones, "of", most_clones)),
-    Mutant("collector", "a shuffle states the epsilon of one in twenty more",
-           ("test_a_shuffled_statement_says_what_the_collector_may_learn",),
-           instead(Settings, "guarantee", lambda f: lambda s, count: f(
-               s, count + count // 20 if s.shuffle_delta is not None else count))),
-    Mutant("collector", "a shuffle of few states the epsilon of ten thousand", PATHS_CAP,
-           instead(Settings, "guarantee", lambda f: lambda s, count: f(
-               s, max(10_000, count) if s.shuffle_delta is not None else count))),
     # Sketches
     Mutant("RACE", "noise of counts halved", ("test_release_adds_the_law_once",),
            counts(lambda n, exact: n // 2)),

@@ -258,12 +258,10 @@ class ShuffleCollector:
         self._lock = Lock()
         self._receipts: set[bytes] = set()
         path = folder / LOG_NAME
-        if index.is_shuffled:
-            path.unlink(missing_ok=True)  # a process that published these died before it did so
         if len(index):
             raise InputError(
                 f"{folder} holds {len(index)} codes: a shuffle is published once; collect into an "
-                f"index without codes."
+                f"index without codes. If they are those of {path}, remove that file."
             )
         self._file = ShuffledFile(path, index.spec.format, shuffle)
 
@@ -296,7 +294,7 @@ class ShuffleCollector:
     def _publish(self) -> None:
         """Publish the codes if they are enough."""
         if len(self._file) >= self._promised.codes:
-            self._index.add_shuffled(self._file.codes(), self._promised.delta)
+            self._index.add_codes(self._file.codes())  # which lie in a secret order
             self._index.save(self._folder)
             self._file.remove()
 

@@ -107,19 +107,6 @@ def test_a_statement_of_two_promises_gives_both_epsilons(tmp_path: Path) -> None
     assert str(BOTH.guarantee) in queries[1]
 
 
-def test_a_shuffled_statement_says_what_the_collector_may_learn(tmp_path: Path) -> None:
-    """It said epsilon = 2, that of an attribute, where a record has 8."""
-    index = dpi.PrivateIndex(BOTH)
-    codes = dpi.Privatizer(BOTH).privatize(np.random.default_rng(1).uniform(-1, 1, (3000, 6)))
-    index.add_shuffled(codes, 1e-6)
-    index.save(tmp_path / "index")
-    stated = statement_of(summarize(tmp_path / "index"))
-    assert str(BOTH.guarantee) in str(stated["trust model"])
-    assert "epsilon = 8 (pure DP) under record" in str(stated["trust model"])
-    # Exactly as many codes as there are hide each other.
-    assert stated["epsilon"] == BOTH.guarantee.shuffled(3000, 1e-6).epsilon
-
-
 # What epsilon allows
 
 

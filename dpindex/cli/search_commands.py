@@ -314,8 +314,6 @@ def _promise_lines(about: Summary) -> dict[str, str]:
     if spec.ranges is not None:
         lines["ranges"] = str(spec.ranges)
     lines["guarantee"] = str(about.guarantee)
-    if about.settings.shuffle_delta is not None:
-        lines["shuffle"] = f"of {about.count} codes; whoever saw one arrive: {spec.guarantee}"
     share = share_of_range(spec)
     if share is not None and spec.method_row.private:
         lines["beta"] = f"{share:.3%} of the range of an attribute"

@@ -6,7 +6,6 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
@@ -190,7 +189,7 @@ class PrivateIndex(Searchable):
         """For notebooks: what it holds and promises."""
         facts = {
             "spec": self.spec,
-            "guarantee": self._settings.guarantee(len(self)),
+            "guarantee": self.spec.guarantee,
             "search": f"{self.metric}, index type {self.index_type}",
             "denoiser": self.denoiser or "none",
             "payload": f"{', '.join(self.payload_columns) or 'none'} (not protected)",
@@ -382,7 +381,6 @@ class PrivateIndex(Searchable):
             For bad vectors, ids or payload, ids that the ledger knows, and a codebook that holds
             private vectors; nothing is added then.
         """
-        self._refuse_shuffled()
         with self._lock.write():
             vectors, count = self._vectors(X)
             checked_ids = self._store.ids.check(ids, count)
@@ -437,7 +435,6 @@ class PrivateIndex(Searchable):
         """
         if ids is None:
             raise InputError("upsert replaces by id; give every vector an id.")
-        self._refuse_shuffled()
         with self._lock.write():
             vectors, count = self._vectors(X)
             checked_ids = self._store.ids.check(ids, count, replace=True)
@@ -529,51 +526,10 @@ class PrivateIndex(Searchable):
             If the codes come from another spec, or for bad ids or payload.
         """
         self._check_codes(codes)
-        self._refuse_shuffled()
         with self._lock.write():
             checked = self._store.ids.check(ids, len(codes), replace=replace)
             columns = self.check_payload(payload, len(codes))
             self._store.append(codes, checked, columns, replace=replace)
-
-    def add_shuffled(self, codes: Codes, delta: float) -> None:
-        """Add codes in a secret random order as all that this index will ever hold.
-
-        They are brought into that order here, uniformly among all; the caller publishes nothing
-        else of their senders. Ids are row numbers. The index states the guarantee of the shuffle
-        from then on.
-
-        Parameters
-        ----------
-        codes : Codes
-        delta : float
-            Of the guarantee: see :meth:`dpindex.Guarantee.shuffled`.
-
-        Raises
-        ------
-        InputError
-            If the index holds codes, if these come from another spec, or if no shuffle amplifies
-            the guarantee of the spec.
-
-        >>> from dpindex import Privatizer, record
-        >>> spec = Spec("record-cap", dim=8, k=64, epsilon=8.0, adjacency=record())
-        >>> codes = Privatizer(spec).privatize(np.eye(8))
-        >>> index = PrivateIndex(spec)
-        >>> index.add_shuffled(codes, delta=1e-8)  # of eight people: in a secret random order
-        >>> index.is_shuffled, index.ids.tolist()
-        (True, [0, 1, 2, 3, 4, 5, 6, 7])
-        """
-        if len(self):
-            raise InputError(
-                f"the index holds {len(self)} codes, from which a shuffle would stand apart; make "
-                f"another index."
-            )
-        # here: who only searches needs no secret stream
-        from dpindex.mechanism.privatizer import in_secret_order
-
-        settings = replace(self._settings, shuffle_delta=delta)
-        self._check_codes(codes)
-        self.add_codes(in_secret_order(codes))
-        self._settings = settings
 
     def fit_denoiser(self, kind: Kind = "auto") -> Denoiser:
         """Learn from the private codes how their coordinates hang together, and rank with it.

@@ -109,24 +109,6 @@ class Searchable(ABC):
         self._posterior: Estimator | None = None
         self._similarity = kind_of(settings.spec).estimator(settings.spec, settings.metric)
 
-    @property
-    def shuffle_delta(self) -> float | None:
-        """Delta of the promise about a published shuffle; None for other indexes."""
-        return self._settings.shuffle_delta
-
-    @property
-    def is_shuffled(self) -> bool:
-        """Whether its codes were published in a secret random order, so that none is added."""
-        return self._settings.shuffle_delta is not None
-
-    def _refuse_shuffled(self) -> None:
-        """Refuse to add to a shuffle: what comes later stands apart from it."""
-        if self.is_shuffled:
-            raise InputError(
-                "the codes of this index are a shuffle that is published, and what comes later "
-                "would stand apart; make another index."
-            )
-
     def search(
         self,
         Q: Vectors | Codes,

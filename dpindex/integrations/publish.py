@@ -90,7 +90,7 @@ def _write(
     codes, ids, payload = index.codes, index.ids, index.payload
     dtype = codes.stored.dtype.str
     contents = documents_of(index)
-    settings = Settings(index.spec, index.metric, EXACT, index.query_epsilon, index.shuffle_delta)
+    settings = Settings(index.spec, index.metric, EXACT, index.query_epsilon)
     facts = Facts(
         format=FORMAT,
         settings=settings.to_dict(),

@@ -130,7 +130,6 @@ class PublishedIndex(Searchable):
             for bad ids or payload.
         """
         self._check_codes(codes)
-        self._refuse_shuffled()
         names = self._ids(ids)
         if len(names) != len(codes) or len(set(names.tolist())) < len(names):
             raise InputError(f"{len(codes)} codes need as many ids, each another.")

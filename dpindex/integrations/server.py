@@ -337,10 +337,6 @@ class _Answers:
         is taken, and nothing was stored.
         """
         _require(request, self.tokens, "submit")
-        if self.index.is_shuffled:
-            raise r.RefusedError(
-                403, "this index is a published shuffle: a code that comes later would stand apart."
-            )
         body = await _body(request, (_CODES,), r.max_body(self.spec), self.body_seconds)
         headers = request.headers
         labels = headers.get("dpindex-ids"), headers.get("idempotency-key")

@@ -109,21 +109,6 @@ class Privatizer(Projector):
         return format_.codes(np.concatenate(blocks))
 
 
-def in_secret_order(codes: Codes) -> Codes:
-    """Return codes in a secret order; every order has exactly the same chance.
-
-    It is that of independent uniform keys. Keys of which two are equal are drawn anew: given that
-    all differ, every order of them is as likely as any other.
-    """
-    stream = secret_stream()
-    while True:
-        keys = stream.words(len(codes), np.uint64)
-        order = np.argsort(keys)
-        ascending = keys[order]
-        if (ascending[1:] > ascending[:-1]).all():
-            return codes.take(order)
-
-
 def _refuse_above(limit: float, spec: Spec) -> None:
     promise = spec.guarantee
     if promise.definition != "DP" or promise.epsilon > limit:

@@ -592,12 +592,6 @@ def read_index(directory: IndexDirectory) -> tuple[Contents, Checkpoint]:
     calibration = directory.calibration(manifest)
     settings = directory.settings(manifest)
     store = CodeStore.of_segments(settings.spec.format, chain(first, segments))
-    if settings.shuffle_delta is not None:
-        ids = store.ids.array
-        if ids.dtype.kind != "i" or (np.diff(ids, prepend=-1) <= 0).any():
-            raise DamagedError(
-                f"{directory.path} says that its codes were shuffled, but has ids of its own."
-            )
     checkpoint = Checkpoint(directory, manifest, len(store), 0)
     return Contents(settings, store, denoiser, calibration), checkpoint
 

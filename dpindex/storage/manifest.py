@@ -23,7 +23,6 @@ from typing import Any
 from dpindex.base.errors import DamagedError, InputError
 from dpindex.base.files import Buffer
 from dpindex.mechanism.spec import Spec
-from dpindex.privacy import Guarantee
 from dpindex.similarity.float_codes import METRICS
 from dpindex.similarity.similarity import Metric
 from dpindex.version import __version__
@@ -56,7 +55,6 @@ _FORMAT = 2
 _NUMBER = re.compile(r"[0-9]{6}")
 _NUMBERS = 10**6
 _MAX_FILE_BYTES = 1 << 33
-_COUNTED = 10**7
 _FIELDS = ("next_number", "segments", "crowding")
 
 
@@ -74,22 +72,17 @@ class Settings:
         How vectors are kept and searched: see :func:`dpindex.index.faiss_vectors.parse_index_type`.
     query_epsilon : float, optional
         Budget of a private query; default the spec's epsilon.
-    shuffle_delta : float, optional
-        Delta of the promise about all codes, which were published in a secret random order; None
-        where they were not.
 
     Raises
     ------
     InputError
-        For a metric that the method's codes do not have, a wrong query epsilon, or a guarantee that
-        no shuffle amplifies.
+        For a metric that the method's codes do not have, and a wrong query epsilon.
     """
 
     spec: Spec
     metric: Metric = "cosine"
     index_type: str = "f32"
     query_epsilon: float | None = None
-    shuffle_delta: float | None = None
 
     def __post_init__(self) -> None:
         if self.metric not in tuple(METRICS):
@@ -103,8 +96,6 @@ class Settings:
             )
         if self.query_epsilon is not None:
             object.__setattr__(self, "query_epsilon", self.query_spec.epsilon)
-        if self.shuffle_delta is not None:
-            self.guarantee(1)
 
     @property
     def query_spec(self) -> Spec:
@@ -113,26 +104,13 @@ class Settings:
             return self.spec
         return self.spec.with_epsilon(self.query_epsilon)
 
-    def guarantee(self, count: int) -> Guarantee:
-        """Return the promise about the codes of an index with ``count`` of them.
-
-        Of a shuffle of very many codes that of ten million is stated, which is weaker.
-        """
-        if self.shuffle_delta is None or count == 0:
-            return self.spec.guarantee
-        return self.spec.guarantee.shuffled(min(count, _COUNTED), self.shuffle_delta)
-
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields as plain JSON values; a shuffle only where there was one."""
-        data = {**vars(self), "spec": self.spec.to_dict()}
-        if self.shuffle_delta is None:
-            del data["shuffle_delta"]
-        return data
+        """Return the fields as plain JSON values."""
+        return {**vars(self), "spec": self.spec.to_dict()}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Settings:
         """Return the inverse of :meth:`to_dict`, other keys aside; InputError or KeyError."""
-        data = {"shuffle_delta": None, **data}
         values = {setting.name: data[setting.name] for setting in fields(cls)}
         values["spec"] = Spec.from_dict(data["spec"])
         return cls(**values)
@@ -274,7 +252,6 @@ class Manifest:
     def _is_consistent(self) -> bool:
         numbers = [*self.segments, *self.single.values()]
         counts = self.segments.values()
-        payloads = {file_path("payload", number) for number in self.segments}
         uneven = self.crowding
         public = self.settings.spec.public
         return (
@@ -284,8 +261,6 @@ class Manifest:
             and type(self.next_number) is int
             and all(int(number) < self.next_number for number in numbers)
             and self.single.keys() - LEARNED == ({public.kind} if public else set())
-            # A shuffle publishes codes and nothing else of their senders.
-            and (self.settings.shuffle_delta is None or payloads.isdisjoint(self.files))
             and (uneven is None or (isinstance(uneven, float) and 0 <= uneven < math.inf))
         )
 

@@ -65,8 +65,8 @@ class Summary:
 
     @property
     def guarantee(self) -> Guarantee:
-        """The promise about the codes: that of their shuffle, if they are one."""
-        return self.settings.guarantee(self.count)
+        """The promise about each code."""
+        return self.settings.spec.guarantee
 
     def to_dict(self) -> dict[str, Any]:
         """Return contents, search settings and promise as plain JSON values."""
@@ -149,7 +149,8 @@ def statement_of(summary: Summary) -> Statement:
         f"attributes; it answers searches for near vectors by {summary.settings.metric}",
         "software": f"dpindex {__version__}",
         "unit of privacy": guarantee.units,
-        "trust model": _trust_model(summary),
+        "trust model": "local: every vector is randomized by itself, and only its code is "
+        "published; whoever holds or searches the codes is not trusted",
         "definition": _definition(guarantee),
         "epsilon": _epsilon(guarantee),
         "delta": guarantee.delta,
@@ -166,7 +167,7 @@ def statement_of(summary: Summary) -> Statement:
         ],
         "post-processing": _post_processing(summary),
         "published in the clear": [
-            _ids_in_the_clear(summary),
+            "ids, their order and number",
             *(f"payload column {name}" for name in summary.payload),
             "all parameters of the mechanism",
         ],
@@ -199,27 +200,6 @@ def statement_markdown(statement: Statement) -> str:
         else:
             parts.append("none" if value is None else f"{value:g}")
     return "\n\n".join(parts)
-
-
-def _trust_model(summary: Summary) -> str:
-    """Return who is trusted with what."""
-    local = (
-        "local: every vector is randomized by itself, and only its code is published; whoever "
-        "holds or searches the codes is not trusted"
-    )
-    if summary.settings.shuffle_delta is None:
-        return local
-    return (
-        f"shuffle: every vector is randomized by itself, and a collector published {summary.count} "
-        f"codes in a secret random order; it is trusted to keep no ids, times or order, not with "
-        f"vectors: against it {summary.settings.spec.guarantee}"
-    )
-
-
-def _ids_in_the_clear(summary: Summary) -> str:
-    if summary.settings.shuffle_delta is None:
-        return "ids, their order and number"
-    return "the number of codes; ids are row numbers after the shuffle"
 
 
 def _epsilon(guarantee: Guarantee) -> float | list[str] | None:

@@ -16,7 +16,6 @@ import numpy.typing as npt
 import pytest
 from scipy import sparse
 from specs import codebook, designed
-from streams import Seeded
 
 import dpindex as dpi
 from dpindex.base.errors import InputError
@@ -821,24 +820,3 @@ def test_vectors_that_change_after_their_check_are_checked_as_they_are_drawn(
     with pytest.raises(InputError, match="row 2"):
         index.add(open_dataset(place, rows_per_part=2), progress=change)
     assert len(index) == 0
-
-
-def test_low_codes_are_shuffled_before_they_are_added(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All codes are there, in an order that the secret stream decides and the caller does not."""
-    spec = dpi.Spec("record-cap", dim=8, k=64, epsilon=8.0, adjacency=dpi.record())
-    codes = dpi.Privatizer(spec).privatize(np.random.default_rng(0).normal(size=(100, 8)))
-    stored = []
-    for seed in (1, 2):
-        with monkeypatch.context() as patch:
-            patch.setattr(
-                "dpindex.mechanism.privatizer.secret_stream", lambda seed=seed: Seeded(seed)
-            )
-            index = dpi.PrivateIndex(spec)
-            index.add_shuffled(codes, 1e-8)
-        stored.append(index.codes.stored)
-        order = np.argsort(Seeded(seed).words(100, np.uint64))
-        np.testing.assert_array_equal(stored[-1], codes.stored[order])
-        assert index.ids.tolist() == list(range(100))
-    assert not np.array_equal(*stored)
-    with pytest.raises(dpi.InputError, match="from which a shuffle would stand apart"):
-        index.add_shuffled(codes, 1e-8)

@@ -138,7 +138,7 @@ FOREIGN_SETTINGS = (
         {"spec": {}},
         {"spec": []},
         {"spec": {"method": "x"}},
-        {"shuffle_delta": 1e-8},
+        {"query_epsilon": "much"},
     ),
 )
 

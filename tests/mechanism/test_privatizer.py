@@ -8,13 +8,11 @@ import numpy as np
 import pytest
 from scipy import sparse
 from specs import example, length, needed
-from streams import Scripted, Seeded
 
 import dpindex as dpi
 from dpindex.base.arrays import cores
 from dpindex.base.errors import InputError
-from dpindex.mechanism.codes import Codes, FloatCodes, SymbolFormat
-from dpindex.mechanism.privatizer import in_secret_order
+from dpindex.mechanism.codes import FloatCodes
 
 pytestmark = pytest.mark.usefixtures("known_noise")
 
@@ -232,27 +230,3 @@ class TestFinding8:
         for wrong in (float("nan"), "2"):
             with pytest.raises(dpi.InputError, match="max_epsilon"):
                 dpi.Privatizer(spec, max_epsilon=wrong)  # type: ignore[arg-type]
-
-
-def _codes(count: int) -> Codes:
-    return SymbolFormat(1, bytes(16), count).codes(np.arange(count, dtype=np.uint16)[:, None])
-
-
-def test_a_secret_order_is_that_of_keys_that_differ(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Equal keys would favour an order, so all are drawn anew."""
-    equal = np.array([5, 9, 5], dtype=np.uint64)
-    stream = Scripted([equal, np.array([7, 2**64 - 1, 0], dtype=np.uint64)])
-    monkeypatch.setattr("dpindex.mechanism.privatizer.secret_stream", lambda: stream)
-    assert in_secret_order(_codes(3)).stored[:, 0].tolist() == [2, 0, 1]
-    assert stream.spent
-
-
-def test_every_secret_order_is_as_likely(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of 24 orders of four, 24 000 times: χ² of 23 degrees, above 90 once in 10^9 times."""
-    stream = Seeded(0)
-    monkeypatch.setattr("dpindex.mechanism.privatizer.secret_stream", lambda: stream)
-    codes = _codes(4)
-    orders = [in_secret_order(codes).stored[:, 0].tolist() for _ in range(24_000)]
-    counts = np.unique(orders, axis=0, return_counts=True)[1]
-    assert len(counts) == 24
-    assert ((counts - 1000.0) ** 2 / 1000).sum() < 90

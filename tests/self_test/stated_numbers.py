@@ -15,7 +15,6 @@ from dpindex.audit.verdict import Check
 from dpindex.mechanism.spec import Spec
 from dpindex.privacy import Record, attribute, l2
 from dpindex.privacy.adjacency import L2, Adjacency, Attribute
-from dpindex.storage.manifest import Settings
 
 __all__ = ["stated_numbers_check"]
 
@@ -23,17 +22,14 @@ _CLOSE = 1e-9
 _TIGHT = 0.995
 _STEPS = (2, 3, 5)
 _DELTA = 1e-5
-_COUNTS = (1, 100, 10_000, 20_000_000)
-_MOST_COUNTED = 10_000_000
 
 
 def stated_numbers_check(spec: Spec) -> Check:
-    """Group privacy, totals, the ledger's totals of two sizes of change, and shuffles."""
+    """Group privacy, totals, and the ledger's totals of two sizes of change."""
     wrong = {
         "group": _wrong_groups(spec),
         "tight total": _wrong_tight_totals(spec),
         "ledger": _wrong_ledger(),
-        "shuffle": _wrong_shuffles(spec),
     }
     named = [name for name, fault in wrong.items() if fault]
     return Check(
@@ -95,16 +91,3 @@ def _wrong_ledger() -> bool:
         (found,) = ledger.totals()
     stated: dict[Any, float] = {g.adjacency: g.epsilon for g in found.guarantees}
     return stated.get(attribute(1.0), 0.0) < 3.0 or stated.get(attribute(0.5), 0.0) < 2.0
-
-
-def _wrong_shuffles(spec: Spec) -> bool:
-    """An index states the promise of its own number of codes, or of ten million."""
-    if not isinstance(spec.adjacency, Record) or spec.delta > 0:
-        return False
-    settings = Settings(spec, shuffle_delta=_DELTA)
-    for count in _COUNTS:
-        own = spec.guarantee.shuffled(min(count, _MOST_COUNTED), _DELTA)
-        if settings.guarantee(count).epsilon < own.epsilon:
-            return True
-    # One code has nothing to hide among; the delta alone lowers its epsilon a little.
-    return settings.guarantee(1).epsilon < _TIGHT * spec.budget

@@ -20,7 +20,7 @@ from dpindex.index.private_index import PrivateIndex
 from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec
-from dpindex.privacy import attribute, record
+from dpindex.privacy import attribute
 from dpindex.storage.code_store import rows_per_segment
 from dpindex.storage.directory import IndexDirectory
 from dpindex.storage.manifest import Manifest, Settings
@@ -247,27 +247,6 @@ def test_codes_of_another_spec_in_a_segment_are_refused(tmp_path: Path, other: S
     write_index_by_hand(tmp_path / "i", Settings(SPEC), [(_codes(2, other), [1, 2])])
     with pytest.raises(InputError, match="another spec"):
         PrivateIndex.open(tmp_path / "i")
-
-
-@pytest.mark.slow
-def test_a_shuffle_is_not_claimed_for_codes_with_ids_or_payload_of_their_own(
-    tmp_path: Path,
-) -> None:
-    spec = Spec("record-cap", dim=6, k=64, epsilon=2.0, adjacency=record())
-    shuffled = Settings(spec, shuffle_delta=1e-6)
-    codes = _codes(3000, spec)
-    write_index_by_hand(tmp_path / "numbered", shuffled, [(codes, np.arange(3000))])
-    assert PrivateIndex.open(tmp_path / "numbered").is_shuffled
-    for name, ids in (("texts", list(map(str, range(3000)))), ("order", np.arange(3000)[::-1])):
-        write_index_by_hand(tmp_path / name, shuffled, [(codes, ids)])
-        with pytest.raises(InputError, match="shuffled, but has ids of its own"):
-            PrivateIndex.open(tmp_path / name)
-    index = PrivateIndex(spec)
-    index.add_codes(codes, payload={"year": [1999] * 3000})
-    index.save(tmp_path / "payload")
-    _reseal(tmp_path / "payload", lambda facts: facts.update(shuffle_delta=1e-6))
-    with pytest.raises(InputError, match="contradicts itself"):
-        PrivateIndex.open(tmp_path / "payload")
 
 
 def test_unnamed_files_are_discarded_unread_and_others_are_left(saved: Path) -> None:
