@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import cache, wraps
 from typing import Any
 
-import mpmath
 import numpy as np
 import pytest
 
@@ -15,8 +14,6 @@ from dpindex import Codebook, Design, Spec, attribute, l2, record
 from dpindex.mechanism import method_table as families
 from dpindex.mechanism import optimiser
 from dpindex.mechanism.method_table import Family, Method
-from dpindex.mechanism.noise.additive import AdditiveNoise, geometric_table
-from dpindex.mechanism.noise.gaussian import CHANGES
 
 PARAM = type(pytest.param())
 
@@ -111,9 +108,3 @@ def length(row: Method, wanted: int) -> int | None:
 def small(row: Method) -> Spec:
     """The plain example, made once for all tests that only look at it."""
     return example(row)
-
-
-def published_count_noise(epsilon: float, rows: int, neighbouring: str) -> AdditiveNoise:
-    """``⌊Laplace(R/ε)⌋`` for a sketch (Coleman & Shrivastava 2020, Alg. 1), of mean −½."""
-    drop = mpmath.mpf(epsilon) / (rows * CHANGES[neighbouring])
-    return AdditiveNoise(geometric_table(drop, 1, 1, 0), 0)

@@ -30,7 +30,7 @@ from dpindex.audit.softmax_verifier import SoftmaxVerifier
 from dpindex.audit.verdict import Check, Difference, LawVerifier, digits
 from dpindex.base.arrays import AnyArray
 from dpindex.mechanism.noise.additive import CellTable, TwoDigitLaplace
-from dpindex.mechanism.noise.gaussian import TwoDigitGaussian, TwoSidedGeometric
+from dpindex.mechanism.noise.gaussian import TwoDigitGaussian
 from dpindex.mechanism.noise.signs import FlipsByLevel, IndividualFlips, IndividualGaussian
 from dpindex.mechanism.noise.softmax import SoftmaxResponse
 from dpindex.mechanism.noise.symbols import CapResponse, CodebookResponse, SquareWave
@@ -120,19 +120,6 @@ class TableVerifier(AdditiveVerifier):
             f"Barthe & Olmedo 2013: (ε, δ) holds if E_(e^ε) ≤ δ for all neighbours; {self.dither}",
             divergence <= apart.delta,
         )
-
-
-class TwoSidedGeometricVerifier(AdditiveVerifier):
-    """The difference of two magnitudes: ``P(k) = Σ_b g(k+b)·g(b)`` for k ≥ 0, the same below.
-
-    A ratio of g between neighbours holds for P, term by term.
-    """
-
-    def step(self) -> exact.Ratio:
-        return exact.worst_table_ratio(self.source.table, 1)
-
-    def tables(self) -> list[tuple[CellTable, int]]:
-        return [(self.source.table, 1), (self.source.table, 1)]
 
 
 class TwoDigitGaussianVerifier(AdditiveVerifier):
@@ -395,7 +382,6 @@ VERIFIERS: dict[type[Any], type[LawVerifier]] = {
     CellTable: TableVerifier,
     TwoDigitGaussian: TwoDigitGaussianVerifier,
     TwoDigitLaplace: TwoDigitLaplaceVerifier,
-    TwoSidedGeometric: TwoSidedGeometricVerifier,
     FlipsByLevel: FlipsVerifier,
     SquareWave: SquareWaveVerifier,
     IndividualFlips: IndividualFlipsVerifier,

@@ -65,8 +65,8 @@ class SketchSpec:
     epsilon : float
         Budget of the one release, [0.001, 64].
     delta : float
-        0 for pure epsilon (two-sided geometric noise), or in (0, 1) (rounded Gaussian noise, which
-        pays √R where the pure law pays R).
+        0 for pure epsilon (rounded Laplace noise), or in (0, 1) (rounded Gaussian noise, which pays
+        √R where the pure law pays R).
     neighbouring : "add-remove" or "replace"
         How neighbouring collections differ; replace needs twice the noise.
     seed : int

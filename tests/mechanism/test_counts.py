@@ -10,13 +10,21 @@ import mpmath
 import numpy as np
 import pytest
 from scipy import stats
-from specs import published_count_noise
 from streams import Seeded
 
-from dpindex.audit.exact_arithmetic import loss_within, worst_table_ratio
+from dpindex.audit.exact_arithmetic import (
+    loss_within,
+    worst_table_ratio,
+    worst_two_digit_step,
+)
 from dpindex.base.errors import InputError
-from dpindex.mechanism.noise.additive import AdditiveNoise, CellTable, geometric_table
-from dpindex.mechanism.noise.gaussian import TwoDigitGaussian, TwoSidedGeometric, count_noise
+from dpindex.mechanism.noise.additive import (
+    AdditiveNoise,
+    CellTable,
+    TwoDigitLaplace,
+    geometric_noise,
+)
+from dpindex.mechanism.noise.gaussian import TwoDigitGaussian, count_noise
 
 PURE = [
     (0.1, 100, "add-remove"),
@@ -30,65 +38,25 @@ PURE = [
 CHANGED = {"add-remove": 1, "replace": 2}
 
 
-def passes(table: CellTable, epsilon: float, changed: int) -> bool:
-    """Whether ``changed`` counts, each moved by 1, cost at most epsilon: exactly, in integers.
-
-    ``worst_table_ratio`` is the largest ratio of two neighbouring masses of the unbounded table.
-    Read directly (as published) the table is the law. Read as a difference of two magnitudes it
-    bounds the law too: ``P(k) = Σ_b g(k+b)g(b)``, and the premises it checks (symmetric, not
-    rising) with the ratio give ``r g(a) ≤ g(a+1) ≤ g(a)``, hence the same for P, term by term.
-    """
-    return loss_within(worst_table_ratio(table, 1), Fraction(epsilon) / changed)
-
-
-def table_of(law: AdditiveNoise) -> CellTable:
-    """The table that a law draws from, once or twice."""
-    source = law.source.table if isinstance(law.source, TwoSidedGeometric) else law.source
-    assert isinstance(source, CellTable)
-    return source
-
-
-def pure_noise(epsilon: float, rows: int, neighbouring: Any, as_published: bool) -> AdditiveNoise:
-    if as_published:
-        return published_count_noise(epsilon, rows, neighbouring)
-    return count_noise(epsilon, 0.0, rows, 50, neighbouring)
+def passes(source: Any, epsilon: float, changed: int) -> bool:
+    """Whether ``changed`` counts, each moved by 1, cost at most epsilon: exactly, in integers."""
+    if isinstance(source, TwoDigitLaplace):
+        return loss_within(worst_two_digit_step(source), Fraction(epsilon) / changed)
+    return loss_within(worst_table_ratio(source, 1), Fraction(epsilon) / changed)
 
 
 def variance(law: AdditiveNoise) -> float:
     return law.moments.variance[0]
 
 
-@pytest.mark.parametrize("as_published", [False, True])
 @pytest.mark.parametrize(("epsilon", "rows", "neighbouring"), PURE)
-def test_pure_law_is_exact(
-    epsilon: float, rows: int, neighbouring: str, as_published: bool
-) -> None:
-    law = pure_noise(epsilon, rows, neighbouring, as_published)
+def test_pure_law_is_exact(epsilon: float, rows: int, neighbouring: Any) -> None:
+    law = count_noise(epsilon, 0.0, rows, 50, neighbouring)
     changed = rows * CHANGED[neighbouring]
-    assert isinstance(law.source, CellTable if as_published else TwoSidedGeometric)
-    assert passes(table_of(law), epsilon, changed)
+    assert passes(law.source, epsilon, changed)
     # The same law with 5 % less noise fails, and so does the claim of a 5 % smaller epsilon.
-    with mpmath.workprec(400):
-        weak = geometric_table(mpmath.mpf(epsilon) * mpmath.mpf("1.05") / changed, 1, 1, 0)
-    assert not passes(weak, epsilon, changed)
-    assert not passes(table_of(law), epsilon * 0.95, changed)
-
-
-@pytest.mark.parametrize("epsilon", [0.25, 1.0, 4.0])
-def test_difference_of_magnitudes_is_two_sided_geometric(epsilon: float) -> None:
-    """The implemented difference law, convolved in exact integers, against (1−r)/(1+r)·r^|z|."""
-    table = table_of(count_noise(epsilon, 0.0, 1, 50, "add-remove"))
-    side, half = table.masses[len(table.masses) // 2 : -1], 1 << 63
-    tail, period = table.masses[-1], table.period
-    # Magnitudes up to 60, through the restart of the table.
-    g = [
-        Fraction(side[a % period] * tail ** (a // period), half * half ** (a // period))
-        for a in range(60 + 40 * math.ceil(1 / epsilon))
-    ]
-    r = math.exp(-epsilon)
-    for z in range(30):
-        chance = float(sum(x * y for x, y in zip(g[z:], g, strict=False)))
-        assert chance == pytest.approx((1 - r) / (1 + r) * r**z, rel=1e-9, abs=1e-15)
+    assert not passes(geometric_noise(1.05 * epsilon, changed).source, epsilon, changed)
+    assert not passes(law.source, epsilon * 0.95, changed)
 
 
 @pytest.mark.slow
@@ -106,7 +74,8 @@ def test_gaussian_law(epsilon: float, delta: float, rows: int, neighbouring: str
     width = 64
     law = count_noise(epsilon, delta, rows, width, neighbouring)  # type: ignore[arg-type]
     changed = rows * CHANGED[neighbouring]
-    table = table_of(law)
+    table = law.source
+    assert isinstance(table, CellTable)
     masses, bits = table.masses, table.bits
     assert masses == masses[::-1]
     assert table.first == -(len(masses) // 2)
@@ -129,10 +98,9 @@ def test_gaussian_law(epsilon: float, delta: float, rows: int, neighbouring: str
     assert np.abs(counted - normal).sum() < 1e-9
 
 
-@pytest.mark.parametrize("as_published", [False, True])
-def test_draws_follow_the_law(as_published: bool) -> None:
+def test_draws_follow_the_law() -> None:
     """Chi-square of 400 000 draws. Five per cent less noise is seen."""
-    law = pure_noise(1.0, 4, "add-remove", as_published)
+    law = count_noise(1.0, 0.0, 4, 50, "add-remove")
     draws = law.source.sample(400_000, Seeded(3))
     reach = 30
     clipped = np.clip(draws, -reach, reach)
@@ -140,7 +108,7 @@ def test_draws_follow_the_law(as_published: bool) -> None:
 
     def p_value(drop: float) -> float:
         z = np.arange(-3000, 3001)
-        weights = np.exp(-drop * (np.where(z < 0, ~z, z) if as_published else np.abs(z)))
+        weights = np.exp(-drop * np.where(z < 0, ~z, z))
         weights /= weights.sum()
         middle = 3000
         inner = weights[middle - reach : middle + reach + 1].copy()
@@ -156,28 +124,16 @@ def test_draws_follow_the_law(as_published: bool) -> None:
     "law",
     [
         count_noise(1.0, 0.0, 30, 50, "add-remove"),
-        published_count_noise(1.0, 30, "add-remove"),
         count_noise(1.0, 1e-6, 30, 50, "add-remove"),
         count_noise(0.01, 1e-6, 300, 50, "add-remove"),
     ],
-    ids=["geometric", "published", "gaussian", "wide gaussian"],
+    ids=["geometric", "gaussian", "wide gaussian"],
 )
 def test_moments(law: AdditiveNoise) -> None:
     """Mean after the offset is 0 and the variance is as stated, within 6 standard errors."""
     draws = law.source.sample(300_000, Seeded(3)) + law.offset
     assert abs(draws.mean()) < 6 * math.sqrt(variance(law) / draws.size)
     assert draws.var() == pytest.approx(variance(law), rel=6 * math.sqrt(5 / draws.size))
-
-
-@pytest.mark.parametrize("drop", [0.01, 0.5, 3.0])
-def test_two_sided_geometric_moments_and_profile(drop: float) -> None:
-    """In closed form, and summed over the chances that the profile states."""
-    source = TwoSidedGeometric(mpmath.mpf(drop))
-    values, chances, width = source.profile()
-    assert width == 1.0
-    assert chances.sum() == pytest.approx(1.0, rel=1e-12)
-    moments = float(chances @ values**2), float(chances @ values**4)
-    assert source.moments() == pytest.approx(moments, rel=1e-10)
 
 
 def test_root_r_gain() -> None:
@@ -189,8 +145,9 @@ def test_root_r_gain() -> None:
 
 
 def test_what_cannot_be_released_is_refused() -> None:
-    with pytest.raises(InputError, match="fewer rows, more epsilon, or delta > 0"):
-        count_noise(0.001, 0.0, 1000, 50, "add-remove")
+    assert isinstance(count_noise(0.001, 0.0, 1000, 50, "add-remove").source, TwoDigitLaplace)
+    with pytest.raises(InputError, match="raise epsilon, or lower k or rows"):
+        count_noise(0.001, 0.0, 1 << 20, 50, "add-remove")
 
 
 @pytest.mark.slow

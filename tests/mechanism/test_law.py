@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from specs import example, folded, published_count_noise
+from specs import example, folded
 from streams import Seeded
 
 import dpindex as dpi
@@ -47,7 +47,6 @@ SPECS |= {
 }
 COUNTS = {
     "counts": count_noise(1.0, 0.0, 50, 20, "add-remove"),
-    "counts, as published": published_count_noise(1.0, 50, "replace"),
     "counts, normal": count_noise(1.0, 1e-6, 50, 20, "add-remove"),
 }
 """Laws of sketches, which no spec of codes names."""

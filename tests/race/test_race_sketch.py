@@ -19,7 +19,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import integrate, sparse, stats
-from specs import folded, published_count_noise
+from specs import folded
 from streams import Seeded
 
 from dpindex.base.errors import InputError
@@ -54,13 +54,8 @@ def small_spec(**changes: Any) -> SketchSpec:
     return SketchSpec(**{**options, **changes})
 
 
-def small(*, as_published: bool = False, **changes: Any) -> RaceSketch:
-    """A sketch, perhaps with the paper's noise, whose offset is not 0."""
-    spec = small_spec(**changes)
-    sketch = RaceSketch(spec)
-    if as_published:
-        sketch._law = published_count_noise(spec.epsilon, spec.rows, spec.neighbouring)
-    return sketch
+def small(**changes: Any) -> RaceSketch:
+    return RaceSketch(small_spec(**changes))
 
 
 def data(n: int = 200, dim: int = 3, seed: int = 0) -> npt.NDArray[np.float64]:
@@ -116,9 +111,7 @@ def test_every_way_in_counts_the_same() -> None:
 # The release.
 
 
-@pytest.mark.parametrize(
-    "options", [{}, {"as_published": True}, {"delta": 1e-6}, {"neighbouring": "replace"}]
-)
+@pytest.mark.parametrize("options", [{}, {"delta": 1e-6}, {"neighbouring": "replace"}])
 def test_release_adds_the_law_once(options: dict[str, Any]) -> None:
     sketch = small(**options).fit(data())
     counts = exact(sketch)
@@ -221,7 +214,7 @@ def test_failed_fit_adds_nothing() -> None:
     [
         (PStable(2.0, 2), 400, {}),
         (PStable(2.0, 2), 8, {}),
-        (SRP(4), 16, {"as_published": True}),
+        (SRP(4), 16, {}),
         (SRP(8), 16, {"delta": 1e-6}),
         (PairedSRP(3), 4, {"neighbouring": "replace"}),
     ],
@@ -292,7 +285,7 @@ def test_median_of_means_by_hand() -> None:
             for directions in sketch.spec.hasher.directions.reshape(50, 4, 3)
         ]
     )
-    found = np.take_along_axis(sketch.counts, columns, axis=1)
+    found = np.take_along_axis(sketch.counts, columns, axis=1) + sketch._law.offset
     assert sketch.count(q) == pytest.approx(found.mean(axis=0))
     groups = math.ceil(8 * math.log(1 / 0.3))
     edges = [50 * g // groups for g in range(groups + 1)]
@@ -369,7 +362,7 @@ def test_merging_before_release_spends_the_other() -> None:
 def test_merging_after_release_composes() -> None:
     def pair() -> tuple[RaceSketch, RaceSketch]:
         return (
-            small(epsilon=1.0, as_published=True).fit(data()).release(),
+            small(epsilon=1.0).fit(data()).release(),
             small(epsilon=0.5, delta=1e-6).fit(data(seed=1)).release(),
         )
 
@@ -392,7 +385,7 @@ def test_merging_after_release_composes() -> None:
 @pytest.mark.usefixtures("known_noise")
 def test_merged_answers_stay_unbiased() -> None:
     x, q = data(4000), np.zeros((1, 3))
-    options: dict[str, Any] = {"epsilon": 8.0, "as_published": True, "rows": 400, "width": 100}
+    options: dict[str, Any] = {"epsilon": 8.0, "rows": 400, "width": 100}
     a, b = (small(**options).fit(part).release() for part in (x[:1000], x[1000:]))
     merged = a.merge(b, disjoint=True)
     assert abs(merged.count(q)[0] - kernel_sum(PStable(1.0, 2), x, q)[0]) < 6 * merged.stderr(q)[0]

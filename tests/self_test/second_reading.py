@@ -28,7 +28,7 @@ from dpindex.audit.softmax_verifier import SoftmaxVerifier
 from dpindex.audit.verdict import Check, Difference
 from dpindex.base.arrays import AnyArray, spaced
 from dpindex.mechanism.noise.additive import CellTable, TwoDigitLaplace
-from dpindex.mechanism.noise.gaussian import TwoDigitGaussian, TwoSidedGeometric
+from dpindex.mechanism.noise.gaussian import TwoDigitGaussian
 from dpindex.mechanism.noise.signs import FlipsByLevel, IndividualFlips, IndividualGaussian
 from dpindex.mechanism.noise.softmax import SoftmaxResponse
 from dpindex.mechanism.noise.symbols import CapResponse, CodebookResponse, SquareWave
@@ -114,17 +114,6 @@ class AdditiveReader(Reader):
 
     def tables(self) -> list[CellTable]:
         return [self.source]
-
-
-class TwoSidedGeometricReader(AdditiveReader):
-    """The difference of two magnitudes."""
-
-    def draws(self, count: int, words: Replay) -> Ints:
-        one, other = (magnitude(table_draws(self.source.table, count, words)) for _ in range(2))
-        return one - other
-
-    def tables(self) -> list[CellTable]:
-        return [self.source.table]
 
 
 class TwoDigitGaussianReader(AdditiveReader):
@@ -435,7 +424,6 @@ READERS: dict[type[Any], type[Reader]] = {
     CellTable: AdditiveReader,
     TwoDigitGaussian: TwoDigitGaussianReader,
     TwoDigitLaplace: TwoDigitLaplaceReader,
-    TwoSidedGeometric: TwoSidedGeometricReader,
     FlipsByLevel: FlipsReader,
     SquareWave: SquareWaveReader,
     IndividualFlips: IndividualFlipsReader,

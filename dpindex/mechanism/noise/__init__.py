@@ -44,7 +44,8 @@ def check_deviation(cells: float, max_cells: float = _MAX_CELLS) -> None:
     """Refuse a law that deviates by too many cells for a code, before its table is made."""
     if not cells <= max_cells:
         raise NoGuaranteeError(
-            "this epsilon asks for more noise than a code can hold; raise epsilon or lower k."
+            "this epsilon asks for more noise than a code can hold, or a count; raise epsilon, or "
+            "lower k or rows."
         )
 
 

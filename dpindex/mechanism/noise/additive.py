@@ -396,6 +396,18 @@ def _falling(drop: mpmath.mpf, count: int) -> list[int]:
     return masses
 
 
+def geometric_noise(
+    epsilon: float, moved: int, cell_bits: int = 0, grid_bits: int = 0
+) -> AdditiveNoise:
+    """Noise ``P(a) ∝ e^{−ε·a/moved}`` on the magnitude a in cells, for shifts of so many cells."""
+    check_deviation(math.sqrt(2) * moved / epsilon)
+    with mpmath.workprec(400):
+        drop = mpmath.mpf(epsilon) / moved
+    if drop < _MIN_DROP:
+        return AdditiveNoise(TwoDigitLaplace(drop, cell_bits), grid_bits)
+    return AdditiveNoise(geometric_table(drop, 1, 1, cell_bits), grid_bits)
+
+
 @lru_cache(maxsize=64)
 def laplace_noise(
     epsilon: float, sensitivity: int = 1, least_bits: int = GRID_BITS
@@ -413,13 +425,7 @@ def laplace_noise(
     cells_bits = max(0, math.ceil(math.log2(finest)))
     cells = 1 << cells_bits
     grid_bits = max(least_bits, cells_bits)
-    check_deviation(cells * math.sqrt(2) * sensitivity / epsilon)
-    with mpmath.workprec(400):
-        drop = mpmath.mpf(epsilon) / (cells * sensitivity)
-    cell_bits = grid_bits - cells_bits
-    if drop < _MIN_DROP:
-        return AdditiveNoise(TwoDigitLaplace(drop, cell_bits), grid_bits)
-    return AdditiveNoise(geometric_table(drop, 1, 1, cell_bits), grid_bits)
+    return geometric_noise(epsilon, cells * sensitivity, grid_bits - cells_bits, grid_bits)
 
 
 def _calibrated(parameters: Parameters, projection: Projection) -> AdditiveNoise:

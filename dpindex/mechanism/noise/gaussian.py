@@ -32,7 +32,7 @@ from dpindex.mechanism.noise.additive import (
     CellTable,
     Profile,
     binned_profile,
-    geometric_table,
+    geometric_noise,
 )
 from dpindex.mechanism.parameters import GRID_BITS, Parameters, neighbour_distance
 from dpindex.mechanism.projections import Projection
@@ -364,47 +364,6 @@ RAW_GAUSSIAN = replace(OPTIMAL_GAUSSIAN, law=_raw, adjacencies=("attribute", "l2
 CHANGES: dict[str, int] = {"add-remove": 1, "replace": 2}
 """Counts of a row that differ between neighbours, each by one."""
 
-_MIN_COUNT_DROP = 9e-6
-"""Down to here masses of 64 bits keep the ratio (verified); the table then has 3·10⁶ cells."""
-
-
-class TwoSidedGeometric:
-    """``P(z) ∝ e^{−drop·|z|}`` on the integers (Ghosh, Roughgarden & Sundararajan 2009).
-
-    A draw is the difference of two magnitudes of a table symmetric about −½, where a and −1−a have
-    magnitude a. *Proof in the integers that run.* Let g be the implemented law of a magnitude and
-    r = e^{−drop}. The table guarantees ``r·g(a) ≤ g(a+1) ≤ g(a)/r`` for all a ≥ 0, tails included.
-    The difference has ``P(k) = Σ_b g(k+b)·g(b)`` for k ≥ 0, so ``r·P(k) ≤ P(k+1) ≤ P(k)/r`` term by
-    term, and the same below 0 by symmetry: a shift by 1 costs ``drop``.
-    """
-
-    cell_bits = 0
-    offset = 0.0
-
-    def __init__(self, drop: mpmath.mpf) -> None:
-        self.drop = float(drop)
-        self.table = geometric_table(drop, 1, 1, 0)
-
-    def sample(self, count: int, stream: BitSource) -> npt.NDArray[np.int32]:
-        """``count`` independent draws, int32."""
-        draws, other = (self.table.sample(count, stream) for _ in range(2))
-        np.maximum(draws, ~draws, out=draws)
-        draws -= np.maximum(other, ~other)
-        return draws
-
-    def moments(self) -> tuple[float, float]:
-        """Variance ``2q/p²`` and fourth central moment, q = e^{−drop} and p = 1 − q."""
-        q = math.exp(-self.drop)
-        p = -math.expm1(-self.drop)
-        variance = 2.0 * q / p**2
-        return variance, 2.0 * q * (1.0 + 4.0 * q + q**2) / p**4 + 3.0 * variance**2
-
-    def profile(self) -> Profile:
-        """The values, their chances and the width of one."""
-        reach = math.ceil(40.0 / self.drop)
-        values = np.arange(-reach, reach + 1.0)
-        return values, math.tanh(self.drop / 2) * np.exp(-self.drop * np.abs(values)), 1.0
-
 
 @lru_cache(maxsize=32)
 def count_noise(
@@ -412,8 +371,8 @@ def count_noise(
 ) -> AdditiveNoise:
     """Noise for a sketch of ``rows × width`` counts under one global (epsilon, delta).
 
-    delta = 0: :class:`TwoSidedGeometric` noise with ratio ``e^{−ε/R}`` (``e^{−ε/2R}`` under
-    replace): one count that moves by 1 costs ε/R, R of them cost ε.
+    delta = 0: ``⌊Laplace(R/ε)⌋`` (Coleman & Shrivastava 2020, Alg. 1; R/ε doubled under replace):
+    one count that moves by 1 costs ε/R, R of them cost ε.
 
     delta > 0: ``round(N(0, σ²))``, σ the optimal Gaussian sigma times √R (√(2R) under replace).
 
@@ -426,11 +385,4 @@ def count_noise(
     if delta > 0:
         sigma = optimal_sigma(epsilon, delta) * math.sqrt(changed)
         return gaussian_cells(sigma, epsilon, delta, rows * width, 0, 0)
-    with mpmath.workprec(400):
-        drop = mpmath.mpf(epsilon) / changed
-    if drop < _MIN_COUNT_DROP:
-        raise NoGuaranteeError(
-            f"{rows} rows leave each count epsilon = {float(drop):.2g}, below {_MIN_COUNT_DROP:g}; "
-            f"take fewer rows, more epsilon, or delta > 0."
-        )
-    return AdditiveNoise(TwoSidedGeometric(drop), 0)
+    return geometric_noise(epsilon, changed)
