@@ -298,7 +298,7 @@ class ReleaseOptions:
 class CodeReleaseOptions(ReleaseOptions):
     """Terms of a release of codes, which may have a codebook."""
 
-    skip_leak_check: Annotated[bool, "Accept a codebook made of the vectors."] = False
+    skip_leak_check: Annotated[bool, "Accept a public part made of the vectors."] = False
 
     def terms(self) -> Terms:
         return replace(super().terms(), skip_leak_check=self.skip_leak_check)

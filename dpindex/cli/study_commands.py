@@ -317,7 +317,7 @@ class MeasureOptions:
         "auto, linear or score, learned from the codes.",
     ] = None
     max_queries: Annotated[int | None, "Use the first so many queries only."] = None
-    skip_leak_check: Annotated[bool, "Accept a codebook made of BASE."] = False
+    skip_leak_check: Annotated[bool, "Accept a public part made of BASE."] = False
 
 
 @dataclass(frozen=True)

@@ -371,7 +371,7 @@ class PrivateIndex(Searchable):
         allow_rerelease : bool
             Allow ids that the ledger knows, at the price of one more epsilon each.
         skip_leak_check : bool
-            Accept a codebook made of ``X``: see :mod:`dpindex.storage.leak_check`.
+            Accept a public part made of ``X``: see :mod:`dpindex.storage.leak_check`.
         progress : callable, optional
             Called with the rows that are done, all rows, and "checking" or "privatizing".
 

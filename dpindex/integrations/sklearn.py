@@ -48,7 +48,7 @@ class PrivateProjection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
     allow_unprotected : bool
         Allow a ``none-*`` baseline, whose codes are exact projections.
     skip_leak_check : bool
-        Accept a codebook that is made of the rows: see :mod:`dpindex.storage.leak_check`.
+        Accept a public part that is made of the rows: see :mod:`dpindex.storage.leak_check`.
     repetitions, scale, ranges, bounds, min_norm, norm, seed, entries, sparsity, codebook,
     subset, design, record_epsilon
         As in :class:`dpindex.Spec`.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import re
 from abc import ABC, abstractmethod
@@ -58,6 +59,9 @@ class PublicPart(ABC):
 
     dim: int
     digest: str
+    holds: ClassVar[str]
+    """What one of the public vectors is called of which it tells."""
+
     _only_named = False
 
     @classmethod
@@ -93,6 +97,21 @@ class PublicPart(ABC):
     @abstractmethod
     def contents(self) -> str:
         """What it is, in words."""
+
+    @property
+    @abstractmethod
+    def known(self) -> Singles:
+        """What it tells of single public vectors: directions, float32, shape (n, r)."""
+
+    @abstractmethod
+    def directions(self, vectors: Floats) -> Singles:
+        """Return directions of vectors that equal those of :attr:`known` where vectors do.
+
+        Parameters
+        ----------
+        vectors : array, shape (n, dim)
+            As they are compared with it, after ranges and scale.
+        """
 
     def require(self) -> None:
         """Raise InputError if it is only named."""
@@ -190,6 +209,7 @@ class Codebook(PublicPart):
     """
 
     kind = "codebook"
+    holds = "codeword"
     shape: ClassVar = {"size": (MIN_SIZE, MAX_SIZE), "dim": _DIM}
     size: int
 
@@ -281,7 +301,14 @@ class Codebook(PublicPart):
     @cached_property
     def vectors(self) -> Singles:
         """The codewords at norm 1, float32, shape (K, dim)."""
-        return unit(in_units_of_largest(self.stated))
+        return self.directions(self.stated)
+
+    @property
+    def known(self) -> Singles:
+        return self.vectors
+
+    def directions(self, vectors: Floats) -> Singles:
+        return unit(in_units_of_largest(vectors))
 
     @cached_property
     def grid(self) -> Singles:
@@ -321,6 +348,7 @@ class Design(PublicPart):
     """
 
     kind = "design"
+    holds = "public vector"
     shape: ClassVar = {"dim": _DIM, "code_length": (1, MAX_LENGTH), "norm": (1, 2)}
     code_length: int
     norm: int
@@ -402,6 +430,21 @@ class Design(PublicPart):
     def to_bytes(self) -> bytes:
         self.require()
         return self._data
+
+    @property
+    def known(self) -> Singles:
+        return self._as_directions(self.inside)
+
+    def directions(self, vectors: Floats) -> Singles:
+        return self._as_directions(vectors[:, self.attributes] @ self.basis.T)
+
+    def _as_directions(self, inside: Floats) -> Singles:
+        """Points of the basis; one coordinate more, so that lengths count too."""
+        middle = self.basis @ self.centre
+        spread = math.sqrt(float(np.square(self.inside - middle).sum(axis=1).mean()))
+        lifted = np.full((len(inside), inside.shape[1] + 1), max(spread, 1e-30))
+        lifted[:, 1:] = inside - middle
+        return unit(lifted)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write it to a file, all or nothing; InputError if it is only named.

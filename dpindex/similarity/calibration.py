@@ -16,7 +16,8 @@ cubic B-splines maximises ::
 (Eilers 2007, penalised composite link model; Efron 2016, "Empirical Bayes deconvolution
 estimates"). P penalises third differences, which a normal density does not have, and weakly any
 departure from a normal density of deviation 0.125. Pairs count for what they say through the noise:
-where it hides the shape the prior is normal, and where it hides the width too it is that one.
+where it hides the shape the prior is normal, and where it hides the width too it is that one. Where
+it hides the mean as well, the prior is as wide as the mean is unsure.
 
 *What the error contains.* The deviation of the posterior; the error that all cosines share, as what
 vectors have in common is projected once; that of norms; and half the distance to the unbiased
@@ -26,6 +27,7 @@ query's neighbours, the unbiased estimate may.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, NamedTuple
@@ -291,12 +293,16 @@ def fitted_prior(z: Doubles, squares: Doubles, law: Law, rows: int) -> Doubles:
         below[:, [0, -1]] = (0.0, 1.0)
         chances.append(np.diff(below, axis=1) * mine.mean() + _LEAST)
     count = np.concatenate(counts).astype(np.float64)
+    # What a noisy pair says of the variance of cosines, over what one without noise does. Beyond
+    # it a histogram shows that noise is not quite normal, and no cosines. That of a law alone is
+    # nearly so, and misleads where it is wider than cosines can be.
+    slope = (law.expected[-1] - law.expected[0]) / 2
+    noise = (squares.mean() + law.variance.mean()) / slope**2
+    usual = 0.5
     if squares.any():
-        # What a noisy pair says of the variance of cosines, over what one without noise does.
-        # Beyond it a histogram shows that noise is not quite normal, and no cosines.
-        noise = squares.mean() + law.variance.mean()
-        information = 1 / (1 + noise / _DEFAULT_DEVIATION**2) ** 2
-        count *= information * min(1.0, _TRUSTED_PAIRS / len(z))
+        usual = _DEFAULT_DEVIATION
+        count *= min(1.0, _TRUSTED_PAIRS / len(z))
+    count /= (1 + noise / usual**2) ** 2
     chance = np.concatenate(chances, axis=1)
     start = _start(float(law.inverse(z.mean())))
 
@@ -310,7 +316,9 @@ def fitted_prior(z: Doubles, squares: Doubles, law: Law, rows: int) -> Doubles:
         return float(value), _PENALTY @ departure - slope @ _BASIS
 
     found = scipy.optimize.minimize(objective, start, jac=True, method="L-BFGS-B")
-    return _with_outliers(_density(found.x), rows)
+    # The mean of all observations errs too, half of which are of the same two codes.
+    mean_error = math.sqrt(noise * 2 / len(z))
+    return _with_outliers(_smeared(_density(found.x), mean_error), rows)
 
 
 def _basis() -> Doubles:
@@ -343,6 +351,13 @@ def _density(coefficients: Doubles) -> Doubles:
     log = _BASIS @ coefficients
     density = np.exp(log - log.max())
     return np.asarray(density / density.sum())
+
+
+def _smeared(density: Doubles, deviation: float) -> Doubles:
+    """Return the density of a cosine of that density with a normal error, between −1 and 1."""
+    apart = (GRID[:, None] - GRID) / max(deviation, 1e-6)
+    kernel = np.exp(-(apart**2) / 2)
+    return np.asarray((kernel / kernel.sum(axis=0)) @ density)
 
 
 def _with_outliers(density: Doubles, rows: int) -> Doubles:

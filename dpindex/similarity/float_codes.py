@@ -346,6 +346,14 @@ def signal_kept(law: SignLaw, rms: float, power: int = 1) -> float:
 
 
 @lru_cache(maxsize=64)
+def kept_spread(law: SignLaw, rms: float) -> float:
+    """Relative variance of ``(1−2q(|Z|))²``, by which two signs of one coordinate agree."""
+    points, weights = _quadrature(law, rms)
+    kept = _kept(law, points, rms)
+    return float(np.sum(weights * kept**3) / np.sum(weights * kept) ** 2) - 1
+
+
+@lru_cache(maxsize=64)
 def agreement_curve(law_x: SignLaw, rms_x: float, law_y: SignLaw, rms_y: float) -> AgreementCurve:
     """The curve of two laws, given the standard deviations of their coordinates in betas.
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 
@@ -36,6 +35,7 @@ from dpindex.similarity.float_codes import (
     NoisyVectorStats,
     agreement_curve,
     agreement_variance,
+    kept_spread,
     noise_moments,
     score_variance,
     self_score,
@@ -43,7 +43,6 @@ from dpindex.similarity.float_codes import (
 )
 from dpindex.similarity.similarity import (
     Estimator,
-    ExactQueries,
     PrivateQueries,
     Queries,
     SymbolSimilarity,
@@ -52,8 +51,8 @@ from dpindex.similarity.similarity import (
 )
 from dpindex.similarity.symbol_codes import crowding
 
-_MODEL_ERROR = 0.25
-"""Relative deviation of a cosine of signs where each bin holds one attribute, measured on MNIST."""
+_UNMIXED = 0.6
+"""Error of signs of single attributes of one sign: two of it reach further than from 0 to 1."""
 
 _CLAIMED = 1.6
 """Actual over claimed errors of denoised codes, the largest that was measured: bench/coverage."""
@@ -245,11 +244,15 @@ class NumberPosterior(TablePosterior):
 class SignPosterior(TablePosterior):
     """Sign codes: their agreement, or the score of an exact query.
 
-    What all vectors have in common is projected once. Of the common direction c, ``‖Wc‖²/‖c‖²``
-    has a deviation of ``√(2/k)``, so all cosines are off together, by ``(1 − ρ)`` of that times the
-    mean cosine. Of attributes that are never negative many may be 0, and sums of few of them are
-    then not normal: neither codes nor public parameters say how many, and an exact query shows it
-    of itself.
+    What all vectors have in common is projected once, so all cosines may be off together by what
+    one pair is off without flips, of k signs of which two more agree and two more do not (Agresti &
+    Coull 1998: where all agree, the share that would is below 1).
+
+    Signs of sums of few attributes are no signs of normal coordinates. Attributes that are never
+    negative keep their signs whatever they are, and where they are 0 signs are random: a cosine may
+    be anything from 0 to 1, by the share of the projection's error that such sums avoid. That
+    counts whole under bounds of one sign, and else as far as codes are alike. An exact query shows
+    of itself how far it is from normal coordinates.
     """
 
     @classmethod
@@ -283,17 +286,21 @@ class SignPosterior(TablePosterior):
 
     def hidden_error(self, cosine: Doubles, queries: Queries) -> Doubles:
         k = self.spec.code_length
-        shared = self.calibration.mean_cosine * math.sqrt(2 / k) * (1 - cosine)
-        model: Any = 0.0
-        if isinstance(queries, ExactQueries):
-            y = queries.to_float()
-            law = self.spec.sign_law
-            rms = sign_deviation(self.spec)
-            normal = math.sqrt(k) * np.linalg.norm(y, axis=1) * signal_kept(law, rms)
-            model = 1 - self_score(y, law, rms)[:, None] / np.maximum(normal, _TINY)[:, None]
-        elif self.spec.bounds[0] >= 0:
-            model = _MODEL_ERROR * math.sqrt(k / self.spec.dim)
-        return np.asarray(np.hypot(shared, model * cosine))
+        law, rms = self.spec.sign_law, sign_deviation(self.spec)
+        share = np.arcsin(np.clip(cosine, -1.0, 1.0)) * (2 / math.pi) * k / (k + 4)
+        spread = kept_spread(law, rms) * share**2
+        angle_error = math.pi / 2 * np.sqrt((1 - share**2 + spread) / k)
+        shared = angle_error * np.cos(share * math.pi / 2)
+        unmixed = math.sqrt(max(1 - k * self.spec.projection.inner_product_factor, 0.0))
+        alike = self.calibration.mean_cosine
+        one_sign = 1.0 if self.spec.bounds[0] >= 0 or self.spec.bounds[1] <= 0 else alike
+        common = np.hypot(alike * shared, _UNMIXED * unmixed * one_sign)
+        if isinstance(queries, PrivateQueries):
+            return np.asarray(common)
+        y = queries.to_float()
+        normal = math.sqrt(k) * np.linalg.norm(y, axis=1) * signal_kept(law, rms)
+        model = 1 - self_score(y, law, rms)[:, None] / np.maximum(normal, _TINY)[:, None]
+        return np.asarray(np.hypot(common, model * cosine))
 
 
 class SymbolPosterior(Posterior):

@@ -1,25 +1,26 @@
-"""The leak check of codebooks: a codebook that is made of private vectors is refused.
+"""The leak check of public parts: a codebook or design that is made of private vectors is refused.
 
-A codebook is published, whole and without noise, so no epsilon covers private vectors in it. The
-check is against accidents: a private file, or a part of one, that was named as the public one.
+Either is published, whole and without noise, so no epsilon covers private vectors in it. The check
+is against accidents: a private file, or a part of one, that was named as the public one.
 
-- *Shared rows.* Codewords that lie in the direction of a private vector. A codebook with at least
-  two of them that are more than 1 % of it is refused; a few coincide by chance wherever people say
-  the same things.
+- *Shared rows.* Codewords that lie in the direction of a private vector, or points that a design
+  keeps of public vectors and that a private vector has too. A part with at least two of them that
+  are more than 1 % of it is refused; a few coincide by chance wherever people say the same things.
 - *Centroids.* Codewords of k-means are the means of the vectors that they were fitted to. The
   private vectors that are nearest to a public codeword are independent draws around it, and their
   mean lies from it at least as far as the mean of so many draws varies. A codebook is refused if
   the squared distances are less than half of that, and chance does it less than once in a million.
   Of more than 65536 vectors the evenly spaced ones are taken that ``dpindex codebook`` takes.
-  Centroids of a small part of the vectors, or of many others besides, are not noticed.
+  Centroids of a small part of the vectors, or of many others besides, are not noticed. Nor is a
+  design of vectors that were changed before: other bounds, another scale.
 
 *What the refusal itself reveals.* Whether it comes depends on the private vectors. It is shown to
 whoever holds them, and nothing is published by it; an index does not tell whether the check ran.
-But an index that is published after a check tells that the check passed: that few codewords were
-private vectors, and that they were not their means. One vector by itself is never refused, so no
-device falls silent because of what its vector is. Do not drop the codewords that were found and try
-again: which ones are missing then would tell which vectors there are. Take a codebook of another
-origin.
+But an index that is published after a check tells that the check passed: that few public vectors
+were private ones, and that codewords were not their means. One vector by itself is never refused,
+so no device falls silent because of what its vector is. Do not drop the codewords that were found
+and try again: which ones are missing then would tell which vectors there are. Take public vectors
+of another origin.
 """
 
 from __future__ import annotations
@@ -33,15 +34,14 @@ import numpy.typing as npt
 
 from dpindex.base.arrays import (
     Singles,
-    in_units_of_largest,
     issparse,
     row_blocks,
     spaced,
-    unit,
 )
 from dpindex.base.errors import InputError
-from dpindex.mechanism.public_parts import MAX_SIZE, Codebook
+from dpindex.mechanism.public_parts import MAX_SIZE, Codebook, PublicPart
 from dpindex.mechanism.public_random import PublicStream
+from dpindex.mechanism.spec import Spec
 
 _SHARE = 0.01
 _FEWEST = 2
@@ -62,14 +62,14 @@ _SAME_OFFSET = 2.0**-14
 
 @dataclass(frozen=True, eq=False)
 class LeakEvidence:
-    """Facts about private vectors by which a codebook is judged; they stay with the holder.
+    """Facts about private vectors by which a public part is judged; they stay with the holder.
 
     Attributes
     ----------
     shared : mapping of int to int
-        Codewords that lie in the direction of a private vector, each with the row of one.
+        Public vectors that are private ones too, each with the row of one.
     words : integer array, shape (n,)
-        The nearest codeword of each vector that is compared with the means.
+        The nearest codeword of each vector that is compared with the means; none for a design.
     offsets : float32 array, shape (n, r)
         Where that vector lies from it, in some public directions.
     """
@@ -91,17 +91,27 @@ class LeakEvidence:
 
 @dataclass(frozen=True)
 class LeakCheck:
-    """Compares private vectors with a codebook, a shard at a time.
+    """Compares private vectors with a public part, a shard at a time.
 
     Attributes
     ----------
-    codebook : Codebook
+    part : PublicPart
+        As vectors are compared with it, after ranges.
     rows : int
         Private vectors in all.
+    scale : float
+        Divisor of their attributes.
     """
 
-    codebook: Codebook
+    part: PublicPart
     rows: int
+    scale: float = 1.0
+
+    @classmethod
+    def of(cls, spec: Spec, rows: int) -> LeakCheck | None:
+        """Return the check of a spec, None if it has no public part."""
+        part = spec.codewords if spec.codebook is not None else spec.design
+        return None if part is None else cls(part, rows, spec.scale)
 
     def evidence(self, first: int, vectors: Any) -> LeakEvidence:
         """Return the evidence of some vectors; memory is that of a block of them.
@@ -111,11 +121,13 @@ class LeakCheck:
         first : int
             Number of their first row.
         vectors : array or sparse matrix, shape (n, dim)
-            Private vectors, as they are compared with the codebook.
+            Private vectors, after ranges.
         """
-        codewords = self.codebook.vectors
-        axes = _axes(self.codebook.dim)
-        sample = spaced(self.rows, MAX_SIZE)  # what a codebook of all vectors is made of
+        known = self.part.known
+        axes = _axes(known.shape[1])
+        sample = np.empty(0, np.intp)
+        if isinstance(self.part, Codebook):
+            sample = spaced(self.rows, MAX_SIZE)  # what a codebook of all vectors is made of
         shared: dict[int, int] = {}
         words = [np.empty(0, np.intp)]
         offsets = [np.empty((0, axes.shape[1]), np.float32)]
@@ -124,8 +136,8 @@ class LeakCheck:
             first_row = first + rows.start
             if issparse(block):
                 block = block.toarray()
-            directions = unit(in_units_of_largest(block))
-            cosines = directions @ codewords.T
+            directions = self.part.directions(block / self.scale)
+            cosines = directions @ known.T
             same = cosines >= _SAME
             for word in np.flatnonzero(same.any(axis=0)).tolist():
                 shared.setdefault(word, first_row + int(same[:, word].argmax()))
@@ -134,7 +146,7 @@ class LeakCheck:
             chosen = chosen[directions[chosen].any(axis=1)]
             nearest = cosines[chosen].argmax(axis=1)
             along = cosines[chosen, nearest]
-            across = directions[chosen] - along[:, None] * codewords[nearest]
+            across = directions[chosen] - along[:, None] * known[nearest]
             words.append(nearest)
             offsets.append(across @ axes)
         return LeakEvidence(shared, np.concatenate(words), np.concatenate(offsets))
@@ -148,15 +160,14 @@ def _axes(dim: int) -> Singles:
     return signs.reshape(dim, _DIRECTIONS).astype(np.float32)
 
 
-def refuse_leaks(codebook: Codebook, evidence: LeakEvidence) -> None:
-    """Refuse a codebook that is made of private vectors.
+def refuse_leaks(part: PublicPart, evidence: LeakEvidence) -> None:
+    """Refuse a public part that is made of private vectors.
 
     Raises
     ------
     InputError
-        For a codebook of which more than 1 % lie in the direction of a private vector, with the
-        first such codeword and the row that it equals; for codewords that are means of private
-        vectors.
+        For a part of which more than 1 % are private vectors, with the first such vector and the
+        row that it equals; for codewords that are means of private vectors.
 
     >>> rows = np.random.default_rng(0).normal(size=(100, 8))
     >>> public = Codebook(rows[:50])
@@ -167,20 +178,21 @@ def refuse_leaks(codebook: Codebook, evidence: LeakEvidence) -> None:
     ...     print(str(error)[:75])
     50 of the 50 codewords are private vectors too (codeword 0 is row 0), and a
     """
-    shared = evidence.shared
+    shared, size = evidence.shared, len(part.known)
     leak = ""
-    if len(shared) >= _FEWEST and len(shared) > _SHARE * len(codebook):
-        word, row = min(shared.items())
+    if len(shared) >= _FEWEST and len(shared) > _SHARE * size:
+        one, row = min(shared.items())
         leak = (
-            f"{len(shared)} of the {len(codebook)} codewords are private vectors too (codeword "
-            f"{word} is row {row})"
+            f"{len(shared)} of the {size} {part.holds}s are private vectors too ({part.holds} "
+            f"{one} is row {row})"
         )
     elif _are_means(evidence):
         leak = "the codewords are means of the private vectors, as of a codebook made of them"
     if leak:
         raise InputError(
-            f"{leak}, and a codebook is published as it is: no epsilon covers what is in it. Take "
-            f"public vectors of another origin, or skip this check if these are public after all.",
+            f"{leak}, and a {part.kind} is published as it is: no epsilon covers what is in it. "
+            f"Take public vectors of another origin, or skip this check if these are public after "
+            f"all.",
             field="skip_leak_check",
         )
 

@@ -40,7 +40,6 @@ from dpindex.data.dataset import Dataset, Part
 from dpindex.data.source import Chunk
 from dpindex.mechanism.codes import Codes, codes_from_bytes
 from dpindex.mechanism.privatizer import Privatizer
-from dpindex.mechanism.public_parts import Codebook
 from dpindex.mechanism.spec import Projector, Spec
 from dpindex.storage.code_store import rows_per_segment
 from dpindex.storage.ids import ids_to_bytes
@@ -196,7 +195,7 @@ class Checked:
     tags : tuple of bytes
         Of its segments.
     leaks : LeakEvidence, optional
-        What a codebook is judged by.
+        What a public part is judged by.
     clipped : float
         Rows times the share of their values that lies outside the bounds. It is a fact about
         private vectors: it stays with the holder.
@@ -218,7 +217,7 @@ class CodeCheck:
     key : bytes
         Tags the content.
     leak_check : LeakCheck, optional
-        Compares the vectors with the codebook.
+        Compares the vectors with a public part.
     """
 
     spec: Spec
@@ -330,7 +329,7 @@ def release_in_memory(
     dataset : Dataset, or array or sparse matrix of shape (n, dim)
     spec : Spec
     skip_leak_check : bool
-        Accept a codebook made of the vectors: see :mod:`dpindex.storage.leak_check`.
+        Accept a public part made of the vectors: see :mod:`dpindex.storage.leak_check`.
     progress : callable, optional
         Called with the rows that are done, all rows, and "privatizing".
     """
@@ -340,9 +339,7 @@ def release_in_memory(
     else:
         chunks = _chunks(dataset)
         rows = dataset.rows
-    leak_check = None
-    if spec.codebook is not None and not skip_leak_check:
-        leak_check = LeakCheck(spec.codewords, rows)
+    leak_check = None if skip_leak_check else LeakCheck.of(spec, rows)
     stored = []
     leaks: list[LeakEvidence] = []
     clipped = 0.0
@@ -358,7 +355,7 @@ def release_in_memory(
         if progress is not None:
             progress(done, rows, "privatizing")
     if leak_check is not None:
-        refuse_leaks(leak_check.codebook, LeakEvidence.joined(leaks))
+        refuse_leaks(leak_check.part, LeakEvidence.joined(leaks))
     _warn_of_clipping(clipped / done)
     return spec.format.codes(spec.format.concatenate(stored))
 
@@ -455,9 +452,8 @@ class Target(ABC, Generic[Published]):
     def facts(self) -> dict[str, Any]:
         """Options that a resumed release must share, as plain JSON values by name."""
 
-    @property
-    def codebook(self) -> Codebook | None:
-        """The public vectors of which few may be private ones; None if there are none."""
+    def leak_check(self, rows: int) -> LeakCheck | None:
+        """Return what compares so many vectors with the public part; None if there is none."""
         return None
 
     def check(self, dataset: Dataset) -> None:
@@ -525,9 +521,8 @@ class CodeTarget(Target[Published]):
     def segment_rows(self, dataset: Dataset) -> int:
         return min(rows_per_segment(self.spec), dataset.rows_at_a_time)
 
-    @property
-    def codebook(self) -> Codebook | None:
-        return None if self.spec.codebook is None else self.spec.codewords
+    def leak_check(self, rows: int) -> LeakCheck | None:
+        return LeakCheck.of(self.spec, rows)
 
     def checking(self, key: bytes, leak_check: LeakCheck | None) -> Callable[[Shard], Checked]:
         return CodeCheck(self.spec, key, leak_check)
@@ -566,7 +561,7 @@ class Terms:
     allow_rerelease : bool
         Allow ids that the ledger knows, at the price of one more epsilon each.
     skip_leak_check : bool
-        Accept a codebook made of the vectors: see :mod:`dpindex.storage.leak_check`.
+        Accept a public part made of the vectors: see :mod:`dpindex.storage.leak_check`.
     ids_at_once : int
         How many ids the ledger is told in one step, if one part does not hold more.
 
@@ -684,10 +679,9 @@ class _Run(Generic[Published]):
     def _check(self, journal: Journal) -> tuple[list[Shard], float]:
         """Check every vector; return the shards in order, with their tags, and what is clipped."""
         shards = _shards(self.dataset, self.target.segment_rows(self.dataset))
-        codebook = self.target.codebook
         leak_check = None
-        if codebook is not None and not self.terms.skip_leak_check:
-            leak_check = LeakCheck(codebook, self.dataset.rows)
+        if not self.terms.skip_leak_check:
+            leak_check = self.target.leak_check(self.dataset.rows)
         check = self.target.checking(journal.key, leak_check)
         checked: dict[int, Checked] = {}
         rows = {shard.first_row: shard.part.rows for shard in shards}
@@ -698,7 +692,7 @@ class _Run(Generic[Published]):
             self.progress(done, self.dataset.rows, "checking")
         if leak_check is not None:
             leaks = [result.leaks for result in checked.values() if result.leaks is not None]
-            refuse_leaks(leak_check.codebook, LeakEvidence.joined(leaks))
+            refuse_leaks(leak_check.part, LeakEvidence.joined(leaks))
         tagged = []
         for shard in shards:
             pairs = zip(shard.segments, checked[shard.first_row].tags, strict=True)

@@ -122,7 +122,7 @@ def evaluate(
     replace_report : bool
         Discard what the directory holds of another evaluation.
     skip_leak_check : bool
-        Accept a codebook made of the base.
+        Accept a public part made of the base.
     progress : callable, optional
         Called before every build with (builds done, builds in all, label).
 
@@ -179,7 +179,7 @@ def evaluate(
             sources = (at_norm_1(base), at_norm_1(queries))
         _check_specs(curve, group)
         if not skip_leak_check:
-            _check_codebooks(group, sources[0])
+            _check_public_parts(group, sources[0])
         tasks.append(_Task(curve, *sources, _builds(curve, group, sources, runs, query_modes)))
     keys = {key for task in tasks for build in task.builds for key in build.keys.values()}
     with kept_in(report, keys, replace=replace_report) as kept, limited_threads():
@@ -248,12 +248,11 @@ def _takes(spec: Spec, name: str) -> bool:
     return name == "seed" or (rounded and (private or name != "norm"))
 
 
-def _check_codebooks(specs: Sequence[Spec], base: VectorSource) -> None:
-    for book in {spec.codebook for spec in specs}:
-        if book is not None:
-            check = LeakCheck(book, base.shape[0])
+def _check_public_parts(specs: Sequence[Spec], base: VectorSource) -> None:
+    for check in {LeakCheck.of(spec, base.shape[0]) for spec in specs}:
+        if check is not None:
             evidence = [check.evidence(first, chunk) for first, chunk in base.chunks()]
-            refuse_leaks(book, LeakEvidence.joined(evidence))
+            refuse_leaks(check.part, LeakEvidence.joined(evidence))
 
 
 def at_norm_1(source: VectorSource) -> VectorSource:

@@ -12,7 +12,7 @@ from commands import fails
 from releases import write_codes
 from scipy import sparse
 
-from dpindex import Codebook, InputError, PrivateIndex, Spec, record
+from dpindex import Codebook, InputError, PrivateIndex, Spec, attribute, design, record
 from dpindex.accounting.ledger import Ledger
 from dpindex.storage.leak_check import LeakCheck, LeakEvidence, refuse_leaks
 from dpindex.study.planner import fit_codebook
@@ -192,3 +192,53 @@ def test_low_centroids_by_the_command_line(run: Command, tmp_path: Path) -> None
     fails(run("build", "x.npy", "leaky", *terms, "x-means.npy"), "codewords are means of the")
     assert not (tmp_path / "leaky").exists()
     assert run("build", "x.npy", "index", *terms, "other-means.npy")[0] == 0
+
+
+WHOLE = np.random.default_rng(5).integers(0, 256, (900, 3)) @ np.eye(3, 40, dtype=np.int64)
+LIKE = (WHOLE + np.random.default_rng(6).integers(0, 60, (900, 40))).astype(np.float32)
+
+
+def _designed(public: Any, **terms: Any) -> Spec:
+    made = design(public, epsilon=2.0, code_length=4, scale=255.0, **terms)
+    return Spec(
+        "dp-designed-laplace", 40, epsilon=2.0, adjacency=attribute(1.0), scale=255.0,
+        bounds=(0.0, 1.3), design=made,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("private", [LIKE, LIKE[:300], LIKE[::-1].astype(np.float64)])
+def test_a_design_of_the_vectors_that_are_built_is_refused(private: Any) -> None:
+    """It keeps 512 of them, in coordinates in which others do not coincide."""
+    index = PrivateIndex(_designed(LIKE))
+    with pytest.raises(InputError, match=r"the 512 public vectors are private .*a design is pub"):
+        index.add(private)
+    assert len(index) == 0
+    index.add(private, skip_leak_check=True)
+
+
+def test_a_design_of_a_part_of_the_vectors_is_refused() -> None:
+    with pytest.raises(InputError, match="150 of the 150 public vectors"):
+        PrivateIndex(_designed(LIKE[::6])).add(sparse.csr_matrix(LIKE))
+
+
+def test_a_design_of_others_is_accepted() -> None:
+    """Also where many attributes are none, and with one vector by itself."""
+    PrivateIndex(_designed(LIKE[:400])).add(LIKE[400:])
+    PrivateIndex(_designed(LIKE)).add(LIKE[:1])
+    bits = (np.random.default_rng(7).random((800, 40)) < 0.2).astype(np.float32)
+    spec = Spec(
+        "dp-designed-laplace", 40, epsilon=2.0, adjacency=attribute(1.0), bounds=(0.0, 1.0),
+        design=design(bits[:400], epsilon=2.0, code_length=8),
+    )  # fmt: skip
+    PrivateIndex(spec).add(bits[400:])
+
+
+def test_command_line_of_a_design(run: Command, tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", LIKE)
+    made = ("--epsilon", 2, "--beta", 1, "--scale", 255, "--code-length", 4)
+    assert run("design", "x.npy", "own.design", *made)[0] == 0
+    terms = ("--method", "dp-designed-laplace", "--beta", 1, "--scale", 255, "--bounds", 0, 1.3)
+    build = ("build", "x.npy", "index", *terms, "--epsilon", 2, "--design", "own.design")
+    fails(run(*build), "512 of the 512 public vectors are private vectors too", "--skip-leak-check")
+    assert not (tmp_path / "index").exists()
+    assert run(*build, "--skip-leak-check")[0] == 0
