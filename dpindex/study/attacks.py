@@ -519,8 +519,8 @@ def _rank_numbers(
         cosine = (targets[codes] @ directions.T).astype(np.float64)
         for row, start in zip(cosine, starts[codes].astype(np.float32), strict=True):
             likely = np.argpartition(-row, min(_SHORT_LIST, len(row)) - 1)[:_SHORT_LIST]
-            cells = (start - places[likely]).astype(np.int32)
-            fits = table.take(cells, mode="clip").sum(axis=1)
+            cells = np.clip(start - places[likely], 0, _CELLS - 1).astype(np.int32)
+            fits = table.take(cells).sum(axis=1)
             row[likely] = _ABOVE_ALL_COSINES + fits - fits.min()
         return cosine
 

@@ -96,6 +96,15 @@ def test_numbers_are_ranked_better_by_their_law_than_by_cosines(method: str, gai
     assert rank_by_law(spec, codes, x, own).found(1000) > by_cosine + gain
 
 
+def test_candidates_far_beyond_the_law_are_ranked_without_a_warning() -> None:
+    """Codes without noise have a law of one cell, and a vector lies 2^33 of its parts away."""
+    x = np.random.default_rng(0).uniform(0, 1, (60, 784))
+    x[:2] = np.ones(784), np.eye(1, 784)[0] / 1000
+    spec = dpi.Spec("none-oporp", 784, k=196, adjacency=dpi.attribute(1.0))
+    codes = dpi.Privatizer(spec, allow_unprotected=True).privatize(x)
+    assert rank_by_law(spec, codes, x, np.arange(60)).found(60) == 1
+
+
 def test_signs_are_ranked_by_their_likelihood() -> None:
     spec = dpi.Spec(
         "dp-signoporp-rr", DIM, k=DIM, epsilon=2.0, bounds=(-1.0, 1.0), adjacency=dpi.attribute(1.0)
