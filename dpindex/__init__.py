@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from dpindex.index.private_index import PrivateIndex
     from dpindex.index.reranking import Answers, Originals, Owner
     from dpindex.integrations import open
-    from dpindex.integrations.publish import publish
+    from dpindex.integrations.publication import publish
     from dpindex.integrations.published import PublishedIndex
     from dpindex.mechanism.codes import BitCodes, FloatCodes, SymbolCodes, codes_from_bytes
     from dpindex.mechanism.method_table import methods
@@ -94,7 +94,7 @@ _HOME = {
     "index.reranking": ["Answers", "Originals", "Owner"],
     "index.private_index": ["PrivateIndex"],
     "integrations": ["open"],
-    "integrations.publish": ["publish"],
+    "integrations.publication": ["publish"],
     "integrations.published": ["PublishedIndex"],
     "accounting.ledger": ["Ledger"],
     "mechanism.optimiser": ["design"],

@@ -193,7 +193,7 @@ def publish(
     $ dpindex publish my-index postgresql://me@localhost/db --collection pictures
     """
     from dpindex.index.private_index import PrivateIndex
-    from dpindex.integrations.publish import publish as written
+    from dpindex.integrations.publication import publish as written
 
     opened = PrivateIndex.open(index)
     with out.progress_bar("publishing") as report:

@@ -52,7 +52,7 @@ def open(
         from dpindex.integrations.client import Client
 
         return Client(os.fspath(place))
-    from dpindex.integrations.places import is_database_url
+    from dpindex.integrations.database import is_database_url
 
     if is_database_url(place):
         from dpindex.integrations.published import open_published

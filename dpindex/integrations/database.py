@@ -1,4 +1,4 @@
-"""The seam of vector databases to which codes are published, and where they are searched."""
+"""The seam of vector databases to which codes are published, and their addresses."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -110,7 +111,7 @@ class Database(ABC):
     Parameters
     ----------
     address : str
-        As a row of :data:`dpindex.integrations.places.PLACES` matches it.
+        As a row of :data:`PLACES` matches it.
     name : str
         Of the collection.
 
@@ -242,3 +243,62 @@ class Database(ABC):
     @abstractmethod
     def close(self) -> None:
         """Let go of the database."""
+
+
+PLACES = {
+    r"milvus(\+tls)?://.+": "dpindex.integrations.milvus.Milvus",
+    r"postgres(ql)?://.+": "dpindex.integrations.postgres.Postgres",
+    r"(?!.*://).*\.db": "dpindex.integrations.milvus.Milvus",
+    r"(?!.*://).*\.lance": "dpindex.integrations.lance.Lance",
+}
+"""Which class is behind an address that matches as a whole; it is imported when it is opened."""
+
+_NAME = re.compile(r"[A-Za-z_]\w{0,54}", re.ASCII)
+"""PostgreSQL cuts names after 63 bytes, and documents lie in ``NAME_dpindex``."""
+
+
+def _adapter(location: str | os.PathLike[str]) -> str | None:
+    text = os.fspath(location)
+    found = [name for pattern, name in PLACES.items() if re.fullmatch(pattern, text, re.DOTALL)]
+    return found[0] if found else None
+
+
+def is_database_url(location: str | os.PathLike[str]) -> bool:
+    """Whether a location is the address of a database, and no folder or object store.
+
+    >>> is_database_url("milvus://localhost:19530"), is_database_url("s3://bucket/index")
+    (True, False)
+    """
+    return _adapter(location) is not None
+
+
+def open_database(
+    location: str | os.PathLike[str], collection: str, *, new: bool = False
+) -> Database:
+    """A collection, which need not be there yet, of the database at an address.
+
+    A file or folder is made only if it may be ``new``.
+
+    Raises
+    ------
+    InputError
+        For an address or a name that is not understood, a database that does not answer, and
+        without the packages it needs.
+    """
+    text = os.fspath(location)
+    adapter = _adapter(text)
+    if adapter is None:
+        raise InputError(
+            f"{text} names no database: give milvus://host:port, milvus+tls://host:port, "
+            f"postgresql://user@host/database, or the path of a file of Milvus Lite, which ends in "
+            f".db, or of a folder of LanceDB, which ends in .lance."
+        )
+    if not _NAME.fullmatch(collection):
+        raise InputError(
+            f"a collection is called by at most 55 letters, digits and _, not {collection!r}."
+        )
+    if not (new or "://" in text or Path(text).exists()):
+        raise InputError(f"there is nothing at {text}; dpindex publish makes one.")
+    module, _, name = adapter.rpartition(".")
+    database: Database = getattr(import_module(module), name)(text, collection)
+    return database

@@ -18,8 +18,7 @@ from dpindex.index.filters import Filter
 from dpindex.index.hits import Hits
 from dpindex.index.kinds import posterior_of
 from dpindex.index.search import Found, FoundCodes, Searchable
-from dpindex.integrations.database import Database, Rows
-from dpindex.integrations.places import open_database
+from dpindex.integrations.database import Database, Rows, open_database
 from dpindex.integrations.publication import Publication
 from dpindex.mechanism.codes import Codes
 from dpindex.similarity.similarity import PrivateQueries, Queries

@@ -32,7 +32,7 @@ from dpindex.index.hits import Hits
 from dpindex.index.private_index import PrivateIndex
 from dpindex.index.reranking import Originals
 from dpindex.integrations.collector import Collector, Outcome, UnavailableError
-from dpindex.integrations.places import is_database_url
+from dpindex.integrations.database import is_database_url
 from dpindex.integrations.published import PublishedIndex, open_published
 from dpindex.version import __version__
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from dpindex.base.errors import InputError
 from dpindex.mechanism.spec import Spec
 from dpindex.privacy import Guarantee
 from dpindex.similarity.calibration import SimilarityCalibration
@@ -122,7 +123,7 @@ def summarize(path: str | os.PathLike[str]) -> Summary:
     )
 
 
-Statement: TypeAlias = Mapping[str, str | float | list[str] | None]
+Statement: TypeAlias = Mapping[str, str | float | list[str]]
 """Headings, and what stands under each."""
 
 
@@ -130,7 +131,8 @@ def statement_of(summary: Summary) -> Statement:
     """Return what a reviewer asks of a deployment, as plain JSON values.
 
     The headings follow the questions of NIST SP 800-226 ("Guidelines for Evaluating Differential
-    Privacy Guarantees", 2025) and of the public registry of deployments.
+    Privacy Guarantees", 2025) and of the public registry of deployments. InputError for the codes
+    of a ``none-*`` baseline.
 
     >>> import tempfile
     >>> from pathlib import Path
@@ -144,6 +146,8 @@ def statement_of(summary: Summary) -> Statement:
     """
     spec = summary.settings.spec
     guarantee = summary.guarantee
+    if guarantee.definition == "none":
+        raise InputError("there is nothing to state: the codes of this index are not private.")
     return {
         "data product": f"an index of {summary.count} codes, one for each vector of {spec.dim} "
         f"attributes; it answers searches for near vectors by {summary.settings.metric}",
@@ -159,7 +163,8 @@ def statement_of(summary: Summary) -> Statement:
         "source": spec.method_row.source,
         "parameters": [f"{name} = {value}" for name, value in _parameters(spec).items()],
         "proof": _proof(guarantee),
-        "source of noise": _source_of_noise(guarantee),
+        "source of noise": "the operating system's entropy through AES-256 in counter mode, drawn "
+        "as integers; no seed makes it reproducible",
         "composition": [
             "one release of every vector; epsilons and deltas of further releases add up",
             f"a private query is a release of the query's own vector: "
@@ -198,21 +203,19 @@ def statement_markdown(statement: Statement) -> str:
         elif isinstance(value, str):
             parts.append(value)
         else:
-            parts.append("none" if value is None else f"{value:g}")
+            parts.append(f"{value:g}")
     return "\n\n".join(parts)
 
 
-def _epsilon(guarantee: Guarantee) -> float | list[str] | None:
+def _epsilon(guarantee: Guarantee) -> float | list[str]:
     """Return the epsilon; of several promises each with what it is about."""
     if guarantee.also:
         return [f"{one.epsilon:g} for {one.adjacency.describe()}" for one in guarantee.promises]
-    return None if guarantee.definition == "none" else guarantee.epsilon
+    return guarantee.epsilon
 
 
 def _definition(guarantee: Guarantee) -> str:
     """Return the name of the definition, never calling iDP differential privacy."""
-    if guarantee.definition == "none":
-        return "none: the codes are not private"
     name = "differential privacy"
     if guarantee.definition == "iDP":
         name = "individual differential privacy (iDP), which is weaker than differential privacy"
@@ -225,21 +228,9 @@ def _definition(guarantee: Guarantee) -> str:
 
 def _proof(guarantee: Guarantee) -> str:
     """Return what the guarantee is proved for, and how to check it."""
-    if guarantee.definition == "none":
-        return "none"
     if guarantee.exact:
         return "for the integers that run; `dpindex audit INDEX --exact` repeats it"
     return "for real numbers, not for the floats that run"
-
-
-def _source_of_noise(guarantee: Guarantee) -> str:
-    """Return where secret bits come from."""
-    if guarantee.definition == "none":
-        return "none"
-    return (
-        "the operating system's entropy through AES-256 in counter mode, drawn as integers; no "
-        "seed makes it reproducible"
-    )
 
 
 def _parameters(spec: Spec) -> dict[str, object]:

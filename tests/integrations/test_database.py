@@ -9,12 +9,10 @@ import numpy as np
 import pytest
 from database_contract import DatabaseContract
 from lite import LITE, PLACES, address
-from toy_database import Toy
 
 import dpindex as dpi
-from dpindex.integrations import places
-from dpindex.integrations.database import Database
-from dpindex.integrations.places import open_database
+from dpindex.integrations.database import PLACES as ADAPTERS
+from dpindex.integrations.database import Database, open_database
 
 
 class TestEachDatabase(DatabaseContract):
@@ -30,7 +28,7 @@ class TestEachDatabase(DatabaseContract):
 @pytest.fixture
 def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """An address of a database that is a file and a row, as CONTRIBUTING says."""
-    monkeypatch.setitem(places.PLACES, r"toy://.*", Toy)
+    monkeypatch.setitem(ADAPTERS, r"toy://.*", "toy_database.Toy")
     return f"toy://{tmp_path}"
 
 

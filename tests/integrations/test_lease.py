@@ -19,8 +19,7 @@ import dpindex as dpi
 from dpindex.base.errors import BusyError, StorageError
 from dpindex.integrations.client import Client
 from dpindex.integrations.collector import Collector, Submission, UnavailableError
-from dpindex.integrations.database import Layout
-from dpindex.integrations.places import open_database
+from dpindex.integrations.database import Layout, open_database
 
 pytestmark = [*LITE, pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")]
 

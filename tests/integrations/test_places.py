@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dpindex import InputError
-from dpindex.integrations.places import is_database_url, open_database
+from dpindex.integrations.database import is_database_url, open_database
 
 
 @pytest.mark.parametrize(

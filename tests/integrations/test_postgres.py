@@ -16,8 +16,7 @@ from postgres_server import new_database, programs
 import dpindex as dpi
 from dpindex import InputError
 from dpindex.base.errors import StorageError
-from dpindex.integrations.database import Layout, Rows
-from dpindex.integrations.places import open_database
+from dpindex.integrations.database import Layout, Rows, open_database
 from dpindex.integrations.postgres import Postgres
 
 psycopg = pytest.importorskip("psycopg")

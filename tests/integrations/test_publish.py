@@ -12,11 +12,10 @@ from lite import LITE, PLACES, address
 
 import dpindex as dpi
 from dpindex import InputError
-from dpindex.integrations import publish
-from dpindex.integrations.database import Database, Layout
+from dpindex.integrations import publication
+from dpindex.integrations.database import Database, Layout, open_database
 from dpindex.integrations.lance import Lance
 from dpindex.integrations.milvus import Milvus
-from dpindex.integrations.places import open_database
 from dpindex.integrations.postgres import Postgres
 from dpindex.integrations.publication import Documents
 
@@ -27,7 +26,7 @@ X = np.random.default_rng(0).uniform(-1, 1, (60, 16))
 
 @pytest.fixture(params=PLACES)
 def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setattr(publish, "_CHUNK_BYTES", 3000)  # some ten rows
+    monkeypatch.setattr(publication, "_CHUNK_BYTES", 3000)  # some ten rows
     return address(tmp_path, request.param)
 
 
