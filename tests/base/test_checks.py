@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from scipy import sparse
+from scipy import sparse, special
 
+from dpindex import Ledger, PrivateIndex, Privatizer, Spec, attribute
+from dpindex.base import errors
 from dpindex.base.arrays import (
     checked_delta,
     checked_epsilon,
@@ -17,7 +20,11 @@ from dpindex.base.arrays import (
     real_matrix,
     whole_number,
 )
-from dpindex.base.errors import InputError
+from dpindex.base.display import progress_bar
+from dpindex.base.errors import InputError, import_extra
+from dpindex.base.files import holding_lock, map_file, read_file, unpack
+from dpindex.base.normal import quantiles
+from dpindex.denoise import fit_denoiser
 
 
 @pytest.mark.parametrize("value", [2, 2.0, np.float32(2), np.int8(2), np.uint64(2), Fraction(2)])
@@ -87,3 +94,94 @@ def test_a_single_vector_is_one_row() -> None:
 def test_other_tables_are_refused(x: Any, words: str) -> None:
     with pytest.raises(InputError, match=words):
         real_matrix(x, 2, "queries")
+
+
+# Quantiles, against SciPy; tails as integers are tested with the laws that use them
+
+
+@pytest.mark.parametrize("count", [1, 2, 33, 4096])
+def test_quantiles(count: int) -> None:
+    expected = special.ndtri((np.arange(count) + 0.5) / count)
+    np.testing.assert_allclose(quantiles(count), expected, rtol=0, atol=1e-14)
+
+
+# Progress of long work where no terminal is
+
+
+def test_a_pipe_gets_a_line_for_each_quarter(capsys: pytest.CaptureFixture[str]) -> None:
+    with progress_bar("planning", quarters=True) as report:
+        for done in range(101):
+            report(done, 100, "ε = 4")
+        for done in range(101):
+            report(done, 100, "ε = 8")
+    assert capsys.readouterr().err.splitlines() == [
+        *("planning: 25 %; ε = 4", "planning: 50 %; ε = 4", "planning: 75 %; ε = 4"),
+        "planning: 0 %; ε = 8",
+    ]
+    with progress_bar("building") as report:
+        report(50, 100)
+    assert capsys.readouterr().err == ""
+
+
+# A caller that must tell a cause apart finds it in the class of the error
+
+
+SPEC = Spec("dp-oporp-staircase", dim=6, epsilon=20.0, adjacency=attribute(1.0))
+X = np.random.default_rng(0).uniform(-1, 1, (20, 6))
+
+
+@pytest.mark.parametrize("name", [name for name in vars(errors) if name.endswith("Error")])
+def test_every_error_is_an_input_error_that_says_when(name: str) -> None:
+    error = getattr(errors, name)
+    assert issubclass(error, InputError)
+    assert error.__doc__
+
+
+def test_naming_keeps_the_class() -> None:
+    with pytest.raises(errors.BusyError, match=r"^x: busy\.$"), errors.naming("x"):
+        raise errors.BusyError("busy.")
+
+
+def test_too_few_codes() -> None:
+    with pytest.raises(errors.TooLittleSignalError, match="too few"):
+        fit_denoiser(Privatizer(SPEC).privatize(X), SPEC)
+
+
+def test_no_denoiser() -> None:
+    bare = Spec("none-oporp", dim=6, adjacency=attribute(1.0))
+    codes = Privatizer(bare, allow_unprotected=True).privatize(X)
+    with pytest.raises(errors.NoDenoiserError, match="no noise"):
+        fit_denoiser(codes, bare)
+
+
+@pytest.mark.slow
+def test_no_guarantee() -> None:
+    with pytest.raises(errors.NoGuaranteeError, match="more noise than a code can hold"):
+        _ = Spec("dp-rp-l", dim=6, k=2**20, epsilon=1e-3, adjacency=attribute(1.0)).law
+
+
+def test_damaged(tmp_path: Path) -> None:
+    with pytest.raises(errors.DamagedError):
+        unpack(b"no container", "codes")
+    with pytest.raises(errors.DamagedError):
+        PrivateIndex.open(tmp_path)
+    (tmp_path / "book").write_bytes(b"no ledger" * 100)
+    with pytest.raises(errors.DamagedError):
+        Ledger(tmp_path / "book").entries()
+
+
+def test_busy(tmp_path: Path) -> None:
+    lock = tmp_path / ".lock"
+    with holding_lock(lock, "x"), pytest.raises(errors.BusyError), holding_lock(lock, "x"):
+        pass
+
+
+def test_storage(tmp_path: Path) -> None:
+    for read in (read_file, map_file):
+        with pytest.raises(errors.StorageError, match="check the path"):
+            read(tmp_path / "none", 10)
+
+
+def test_missing_package() -> None:
+    with pytest.raises(errors.MissingPackageError, match="pip install"):
+        import_extra("no_such_module", "this needs it", "io")
