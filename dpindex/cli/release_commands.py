@@ -6,7 +6,7 @@ import shlex
 from contextlib import AbstractContextManager, ExitStack
 from io import BytesIO
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import numpy as np
 import typer
@@ -64,7 +64,7 @@ def build(
     options: o.SpecOptions,
     release: o.CodeReleaseOptions,
     payload: o.PayloadOptions,
-    metric: Annotated[Literal["cosine", "ip", "l2"], "Similarity to rank by."] = "cosine",
+    metric: o.Metric = "cosine",
     index_type: Annotated[str, "f32, f16, int8, SQ4, HNSW32, …"] = "f32",
     denoise: o.FitDenoiser = None,
     query_epsilon: Annotated[float | None, "Budget of private queries.  [default: epsilon]"] = None,

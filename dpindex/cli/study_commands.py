@@ -306,16 +306,12 @@ class MeasureOptions:
 
     runs: Annotated[int, "Builds of each spec, with new seed and noise."] = 10
     neighbours: Annotated[int, "True neighbours of a query."] = 50
-    metric: Annotated[Literal["cosine", "ip", "l2"], "Similarity to rank by."] = "cosine"
+    metric: o.Metric = "cosine"
     index_type: Annotated[str, "Search structure, as of `dpindex build`."] = "f32"
     query_epsilon: Annotated[float | None, "Budget of private queries.  [default: the index's]"] = (
         None
     )
-    denoise: Annotated[
-        Literal["auto", "linear", "score"] | None,
-        "--denoise KIND",
-        "auto, linear or score, learned from the codes.",
-    ] = None
+    denoise: o.FitDenoiser = None
     max_queries: Annotated[int | None, "Use the first so many queries only."] = None
     skip_leak_check: Annotated[bool, "Accept a public part made of BASE."] = False
 

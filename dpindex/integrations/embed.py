@@ -61,6 +61,8 @@ def embed(
     if column not in table.column_names:
         known = ", ".join(table.column_names)
         raise InputError(f"{texts} has no column {column!r}, but {known}.", field="column")
+    if "vector" in table.column_names:
+        raise InputError(f"{texts} has a column 'vector', as the output has; rename it.")
     sizes["vectors"] = len(table) - public - queries
     if min(public, queries) < 0 or sizes["vectors"] < 1:
         raise InputError(f"{public} and {queries} of the {len(table)} rows cannot be taken apart.")

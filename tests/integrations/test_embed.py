@@ -118,6 +118,8 @@ def test_what_cannot_be_embedded_is_said(run: Run, model: StaticModel, tmp_path:
     fails(run(*embed, "--public", -1), "-1 and 0 of the 240 rows")
     fails(run("embed", "none.csv", "--model", "model"), "none.csv")
     fails(run("embed", "texts.csv", "--model", "texts.csv"), "no model that model2vec loads")
+    (tmp_path / "twice.csv").write_text("vector,text\n1,cats\n")
+    fails(run("embed", "twice.csv", "--model", "model"), "has a column 'vector'")
     (tmp_path / "bad.csv").write_text("id,text\n1\n")
     fails(run("embed", "bad.csv", "--model", "model"), "bad.csv cannot be read")
     (tmp_path / "empty.csv").write_text('id,text\n1,""\n')
