@@ -89,7 +89,7 @@ def quality(output: Path) -> None:
             index = dpi.PrivateIndex(spec)
             index.add(private)
             for mode in MODES:
-                ranked = index.nearest(queries, CANDIDATES[-1], mode)
+                ranked = index.search(queries, CANDIDATES[-1], mode).ids
                 for candidates in CANDIDATES:
                     # Exact order puts the true neighbours among the candidates first.
                     share = recall(ranked[:, :candidates], truth)

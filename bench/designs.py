@@ -31,7 +31,7 @@ def measured(index: dpi.PrivateIndex, queries: Any, near: Any) -> str:
     """Precision@10 of the true 50 and recall@10 within 600, private / exact."""
     shown = []
     for mode in ("private", "exact"):
-        found = index.nearest(queries, _CANDIDATES, query=mode)  # type: ignore[arg-type]
+        found = index.search(queries, _CANDIDATES, query=mode).ids  # type: ignore[arg-type]
         pairs = list(zip(found.tolist(), near.tolist(), strict=True))
         precision = np.mean([len({*f[:_FOUND]} & {*t}) for f, t in pairs]) / _FOUND
         recall = np.mean([len({*f} & {*t[:_FOUND]}) for f, t in pairs]) / _FOUND

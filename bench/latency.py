@@ -179,8 +179,8 @@ def reranked(vectors: Any, candidates: int = 1000) -> Iterator[Wait]:
     for name in ("numbers", "signs"):
         index = dpi.PrivateIndex(specs()[name])
         index.add(vectors)
-        index.nearest(queries[:1])
-        plain = lambda: vectors[index.nearest(queries, candidates).ravel()]  # noqa: B023, E731
+        index.search(queries[:1])
+        plain = lambda: vectors[index.search(queries, candidates).ids.ravel()]  # noqa: B023, E731
         ours = lambda: index.search(queries, candidates=candidates, rerank=vectors)  # noqa: B023, E731
         allowed = [3 * seconds(plain) for _ in range(ROUNDS)]
         what = f"{name}, {len(vectors)} codes, {candidates} candidates ordered"

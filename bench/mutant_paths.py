@@ -203,10 +203,6 @@ def filtered_exactly(original: Any) -> Any:
     return search
 
 
-def nearest_exactly(original: Any) -> Any:
-    return lambda index, Q, k=10, query="exact", **how: original(index, Q, k, "exact", **how)
-
-
 def law_of_the_collection(original: Any) -> Any:
     def with_epsilon(self: Any, epsilon: float) -> Any:
         made = original(self, epsilon)
@@ -743,8 +739,6 @@ RELEASES = [
            instead(QueryMaker, "__call__", asked_exactly(issparse))),
     Mutant("queries", "private queries in lists are asked exactly", PATHS,
            instead(QueryMaker, "__call__", asked_exactly(lambda q: isinstance(q, list)))),
-    Mutant("queries", "nearest asks exactly", PATHS,
-           instead(PrivateIndex, "nearest", nearest_exactly)),
     Mutant("queries", "a filtered private query is exact", PATHS,
            lambda patch: patch.setattr(
                PrivateIndex, "search", filtered_exactly(PrivateIndex.search))),

@@ -147,7 +147,7 @@ def measured(case: Case) -> Iterator[tuple[Any, ...]]:
                 index.fit_denoiser(plan.best.denoiser)
             warned = plan.remarks[0].startswith("Warning")
             for query in get_args(QueryMode):
-                ids = index.nearest(case.queries, k=max(shown), query=query)
+                ids = index.search(case.queries, k=max(shown), query=query).ids
                 for candidates in shown:
                     promised = plan.best.found(query).recall_within(candidates)
                     found = float(truth.recall(ids, candidates, NEIGHBOURS).mean())

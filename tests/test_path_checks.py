@@ -419,16 +419,6 @@ def exact_where(chosen: Callable[[Any], bool]) -> Callable[[Patch], Spec]:
     return plant
 
 
-def nearest_exactly(patch: Patch) -> Spec:
-    original = PrivateIndex.nearest
-
-    def nearest(index: PrivateIndex, queries: Any, k: int = 10, query: Any = "exact") -> Any:
-        return original(index, queries, k)
-
-    patch.setattr(PrivateIndex, "nearest", nearest)
-    return STAIRCASE
-
-
 def filtered_exactly(patch: Patch) -> Spec:
     original = PrivateIndex.search
 
@@ -713,7 +703,6 @@ REMAINS = "path: what is replaced, masked or drawn twice is gone"
         (single_replacements_at_twice_epsilon, "path: PrivateIndex.upsert"),
         (half_the_noise_where_a_ledger_counts, "path: what a ledger counts"),
         (exact_where(sparse.issparse), QUERIES),
-        (nearest_exactly, QUERIES),
         (filtered_exactly, QUERIES),
         (hash_beside_the_codes, ALONE),
         (ids_from_vectors, ALONE),

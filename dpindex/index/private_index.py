@@ -26,9 +26,7 @@ from dpindex.index.reranking import direction
 from dpindex.index.search import (
     Found,
     FoundCodes,
-    QueryMode,
     Searchable,
-    checked_k,
     query_blocks,
 )
 from dpindex.mechanism.codes import Codes
@@ -566,36 +564,6 @@ class PrivateIndex(Searchable):
         self._denoiser = denoiser
         self._ranking = ranking
         self._use(self._calibration)
-
-    def nearest(
-        self,
-        Q: Vectors | Codes,
-        k: int = 10,
-        query: QueryMode | None = None,
-        *,
-        allow_unprotected: bool = False,
-    ) -> AnyArray:
-        """Ids of the k nearest neighbours of each query, shape (nq, k), without similarities.
-
-        The ids are those of :meth:`search`, which takes several times as long for its estimates.
-
-        Parameters
-        ----------
-        Q, k, query, allow_unprotected
-            As for :meth:`search`. Errors are those of ``search`` too.
-
-        >>> from dpindex import attribute
-        >>> index = PrivateIndex(Spec("dp-oporp-staircase", dim=8, k=8, epsilon=60.0,
-        ...     adjacency=attribute(1.0)))
-        >>> index.add(np.eye(8))
-        >>> index.nearest(np.eye(8)[:2], k=1).tolist()
-        [[0], [1]]
-        """
-        count = checked_k(k)
-        queries = self._queries(Q, query, allow_unprotected=allow_unprotected)
-        with self._selected(None, count):
-            blocks = query_blocks(len(queries), count)
-            return np.concatenate([self._find(queries[b], count, None).ids for b in blocks])
 
     @contextmanager
     def _selected(self, filter_: Filter, count: int) -> Iterator[Selection | None]:

@@ -77,7 +77,7 @@ def evaluate(
     Run number i builds an index under the public seed ``spec.seed + i`` and searches it with all
     queries. It records recall@10 of the true 10 (ann-benchmarks), precision@10 and recall@100 of
     the true ``neighbours`` (Li & Li 2023, Sec. 5.1: 50), recall@10 after the first R answers were
-    ordered by their vectors, queries per second that :meth:`dpindex.PrivateIndex.nearest` answers,
+    ordered by their vectors, queries per second that :meth:`dpindex.PrivateIndex.search` answers,
     build time, the size of a published code, how often a known vector picks out its own code among
     all (:class:`dpindex.study.linkage.Linkage`, or the index's own exact search, whichever finds
     more), and how much of the vectors an attacker can reconstruct who also has other vectors of the

@@ -103,7 +103,7 @@ class Trial:
 
     def nearest(self, queries: Vectors, k: int, mode: QueryMode) -> AnyArray:
         """Return the rows of the k nearest codes of each query, best first, shape (nq, k)."""
-        return self.index.nearest(queries, k, mode, allow_unprotected=True)
+        return self.index.search(queries, k, mode, allow_unprotected=True).ids
 
     @cached_property
     def known(self) -> Rows:

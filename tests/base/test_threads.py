@@ -129,7 +129,7 @@ def test_blocks_of_codes_are_denoised_without_threads_of_blas(
     index.add(base)
     index.fit_denoiser("score")
     fitted = len(seen)
-    index.nearest(base[:3], k=5)
+    index.search(base[:3], k=5)
     assert 0 < fitted < len(seen)
     assert all(set(pools) == {1} for pools in seen)
 

@@ -313,19 +313,6 @@ def test_one_vector_may_come_as_a_row() -> None:
     assert index.search(_vectors(1)[0]).ids.tolist() == [["only"]]
 
 
-@pytest.mark.parametrize("method", [FLOAT, BITS])
-def test_nearest_gives_the_ids_of_search(method: str) -> None:
-    index, queries = PrivateIndex(_spec(method)), _vectors(70, seed=3)
-    index.add(_vectors(90), ids=[f"id {i}" for i in range(90)])
-    asked = Privatizer(index.spec).privatize(queries)
-    for what in (queries, asked):
-        found = index.nearest(what, k=7)
-        np.testing.assert_array_equal(found, index.search(what, k=7).ids)
-    assert index.nearest(queries[0], k=1000).shape == (1, 90)
-    with pytest.raises(InputError, match="k must be a whole number of at least 1"):
-        index.nearest(queries, k=0)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("method", [FLOAT, BITS])
 def test_added_in_pieces_with_searches_between(method: str) -> None:

@@ -419,7 +419,6 @@ class _Paths:
             "search among some": lambda queries: index.search(
                 queries, len(index), filter=some, **_mode(queries)
             ),
-            "nearest": lambda queries: index.nearest(queries, len(index), **_mode(queries)),
         }
         if self._has_similarities(index):
             answers["range_search"] = lambda queries: index.range_search(

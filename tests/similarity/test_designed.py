@@ -75,7 +75,7 @@ def test_it_finds_twice_what_oporp_finds() -> None:
     near = np.argsort(-np.stack([exact_similarities(q, BASE, "cosine") for q in QUERIES]))[:, :50]
 
     def found(index: dpi.PrivateIndex) -> float:
-        ids = index.nearest(QUERIES, 50, query="exact")
+        ids = index.search(QUERIES, 50, query="exact").ids
         return float(np.mean([len({*i} & {*n}) / 50 for i, n in zip(ids, near, strict=True)]))
 
     terms: dict[str, Any] = {"adjacency": dpi.attribute(1.0), "bounds": (-9.0, 9.0)}
@@ -92,7 +92,7 @@ def test_an_index_keeps_its_design(tmp_path: Path) -> None:
     index.save(tmp_path / "index")
     again = dpi.PrivateIndex.open(tmp_path / "index")
     assert again.spec == index.spec
-    assert (again.nearest(QUERIES, 5) == index.nearest(QUERIES, 5)).all()
+    assert (again.search(QUERIES, 5).ids == index.search(QUERIES, 5).ids).all()
     one, two = (each.search(QUERIES, 5, query="exact") for each in (index, again))
     np.testing.assert_array_equal(one.similarity, two.similarity)
     again.add(BASE[:3], ids=[10**6, 10**6 + 1, 10**6 + 2])

@@ -106,7 +106,7 @@ def test_what_is_promised_of_designs_is_found() -> None:
         if row.denoiser is not None:
             index.fit_denoiser(row.denoiser)
         for query in ("private", "exact"):
-            ids = index.nearest(queries, k=n // 100, query=query)
+            ids = index.search(queries, k=n // 100, query=query).ids
             found = truth.recall(ids, n // 100, 10).mean()
             assert abs(row.found(query).recall_within(n // 100) - found) < 0.1, (row, query)
             precision = truth.precision(ids, 10, 50).mean()
@@ -126,6 +126,6 @@ def test_what_is_promised_of_a_softmax_codebook_is_found() -> None:
     index.add(base)
     truth = ground_truth(base, queries, 50)
     for query in ("private", "exact"):
-        ids = index.nearest(queries, k=n // 50, query=query)
+        ids = index.search(queries, k=n // 50, query=query).ids
         found = truth.recall(ids, n // 50, 10).mean()
         assert -0.05 < found - plan.best.found(query).recall_within(n // 50) < 0.1, query

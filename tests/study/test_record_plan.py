@@ -190,7 +190,7 @@ def test_promises_hold_for_groups_that_are_told() -> None:
         index = dpi.PrivateIndex(best.spec)
         index.add(base)
         nearest = np.argsort(-(queries @ base.T), axis=1)[:, :10]
-        found = index.nearest(queries, k=30, query="exact")
+        found = index.search(queries, k=30, query="exact").ids
         share = (found[:, :, None] == nearest[:, None, :]).any(axis=1).mean()
         return float(best.exact.recall_within(30) - share)
 
