@@ -301,21 +301,20 @@ class ShuffleCollector:
 
 def make_app(collector: ShuffleCollector, tokens: r.Tokens) -> Any:
     """What is answered: the spec, the promise, and codes without ids."""
-    from fastapi import FastAPI, Request
-    from fastapi.concurrency import run_in_threadpool
-    from fastapi.responses import JSONResponse
+    from starlette.applications import Starlette
+    from starlette.concurrency import run_in_threadpool
+    from starlette.requests import Request
+    from starlette.responses import JSONResponse
+    from starlette.routing import Route
 
-    app = FastAPI(title="dpindex shuffle", docs_url=None, redoc_url=None)
     spec = collector.spec
 
-    @app.get("/spec")
-    def stated_spec() -> Any:
-        return spec.to_dict()
+    async def stated_spec(request: Request) -> Any:
+        return JSONResponse(spec.to_dict())
 
-    @app.get("/guarantee")
-    def guarantee() -> Any:
+    async def guarantee(request: Request) -> Any:
         shuffled = collector.promise.statement(spec.dim)
-        return {**spec.guarantee.statement(spec.dim), "shuffled": shuffled}
+        return JSONResponse({**spec.guarantee.statement(spec.dim), "shuffled": shuffled})
 
     async def submit(request: Request) -> Any:
         try:
@@ -337,9 +336,13 @@ def make_app(collector: ShuffleCollector, tokens: r.Tokens) -> Any:
             return JSONResponse({"detail": str(refusal)}, refusal.status)
         return JSONResponse({"detail": "stored."}, 201 if stored else 200)
 
-    submit.__annotations__["request"] = Request
-    app.post("/codes")(submit)
-    return app
+    return Starlette(
+        routes=[
+            Route("/spec", stated_spec),
+            Route("/guarantee", guarantee),
+            Route("/codes", submit, methods=["POST"]),
+        ]
+    )
 
 
 def main() -> None:

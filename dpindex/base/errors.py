@@ -183,7 +183,7 @@ EXTRAS = {
     "langchain": "langchain-core",
     "milvus": "pymilvus milvus-lite==2.5.1 setuptools~=80.9 pyarrow",
     "postgres": "psycopg[binary] pyarrow",
-    "serve": "fastapi uvicorn",
+    "serve": "starlette uvicorn",
 }
 """Packages of each extra. Messages name them: pip finds them wherever dpindex came from."""
 

@@ -34,7 +34,6 @@ from dpindex.index.reranking import Originals
 from dpindex.integrations.collector import Collector, Outcome, UnavailableError
 from dpindex.integrations.database import is_database_url
 from dpindex.integrations.published import PublishedIndex, open_published
-from dpindex.version import __version__
 
 LOG_NAME = ".accepted"
 """The log of accepted codes, in the directory of the index."""
@@ -47,7 +46,7 @@ _GRACE_SECONDS = 10
 _BACKLOG = 1024
 _BODY_SECONDS = 30.0
 _DRAINED_BYTES = 1 << 26
-_NEED = "a collector needs fastapi and uvicorn"
+_NEED = "a collector needs starlette and uvicorn"
 _CODES = "application/octet-stream"
 _JSON = "application/json"
 _Answer = tuple[int, Any]
@@ -59,8 +58,6 @@ _OUTCOMES: dict[Outcome, tuple[int, str]] = {
     "repeated": (200, "this submission was stored before."),
     "taken": (409, "an id of this submission is taken; nothing of it was stored."),
 }
-_STATUSES = (200, 401, 403, 408, 413, 415, 422, 429, 503)
-"""Of a route with a body."""
 
 
 def serve(
@@ -105,9 +102,9 @@ def serve(
     Raises
     ------
     InputError
-        Without fastapi and uvicorn, for an index that cannot be opened or is being written, a port
-        that cannot be had, no tokens on an address that others reach, and originals that do not
-        fit.
+        Without starlette and uvicorn, for an index that cannot be opened or is being written, a
+        port that cannot be had, no tokens on an address that others reach, and originals that do
+        not fit.
     """
     import_extra("uvicorn", _NEED, "serve")
     if tokens is None and address[0] not in LOOPBACK:
@@ -226,7 +223,7 @@ def make_app(
     body_seconds: float = _BODY_SECONDS,
     comparisons: r.Comparisons | None = None,
 ) -> Any:
-    """A FastAPI application that answers for a collector.
+    """A Starlette application that answers for a collector.
 
     Parameters
     ----------
@@ -246,38 +243,30 @@ def make_app(
     Raises
     ------
     InputError
-        Without fastapi.
+        Without starlette.
     """
-    fastapi = import_extra("fastapi", _NEED, "serve")
-    app = fastapi.FastAPI(
-        title="dpindex collector", version=__version__, docs_url=None, redoc_url=None
-    )
-    if tokens is None:  # another name would be that of a page in somebody's browser
-        hosts = import_extra("starlette.middleware.trustedhost", "", "serve").TrustedHostMiddleware
-        app.add_middleware(hosts, allowed_hosts=list(LOOPBACK))
+    applications = import_extra("starlette.applications", _NEED, "serve")
+    routing = import_extra("starlette.routing", _NEED, "serve")
     to = _Answers(collector, tokens, id_type, exact_queries, body_seconds, comparisons)
-    routes: list[tuple[str, Callable[[Any], Awaitable[_Answer]], str]] = [
-        ("GET /health", to.health, "Whether submissions are accepted"),
-        ("GET /spec", to.stated_spec, "What devices privatize under"),
-        ("GET /guarantee", to.guarantee, "What a code protects and what it does not"),
-        ("GET /metrics", to.metrics, "Requests and seconds, for Prometheus (role metrics)"),
-        ("POST /codes", to.submit, "Submit codes (role submit)"),
-        ("POST /search", to.search, "The nearest neighbours of queries (role search)"),
-    ]
+    answers: dict[str, Callable[[Any], Awaitable[_Answer]]] = {
+        "GET /health": to.health,
+        "GET /spec": to.stated_spec,
+        "GET /guarantee": to.guarantee,
+        "GET /metrics": to.metrics,
+        "POST /codes": to.submit,
+        "POST /search": to.search,
+    }
     if comparisons is not None:
-        routes += [
-            ("POST /rerank", to.rerank, "Exact similarities of candidates (role rerank)"),
-            ("POST /reaches", to.reaches, "Whether they reach a threshold (role reaches)"),
-        ]
-    token = fastapi.Depends(fastapi.security.HTTPBearer(auto_error=False))  # for the page alone
-    for name, answer, summary in routes:
+        answers |= {"POST /rerank": to.rerank, "POST /reaches": to.reaches}
+    routes = []
+    for name, answer in answers.items():
         method, path = name.split()
-        document: dict[str, Any] = {"summary": summary, "description": answer.__doc__ or ""}
-        if method == "POST":
-            statuses = {*_STATUSES, *(status for status, _ in _OUTCOMES.values())}
-            document |= {"dependencies": [token], "responses": {code: {} for code in statuses}}
-        endpoint = _endpoint(answer, fastapi, partial(to.note, path))
-        app.add_api_route(path, endpoint, methods=[method], **document)
+        endpoint = _endpoint(answer, partial(to.note, path))
+        routes.append(routing.Route(path, endpoint, methods=[method]))
+    app = applications.Starlette(routes=routes)
+    if tokens is None:  # another name would be that of a page in somebody's browser
+        hosts = import_extra("starlette.middleware.trustedhost", _NEED, "serve")
+        app.add_middleware(hosts.TrustedHostMiddleware, allowed_hosts=list(LOOPBACK))
     return app
 
 
@@ -398,9 +387,10 @@ class _Answers:
 
 
 def _endpoint(
-    answer: Callable[[Any], Awaitable[_Answer]], fastapi: Any, note: Callable[[int, float], None]
-) -> Any:
-    """A function of a request as FastAPI takes it: every outcome is noted and answered."""
+    answer: Callable[[Any], Awaitable[_Answer]], note: Callable[[int, float], None]
+) -> Callable[[Any], Awaitable[Any]]:
+    """A function of a request as Starlette takes it: every outcome is noted and answered."""
+    responses = import_extra("starlette.responses", _NEED, "serve")
 
     async def endpoint(request: Any) -> Any:
         began = time.perf_counter()
@@ -412,8 +402,8 @@ def _endpoint(
         try:
             status, content = await answer(request)
             if isinstance(content, str):
-                return fastapi.responses.PlainTextResponse(content, status)
-            return fastapi.responses.JSONResponse(content, status)
+                return responses.PlainTextResponse(content, status)
+            return responses.JSONResponse(content, status)
         except r.RefusedError as refusal:
             status = refusal.status
             sentence = str(refusal)
@@ -432,10 +422,8 @@ def _endpoint(
             headers["www-authenticate"] = "Bearer"
         if status in _RETRY_SECONDS:
             headers["retry-after"] = _RETRY_SECONDS[status]
-        return fastapi.responses.JSONResponse({"detail": sentence}, status, headers)
+        return responses.JSONResponse({"detail": sentence}, status, headers)
 
-    endpoint.__name__ = getattr(answer, "__name__", "endpoint")
-    endpoint.__annotations__ = {"request": fastapi.Request}
     return endpoint
 
 

@@ -23,8 +23,8 @@ from dpindex.integrations.collector import Collector
 from dpindex.integrations.requests import MAX_CANDIDATES, Comparisons, RefusedError, Tokens
 from dpindex.integrations.server import comparisons_of, make_app
 
-pytest.importorskip("fastapi")
-testclient = pytest.importorskip("fastapi.testclient")
+pytest.importorskip("starlette")
+testclient = pytest.importorskip("starlette.testclient")
 pytestmark = pytest.mark.usefixtures("known_noise")
 
 N, DIM = 60, 16

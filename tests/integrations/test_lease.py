@@ -84,7 +84,7 @@ def refused(place: str | Path, state: Path) -> str:
 
 
 def test_h5_an_index_directory_under_another_name(tmp_path: Path) -> None:
-    pytest.importorskip("fastapi")
+    pytest.importorskip("starlette")
     index = tmp_path / "index"
     dpi.PrivateIndex(SPEC).save(index)
     (tmp_path / "elsewhere").mkdir()
@@ -98,7 +98,7 @@ def test_h5_an_index_directory_under_another_name(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("place", PLACES)
 def test_h5_a_published_index_with_two_state_folders(place: str, tmp_path: Path) -> None:
-    pytest.importorskip("fastapi")
+    pytest.importorskip("starlette")
     uri = published(tmp_path, place)
     with served(uri, tmp_path / "a") as (_, client):
         assert client.submit(codes(1).to_bytes(), ["one"]) == "stored"
@@ -112,7 +112,7 @@ def test_h5_a_published_index_with_two_state_folders(place: str, tmp_path: Path)
 def test_h5_another_state_folder_finds_what_a_killed_collector_accepted(
     place: str, tmp_path: Path
 ) -> None:
-    pytest.importorskip("fastapi")
+    pytest.importorskip("starlette")
     uri = published(tmp_path, place)
     with served(uri, tmp_path / "a") as (process, client):
         assert client.submit(codes(1).to_bytes(), ["one"]) == "stored"

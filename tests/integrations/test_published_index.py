@@ -274,7 +274,7 @@ class TestCollectors(CollectorContract):
 
 @pytest.mark.parametrize("name", PLACES)
 def test_a_collector_over_http_survives_a_kill(name: str, tmp_path: Path) -> None:
-    pytest.importorskip("fastapi")
+    pytest.importorskip("starlette")
     index, place = dpi.PrivateIndex(SIGNS), address(tmp_path, name)
     index.add(X[:9], [f"old{i}" for i in range(9)])
     dpi.publish(index, place)

@@ -16,9 +16,9 @@ from dpindex.integrations.collector import Collector
 from dpindex.integrations.requests import Tokens, max_body, max_rows
 from dpindex.integrations.server import make_app
 
-pytest.importorskip("fastapi")
+pytest.importorskip("starlette")
 anyio = pytest.importorskip("anyio")
-testclient = pytest.importorskip("fastapi.testclient")
+testclient = pytest.importorskip("starlette.testclient")
 pytestmark = pytest.mark.usefixtures("known_noise")
 
 ESTIMATES = ("similarity", "stderr", "unbiased", "unbiased_stderr")
@@ -92,14 +92,7 @@ def test_documents_are_open_and_search_is_not_a_submitter_s(make: Make) -> None:
     stated = client.get("/guarantee").json()
     assert (stated["guarantee"]["epsilon"], stated["query_epsilon"]) == (4.0, 6.0)
     assert stated["does_not_protect"]
-    page = client.get("/openapi.json").json()
-    assert set(page["paths"]) == {"/health", "/spec", "/guarantee", "/codes", "/search", "/metrics"}
-    submission = page["paths"]["/codes"]["post"]
-    assert {"200", "201", "409", "401", "413"} <= set(submission["responses"])
-    assert "Dpindex-Ids" in submission["description"]
-    assert {name for need in submission["security"] for name in need} == {"HTTPBearer"}
-    assert page["components"]["securitySchemes"]["HTTPBearer"]["scheme"] == "bearer"
-    for path in ("/docs", "/redoc", "/codes/old 1", "/../spec.json"):
+    for path in ("/docs", "/openapi.json", "/codes/old 1", "/../spec.json"):
         assert client.get(path).status_code == 404
 
 

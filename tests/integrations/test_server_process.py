@@ -20,7 +20,7 @@ import dpindex as dpi
 from dpindex.integrations.client import Client
 from dpindex.integrations.server import serve
 
-pytest.importorskip("fastapi")
+pytest.importorskip("starlette")
 uvicorn = pytest.importorskip("uvicorn")
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
 

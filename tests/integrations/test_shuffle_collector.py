@@ -262,7 +262,7 @@ def test_a_guarantee_that_no_shuffle_amplifies_is_refused(spec: dpi.Spec, tmp_pa
 
 
 def test_requests_with_ids_and_without_a_token_are_refused(index: Path) -> None:
-    testclient = pytest.importorskip("fastapi.testclient")
+    testclient = pytest.importorskip("starlette.testclient")
     kind = {"content-type": "application/octet-stream", "authorization": f"Bearer {TOKEN}"}
     body = codes(2).to_bytes()
     with collecting(index) as collector:
