@@ -45,9 +45,9 @@ _KNOWN: dict[str, tuple[str, dict[str, Any]]] = {
     "idp-signrp-g": ("2d789a7a57a058a1", {"k": 8, "delta": 1e-6}),
     "dp-signoporp-geometric": ("dac01f9055327b79", {"k": 8}),
     "record-cap": ("585bcd55e79bd573", {"k": 64}),
-    "record-codebook": ("e9c9c5b1ed2e1c6f", {}),
+    "record-codebook": ("79c13cb04b08599e", {}),
     "codebook-softmax": ("f33640540ee1fe5b", {"record_epsilon": 8.0}),
-    "RACE": ("db7bf25eed54cc51", {}),
+    "RACE": ("b9c07ab3b85ce346", {}),
 }
 """One method of every kind of law: the digest of its outcomes on public words, and its spec."""
 
