@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import nullcontext
 from functools import cached_property
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -35,6 +35,9 @@ from dpindex.data import Ranges, as_source, dense_rows, open_vectors
 _MAX_BYTES = 1 << 30
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _DIM = (1, (1 << 31) - 1)
+
+
+_Part = TypeVar("_Part", bound="PublicPart")
 
 
 class PublicPart(ABC):
@@ -65,7 +68,7 @@ class PublicPart(ABC):
     _only_named = False
 
     @classmethod
-    def read(cls, path: str | os.PathLike[str]) -> Self:
+    def read(cls: type[_Part], path: str | os.PathLike[str]) -> _Part:
         """Return the one in a file; InputError or NoGuaranteeError if it holds none that is sound.
 
         Parameters
@@ -76,7 +79,7 @@ class PublicPart(ABC):
 
     @classmethod
     @abstractmethod
-    def from_bytes(cls, data: bytes) -> Self:
+    def from_bytes(cls: type[_Part], data: bytes) -> _Part:
         """Return the one of :meth:`to_bytes`; no size and no claim is trusted.
 
         Parameters
@@ -123,7 +126,7 @@ class PublicPart(ABC):
             )
 
     @classmethod
-    def named(cls, data: Any) -> Self:
+    def named(cls: type[_Part], data: Any) -> _Part:
         """Return the one that :meth:`to_dict` described, without what it holds.
 
         Parameters

@@ -1,0 +1,40 @@
+"""The package uses only what the oldest Python that it states has, whatever Python runs this."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from test_layers import modules
+
+PROJECT = (Path(__file__).parent.parent / "pyproject.toml").read_text("utf-8")
+(OLDEST,) = re.findall(r'^requires-python = ">=(3\.\d+)"$', PROJECT, re.MULTILINE)
+
+
+def test_the_syntax_is_that_of_the_oldest_python() -> None:
+    major, minor = map(int, OLDEST.split("."))
+    for path in modules().values():
+        ast.parse(path.read_text("utf-8"), feature_version=(major, minor))
+
+
+@pytest.mark.slow
+def test_names_of_the_standard_library_are_in_the_oldest_python(tmp_path: Path) -> None:
+    """``typing.Self`` once kept all commands from Python 3.10."""
+    pytest.importorskip("mypy", reason="needs pip install mypy")
+    lines = set()
+    for path in modules().values():
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            module = getattr(node, "module", None)
+            if isinstance(node, ast.ImportFrom) and module in sys.stdlib_module_names:
+                lines |= {f"from {module} import {name.name}" for name in node.names}
+    file = tmp_path / "names.py"
+    file.write_text("\n".join(sorted(lines)) + "\nfrom typing import Self\n")
+    options = ["--no-incremental", "--config-file=", f"--python-version={OLDEST}"]
+    command = [sys.executable, "-m", "mypy", *options, str(file)]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    missing = re.findall(r'error: Module "(\w+)" has no attribute "(\w+)"', done.stdout)
+    assert missing == [("typing", "Self")], done.stdout
