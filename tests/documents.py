@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
-import sys
 from collections.abc import Callable
+from contextlib import redirect_stdout
 from dataclasses import dataclass
+from io import StringIO
 from pathlib import Path
+from warnings import catch_warnings, simplefilter
 
 ROOT = Path(__file__).resolve().parents[1]
 _INSTALLING = ("python3 -m venv ", "pip install ", ". .venv/bin/activate")
@@ -54,17 +55,16 @@ def inline_code(text: str) -> list[str]:
 
 
 def run_python(code: str, folder: Path) -> str:
-    """Run code in a process of its own in ``folder`` and return its output. Warnings are errors."""
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", code],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    """Run code by itself in ``folder`` and return its output. Warnings are errors."""
+    before, printed = Path.cwd(), StringIO()
+    os.chdir(folder)
+    try:
+        with catch_warnings(), redirect_stdout(printed):
+            simplefilter("error")
+            exec(code, {"__name__": "__main__"})
+    finally:
+        os.chdir(before)
+    return printed.getvalue()
 
 
 def paste(text: str, folder: Path, call: Callable[[str], str]) -> str:
