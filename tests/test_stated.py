@@ -10,6 +10,8 @@
 | what epsilon allows | report of ``evaluate`` | at most | the panel of attacks |
 | linkage, reconstruction | ``plan``, report, page | estimate | vectors that are kept back |
 | similarity and its error | ``query``, ``Hits`` | two errors hold 9 in 10 | every method |
+| count of a sketch and its error | ``race query`` | two errors hold 9 in 10 | kernel sums |
+| total of several releases | ``ledger`` | at most, for what it counts | sums of promises |
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ import math
 import re
 from dataclasses import replace
 from functools import cache
+from itertools import combinations_with_replacement
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +35,8 @@ from dpindex.base.bounds import LowerBound, UpperBound
 from dpindex.index.kinds import kind_of
 from dpindex.mechanism.method_table import TABLE, Method
 from dpindex.privacy import Guarantee
+from dpindex.race import SRP, PairedSRP, PStable, RaceSketch, SketchSpec
+from dpindex.race.hashes import kernel_sum
 from dpindex.storage.statement import statement_of, summarize
 from dpindex.study.attacks import Labels, attack_panel
 from dpindex.study.bounds import exposure_line, information_lines, max_bits
@@ -266,6 +271,67 @@ def test_figures_of_attacks_hold_for_vectors_that_were_kept_back(row: Method, re
 
 
 @pytest.mark.parametrize("recipe", RECIPES)
+@pytest.mark.parametrize(
+    ("method", "epsilon", "n"),
+    [("record-cap", 3.0, 400), ("record-codebook", 4.0, 200), ("record-codebook", 2.0, 12)],
+)
+def test_e1_linkage_of_records_that_were_kept_back_is_below_what_info_states(
+    method: str, epsilon: float, n: int, recipe: Any
+) -> None:
+    """Shares of 250 known vectors, or of all: five deviations."""
+    spec = spec_of(TABLE[method], recipe, epsilon)
+    (stated,) = re.findall(r"at most ([\d.]+) %", exposure_line(spec, n))
+    most = float(stated) / 100
+    found = Trial(spec, recipe(n, 2)).linkage().share
+    assert found <= most + 5 * math.sqrt(most * (1 - most) / min(n, 250))
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+@pytest.mark.parametrize("hash", [PStable(1.0), SRP(4), PairedSRP(4)], ids=str)
+def test_errors_of_counts_of_a_sketch_hold(hash: Any, recipe: Any) -> None:
+    """Against kernel sums of the records themselves, over 40 sketches."""
+    records, asked = recipe(800, 1), recipe(40, 4)
+    true = kernel_sum(hash, records, asked)
+    held, bounded = [], []
+    for seed in range(40):
+        spec = SketchSpec(dim=DIM, rows=200, width=100, hash=hash, epsilon=5.0, seed=seed)
+        sketch = RaceSketch(spec).fit(records).release()
+        said = sketch.summary(asked)
+        held.append(np.mean(np.abs(said["count"] - true) <= 2 * said["stderr"]))
+        said = sketch.summary(asked, "median-of-means")
+        bounded.append(np.mean(np.abs(said["count"] - true) <= said["bound"]))
+    assert np.mean(held) >= 0.8
+    assert np.mean(bounded) >= 0.99
+
+
+def test_a_total_of_two_promises_counts_every_release_or_says_that_it_does_not(
+    tmp_path: Path,
+) -> None:
+    """Records and attributes in one ledger, against sums that are written out here."""
+    own = dpi.Spec("dp-oporp-staircase", 6, 3, 1.5, adjacency=dpi.attribute(0.5))
+    whole = dpi.Spec("record-codebook", 6, codebook=BOOK, epsilon=3.0, adjacency=dpi.record())
+    costs = {BOTH: (2.0, 8.0), own: (1.5, None), whole: (None, 3.0)}
+    for size in (1, 2):
+        for past in combinations_with_replacement(costs, size):
+            folder = tmp_path / f"{size}-{'-'.join(str([*costs].index(s)) for s in past)}"
+            folder.mkdir(exist_ok=True)
+            ledger = dpi.Ledger(folder / "ledger")
+            for place, spec in enumerate(past):
+                index = dpi.PrivateIndex(spec)
+                index.save(folder / str(place))
+                index.add(np.eye(6), list("abcdef"), ledger=ledger, allow_rerelease=True)
+            (total,) = ledger.totals()
+            stated = {p.adjacency.kind: p.epsilon for g in total.guarantees for p in g.promises}
+            for kind, at in (("attribute", 0), ("record", 1)):
+                known = [costs[spec][at] for spec in past]
+                counted = [cost for cost in known if cost is not None]
+                assert bool(counted) == (kind in stated)
+                if counted:
+                    assert stated[kind] >= sum(counted)
+                    assert len(counted) == len(past) or "no joint number" in str(total)
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
 @pytest.mark.parametrize("method", ["record-cap", "record-codebook"])
 def test_no_attack_of_the_panel_beats_what_epsilon_allows(method: str, recipe: Any) -> None:
     """Shares of 500 attacked vectors: five deviations."""
@@ -284,7 +350,7 @@ OF_DECLARED_NORM = [f"dp-sign{p}{flips}" for p in ("rp", "oporp") for flips in (
 
 @ONE_OR_ALL
 @pytest.mark.parametrize("row", METHODS, ids=lambda row: row.name)
-def test_errors_of_hits_hold_or_are_not_stated(row: Method, recipe: Any) -> None:
+def test_e2_errors_of_hits_hold_or_are_not_stated(row: Method, recipe: Any) -> None:
     """Of calibrated indexes the truth lies within two errors 8 times in 10, at 16 coordinates."""
     lengths = row.family.lengths
     fixed = row.family.keeps_all or row.family.public is not None or lengths
@@ -317,7 +383,7 @@ def test_errors_of_hits_hold_or_are_not_stated(row: Method, recipe: Any) -> None
     ("method", "k"),
     [("dp-signoporp-rr", 8), ("dp-signoporp-rr", 24), ("dp-signrp-rr", 8), ("dp-signrp-rr", 64)],
 )
-def test_errors_of_signs_of_few_attributes_hold(
+def test_e2_errors_of_signs_of_few_attributes_hold(
     method: str, k: int, seed: int, recipe: Any
 ) -> None:
     """All positive: signs agree whatever the attributes are. They stated .99 ± .08 of .75.

@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -105,6 +106,37 @@ def test_every_order_is_as_likely(tmp_path: Path) -> None:
     assert (abs(counts - 200) < 80).all(), counts
 
 
+def test_a_file_that_grows_mixes_what_came_before_and_after(tmp_path: Path) -> None:
+    """Of 76 codes that came after it grew, all lie in the second half with a chance of 2^-76."""
+    given = codes(1100)
+    file = ShuffledFile(tmp_path / "file", CAP.format, SHUFFLE)
+    for start in range(0, 1100, 4):
+        file.append(given.take(slice(start, start + 4)))
+    kept = as_rows(file.codes())
+    file.close()
+    places = [kept.index(row) for row in as_rows(given)[1024:]]
+    assert min(places) < 550
+    assert max(places) > 550
+
+
+def test_codes_are_on_the_disk_when_they_are_answered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = ShuffledFile(tmp_path / "file", CAP.format, SHUFFLE)
+    calls: list[str] = []
+    for name in ("pwrite", "fsync"):
+        real = getattr(os, name)
+
+        def call(*arguments: Any, name: str = name, real: Any = real) -> Any:
+            calls.append(name)
+            return real(*arguments)
+
+        monkeypatch.setattr(os, name, call)
+    file.append(codes(3))
+    assert calls == [*(4 * ["pwrite"]), "fsync"]
+    file.close()
+
+
 def test_what_is_damaged_or_of_another_shuffle_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "file"
     file = ShuffledFile(path, CAP.format, SHUFFLE)
@@ -113,6 +145,8 @@ def test_what_is_damaged_or_of_another_shuffle_is_refused(tmp_path: Path) -> Non
     file.close()
     with pytest.raises(InputError, match=r"was begun for at least 30 codes and delta = 1e-06"):
         ShuffledFile(path, CAP.format, Shuffle(29, 1e-6))
+    with pytest.raises(InputError, match="which its senders were told"):
+        ShuffledFile(path, CAP.format, Shuffle(30, 1e-5))
     whole = bytearray(path.read_bytes())
     slots = np.frombuffer(whole, np.uint8)[64:].reshape(-1, 12)
     full = np.flatnonzero(slots.any(axis=1))
@@ -266,7 +300,11 @@ def test_requests_with_ids_and_without_a_token_are_refused(index: Path) -> None:
     kind = {"content-type": "application/octet-stream", "authorization": f"Bearer {TOKEN}"}
     body = codes(2).to_bytes()
     with collecting(index) as collector:
-        client = testclient.TestClient(make_app(collector, Tokens(f"submit {TOKEN}")))
+        other = 32 * "b"
+        tokens = Tokens(f"submit {TOKEN}\nsearch {other}")
+        client = testclient.TestClient(make_app(collector, tokens))
+        wrong_role = {**kind, "authorization": f"Bearer {other}"}
+        assert client.post("/codes", content=body, headers=wrong_role).status_code == 401
         key = {"idempotency-key": "0123456789abcdef"}
         for status in (201, 200):
             answer = client.post("/codes", content=body, headers={**kind, **key})
