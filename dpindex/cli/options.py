@@ -21,7 +21,6 @@ from typing import (
     TypeVar,
     get_args,
     get_origin,
-    get_type_hints,
 )
 
 import typer
@@ -452,10 +451,9 @@ def _noted(message: Warning | str, *_: Any, **__: Any) -> None:
 
 def _options(stated: Any) -> dict[str, inspect.Parameter]:
     """Return the parameters of a function or dataclass as typer takes them, by name."""
-    hints = get_type_hints(stated, include_extras=True)
     options = {}
-    for name, parameter in inspect.signature(stated).parameters.items():
-        hint = hints[name]
+    for name, parameter in inspect.signature(stated, eval_str=True).parameters.items():
+        hint = parameter.annotation
         if get_origin(hint) is Annotated and isinstance(hint.__metadata__[0], str):
             *flags, text = hint.__metadata__
             flag, _, metavar = (flags or [f"--{name.replace('_', '-')}"])[0].partition(" ")
