@@ -29,6 +29,7 @@ import dpindex.mechanism.noise.gaussian
 import dpindex.mechanism.noise.signs
 import dpindex.mechanism.noise.softmax
 import dpindex.mechanism.noise.symbols
+import dpindex.mechanism.optimiser
 import dpindex.mechanism.parameters
 import dpindex.mechanism.privatizer
 import dpindex.mechanism.public_parts
@@ -54,6 +55,7 @@ gaussian = sys.modules["dpindex.mechanism.noise.gaussian"]
 signs = sys.modules["dpindex.mechanism.noise.signs"]
 symbols = sys.modules["dpindex.mechanism.noise.symbols"]
 softmax = sys.modules["dpindex.mechanism.noise.softmax"]
+optimiser = sys.modules["dpindex.mechanism.optimiser"]
 public_parts = sys.modules["dpindex.mechanism.public_parts"]
 secret_random = sys.modules["dpindex.mechanism.secret_random"]
 mechanism_spec = sys.modules["dpindex.mechanism.spec"]
@@ -1116,6 +1118,10 @@ MECHANISM = [
     Mutant("design", "columns may weigh 5 % more",
            ("test_one_entry_too_many_is_refused_whatever_the_file_claims",),
            everywhere(public_parts, "column_weight", lambda f: lambda *a: f(*a) * 0.95)),
+    Mutant("design", "entries of the matrix rounded away from zero",
+           ("test_columns_are_never_heavier_than_one",),
+           everywhere(optimiser, "_in_integers", lambda _: lambda w, *a: np.asarray(
+               np.sign(w) * np.ceil(256 * np.abs(w)), np.int16))),
     Mutant("design", "a centre between two steps",
            ("test_the_centre_is_subtracted_in_whole_steps",),
            instead(Spec, "offset", lambda f: property(
