@@ -734,7 +734,7 @@ def test_every_weakness_has_a_seam_and_tests(bench: Path) -> None:
     """What it replaces is there, and so are the tests that must fail."""
     campaign = import_module("mutants")
     planted = campaign.MUTANTS
-    assert len(planted) >= 215
+    assert len(planted) >= 213
     assert len({mutant.name for mutant in planted}) == len(planted)
     places = campaign.places()
     for mutant in planted:
