@@ -523,7 +523,7 @@ class LostPower:
         return watched_call
 
     def _fail(self) -> None:
-        for source, place in self._moved:
+        for source, place in list(self._moved):  # going back is a rename too
             if self._goes_back(0):
                 os.renames(place, source)
         changed = [one for one in self._folders() if self._kept.get(one, {}) != self._names(one)]
@@ -545,6 +545,7 @@ class LostPower:
                 (folder / name).mkdir(exist_ok=True)
             else:
                 (folder / name).write_bytes(content)
+                (folder / name).chmod(0o600)  # which the mark of a release has
 
 
 def _whole_path(name: Any, folder: int | None) -> Path:

@@ -300,6 +300,8 @@ class IndexDirectory:
         facts = {"base": self.manifest_digest, "staging": staging.name, "token": token}
         text = {"manifest": np.frombuffer(manifest.text, np.uint8)}
         with writing_beside(self.path):
+            for name in (staging.name, ""):  # before the seal, which says that they are there
+                staging.folder.sync(name)
             write_file(self.unpublished / _SEAL, pack(_SEAL, facts, text), mode=0o600)
             sealed()
             self._finish(manifest)

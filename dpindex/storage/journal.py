@@ -158,10 +158,9 @@ class PrivateFolder:
                 os.close(folder)
 
     def mkdir(self, name: str) -> None:
-        """Make a folder within; what is to hold it has to be there."""
+        """Make a folder within; its name lasts from the next :meth:`sync` of what holds it."""
         with suppress(FileExistsError):
             os.mkdir(self._place(name), dir_fd=self._folder)
-            self.sync(os.path.dirname(name))
 
     def create(self, name: str, data: Buffer, *, mode: int = 0o666) -> bool:
         """Create a file, whole and durably, unless it is there; return whether it was created.
@@ -332,6 +331,7 @@ class Journal:
                     data = read_private_file(path / RELEASE_MARK, _MAX_MARK_BYTES)
                     with naming(str(path / RELEASE_MARK)):
                         self._read(data)
+                    self.folder.mkdir(self.token)  # a loss of power may have kept the record alone
                 yield
             finally:
                 # Also after a kill or a loss of power between the removal of the record and this.
@@ -343,7 +343,7 @@ class Journal:
         assert self.begun is None, "one release at a time"
         mark = ReleaseMark(secrets.token_hex(16), facts, tags)
         with writing_beside(self.target):
-            self.folder.mkdir(mark.token)  # before the record, which says that it is there
+            self.folder.mkdir(mark.token)  # lasts with the record, which says that it is there
             created = self.folder.create(RELEASE_MARK, self._bytes(mark), mode=0o600)
         if not created:
             raise BusyError(f"{self.target} is being built by another process; run it again.")
@@ -397,6 +397,7 @@ class Journal:
             If other codes were recorded before.
         """
         with writing_beside(self.target):
+            self.folder.sync(self.token)  # the folders of what was drawn
             self.folder.create(f"{self.token}.drawn", digest.encode(), mode=0o600)
         if self.digest() != digest:
             raise DamagedError(f"the codes of {self.target} are not those that were drawn.")
