@@ -178,6 +178,14 @@ def test_every_shape_of_curve_can_be_drawn(modes, runs_each, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(("runs_each", "spread"), [(1, False), (2, True)])
+def test_a_spread_is_stated_of_several_runs_alone(runs_each, spread, tmp_path):
+    page = Page(write_report(tmp_path, [made_up(some_specs(), runs_each)]).read_text("utf-8"))
+    assert ("one standard deviation" in page.words) == spread
+    assert ("Every figure is of one run" in page.words) == (not spread)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("missing", ["matplotlib.figure", "jinja2"])
 def test_without_a_library_the_numbers_are_kept(missing, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, missing, None)
