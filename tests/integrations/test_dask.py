@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,8 @@ from made_datasets import DIM, FolderView, vectors, watched, write_dataset
 
 import dpindex as dpi
 from dpindex.base.errors import InputError
+from dpindex.storage.release import CodeCheck, Terms
+from dpindex.storage.targets import IndexOptions
 
 SPEC = dpi.Spec("dp-oporp-staircase", dim=DIM, k=4, epsilon=3.0, adjacency=dpi.attribute(1.0))
 KILLS = 5
@@ -183,6 +186,52 @@ def test_f3_neither_messages_nor_logs_are_functions_of_the_vectors(
     for place in (str(refusal.value), logs):
         assert "7.125" not in place
     assert "key=" not in logs
+
+
+def test_every_term_reaches_the_release(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A ledger that is forgotten on the way, or a check that is skipped, is seen by nobody."""
+    pytest.importorskip("distributed")
+    import dpindex.integrations.dask as on_dask
+
+    called: list[Any] = []
+
+    def build_index(*arguments: Any, **_: Any) -> Any:
+        called.extend(arguments)
+        return SimpleNamespace(drawn=0)
+
+    monkeypatch.setattr(on_dask, "build_index", build_index)
+    np.save(tmp_path / "x.npy", vectors(4))
+    client: Any = object()
+    place = (tmp_path / "x.npy", tmp_path / "i", SPEC)
+    ledger = dpi.Ledger(tmp_path / "ledger")
+    for terms in (
+        {},
+        {"ledger": ledger},
+        {"ledger": ledger, "allow_rerelease": True},
+        {"skip_leak_check": True},
+    ):
+        called.clear()
+        on_dask.build(*place, client=client, ids=[*"dcba"], **terms)
+        dataset, target, spec, options, stated = called
+        assert (target, spec) == place[1:]
+        assert options == IndexOptions()
+        assert stated == Terms(**terms)
+        (part,) = dataset.parts
+        assert part.ids().tolist() == [*"dcba"]
+    called.clear()
+    stated = {"denoise": "linear", "allow_unprotected": True, "private": tmp_path / "p"}
+    on_dask.build(*place, client=client, **stated)
+    assert called[3] == IndexOptions(**stated)
+
+
+def test_f3_what_a_cluster_logs_of_a_task_is_no_secret() -> None:
+    """Dask logs the arguments of a task that fails, and what a task returns is shown by name."""
+    check = CodeCheck(SPEC, b"a secret key", None)
+    assert "secret" not in repr(check)
+    on_dask = pytest.importorskip("dpindex.integrations.dask")
+    failure = on_dask._attempted(lambda shard: 1 / shard, 0)
+    assert isinstance(failure.error, ZeroDivisionError)
+    assert "division" not in repr(failure)
 
 
 @pytest.mark.slow

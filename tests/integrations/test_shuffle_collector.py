@@ -217,6 +217,17 @@ def test_a_retry_is_counted_once_and_leaves_no_receipt(index: Path) -> None:
         assert sent(collector, codes(3), receipt) == "stored"
 
 
+def test_a_submission_that_could_not_be_written_is_no_repetition(
+    index: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with collecting(index) as collector:
+        with monkeypatch.context() as patched:
+            patched.setattr(ShuffledFile, "append", lambda *_: (_ for _ in ()).throw(OSError("no")))
+            with pytest.raises(OSError, match="no"):
+                sent(collector, codes(1), bytes(32))
+        assert sent(collector, codes(1), bytes(32)) == "stored"
+
+
 def test_f6_a_retry_is_known_until_the_collector_ends(
     index: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
