@@ -65,7 +65,10 @@ def embed(
         raise InputError(f"{texts} has a column 'vector', as the output has; rename it.")
     sizes["vectors"] = len(table) - public - queries
     if min(public, queries) < 0 or sizes["vectors"] < 1:
-        raise InputError(f"{public} and {queries} of the {len(table)} rows cannot be taken apart.")
+        raise InputError(
+            f"{texts} has {len(table)} rows, of which {public} public ones and {queries} queries "
+            f"cannot be taken apart with vectors left."
+        )
     words = [str(text or "") for text in table[column].to_pylist()]
     vectors = static_model.encode(words, use_multiprocessing=False).astype(np.float32)
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
@@ -116,6 +119,8 @@ def _table(texts: Path) -> Any:
     import pyarrow.csv
     import pyarrow.dataset as ds
 
+    if not texts.exists():
+        raise InputError(f"{texts}: No such file or directory; check the path.")
     files = [texts] if texts.is_file() else sorted(texts.rglob("[!.]*"))
     kinds = {file.suffix for file in files}.intersection(_FORMATS)
     if len(kinds) != 1:

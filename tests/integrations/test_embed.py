@@ -114,9 +114,12 @@ def test_what_cannot_be_embedded_is_said(run: Run, model: StaticModel, tmp_path:
     write(tmp_path, "csv")
     embed = ("embed", "texts.csv", "--model", "model")
     fails(run(*embed, "--column", "body"), "no column 'body', but id, text, topic (--column).")
-    fails(run(*embed, "--public", 200, "--queries", 40), "200 and 40 of the 240 rows")
-    fails(run(*embed, "--public", -1), "-1 and 0 of the 240 rows")
-    fails(run("embed", "none.csv", "--model", "model"), "none.csv")
+    fails(
+        run(*embed, "--public", 200, "--queries", 40),
+        "240 rows, of which 200 public ones and 40 queries",
+    )
+    fails(run(*embed, "--public", -1), "of which -1 public ones")
+    fails(run("embed", "none.csv", "--model", "model"), "none.csv: No such file or directory")
     fails(run("embed", "texts.csv", "--model", "texts.csv"), "no model that model2vec loads")
     (tmp_path / "twice.csv").write_text("vector,text\n1,cats\n")
     fails(run("embed", "twice.csv", "--model", "model"), "has a column 'vector'")
