@@ -434,7 +434,7 @@ class Design(PublicPart):
         self.require()
         return self._data
 
-    @property
+    @cached_property
     def known(self) -> Singles:
         return self._as_directions(self.inside)
 
@@ -443,11 +443,16 @@ class Design(PublicPart):
 
     def _as_directions(self, inside: Floats) -> Singles:
         """Points of the basis; one coordinate more, so that lengths count too."""
-        middle = self.basis @ self.centre
-        spread = math.sqrt(float(np.square(self.inside - middle).sum(axis=1).mean()))
+        middle, spread = self._spread
         lifted = np.full((len(inside), inside.shape[1] + 1), max(spread, 1e-30))
         lifted[:, 1:] = inside - middle
         return unit(lifted)
+
+    @cached_property
+    def _spread(self) -> tuple[AnyArray, float]:
+        """The middle of all, and how far the public vectors lie from it, in the basis."""
+        middle = self.basis @ self.centre
+        return middle, math.sqrt(float(np.square(self.inside - middle).sum(axis=1).mean()))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write it to a file, all or nothing; InputError if it is only named.
