@@ -10,8 +10,10 @@ import numpy as np
 from mutant_list import LARGE, Mutant, everywhere, instead
 from mutant_paths import BESIDE_IDS, PATHS, PATHS_BOOK, averaged, during, in_force, louder, one_key
 
+from dpindex.integrations import dask
 from dpindex.storage import journal, release
 from dpindex.storage.journal import BucketJournal, Journal
+from dpindex.storage.leak_check import LeakCheck
 from dpindex.storage.release import CodeDraw, CodeTarget
 from dpindex.storage.targets import FolderIndex
 
@@ -36,6 +38,10 @@ def by_an_attribute(chunk: Any, first_row: int) -> Any:
 
 def a_row_early(chunk: Any, first_row: int) -> Any:
     return np.roll(chunk, 1, axis=0) if first_row else chunk
+
+
+def codebooks_alone(original: Any) -> Any:
+    return lambda spec, rows: None if spec.codebook is None else original(spec, rows)
 
 
 def seal_of_vectors(original: Any) -> Any:
@@ -152,6 +158,15 @@ BUILDS = [
            instead(Journal, "put", kept_beside)),
     Mutant("build", "a codebook of the vectors themselves is taken", PATHS_BOOK,
            everywhere(release, "refuse_leaks", lambda _: lambda book, evidence: None)),
+    Mutant("build", "a design of the vectors themselves is taken",
+           ("test_a_design_of_the_vectors_that_are_built_is_refused",),
+           lambda patch: patch.setattr(LeakCheck, "of", codebooks_alone(LeakCheck.of))),
+    Mutant("Dask", "a build on Dask forgets the ledger",
+           ("test_every_term_reaches_the_release",),
+           instead(dask, "Terms", lambda terms: lambda ledger, *rest: terms(None, *rest))),
+    Mutant("Dask", "a build on Dask takes baselines without noise",
+           ("test_every_term_reaches_the_release",),
+           instead(dask, "IndexOptions", lambda f: lambda kind, _, *rest: f(kind, True, *rest))),
     Mutant("ledger", "every release has one token", PATHS,
            instead(release._Run, "_book", lambda f: lambda run, token: f(run, "one"))),
 ]  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -42,6 +43,16 @@ def test_batches_are_read_again(path: Path) -> None:
     assert first == (["id 0", "id 1", "id 2"], [[0, 1], [2, 3], [4, 5]], [bytes(32)])
     assert second[2] == [bytes([10]) * 32] * 2
     assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_short_write_is_gone_on_with(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a disk takes in two pieces would be dropped by the next start, after it was answered."""
+    log, real = AcceptedLog(path), os.write
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "write", lambda file, data: real(file, data[:50]))
+        log.append(batch(20))
+    log.close()
+    assert [names[0] for names, _, _ in read(path)] == ["id 0", "id 10", "id 20"]
 
 
 def test_an_end_cut_off_anywhere_is_dropped_and_written_over(path: Path) -> None:
