@@ -28,7 +28,7 @@ def test_every_block_runs(call: Call, tmp_path: Path) -> None:
     printed = paste(TEXT, tmp_path, call)
     assert "epsilon = 3 (pure DP) under attribute(beta=1)" in printed
     assert "epsilon = 8 (pure DP) under record (any two vectors)" in printed
-    assert "2000 vectors" in printed
+    assert "1600 vectors" in printed
     assert "note-" in printed
     assert "What is protected" in printed
     assert "What is not protected" in printed
