@@ -4,8 +4,9 @@
 
 Absolute figures depend on the machine; ratios travel. Every pair is timed in turn, several times;
 the median ratio is printed with the spread, and a row for each is appended to ``speed/speed.csv``
-with the facts of the machine, so that a regression is seen. Commands are timed in processor
-seconds of a process of their own, the rest in wall-clock seconds: run it on a quiet machine.
+with the facts of the machine and its load, so that a regression is seen. Commands are timed in
+processor seconds of a process of their own, the rest in wall-clock seconds: run it on a quiet
+machine.
 """
 
 from __future__ import annotations
@@ -340,6 +341,7 @@ def machine() -> dict[str, str]:
         "dpindex": __version__,
         "processor": model,
         "cores": str(cores()),
+        "load": f"{os.getloadavg()[0]:.1f}",
         "python": platform.python_version(),
         "numpy": metadata.version("numpy"),
         "faiss": faiss.__version__,
