@@ -34,8 +34,8 @@ def check_paths(spec: Spec | SketchSpec, *, large: bool = True, only: str = "") 
         checks = sketch_path_checks(spec, law_reader(spec))
     else:
         stream = Privatizer(spec)._stream
-        checks = path_checks(spec, law_reader(spec), large, only)
-        if [check.name for check in checks] == [only]:
-            return ExactReport(subject(spec), spec, tuple(checks), time.perf_counter() - started)
-    checks += [entropy_check(stream), cipher_check(stream)]
+        alone = only.startswith("stream: ")
+        checks = [] if alone else path_checks(spec, law_reader(spec), large, only)
+    if [check.name for check in checks] != [only]:
+        checks += [entropy_check(stream), cipher_check(stream)]
     return ExactReport(subject(spec), spec, tuple(checks), time.perf_counter() - started)
