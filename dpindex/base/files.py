@@ -208,11 +208,11 @@ def _write_through(file: BinaryIO, data: bytes) -> None:
     os.fsync(file.fileno())
 
 
-def make_folder(path: Path, mode: int = 0o777) -> None:
+def make_folder(path: Path) -> None:
     """Make a folder, and what is missing above it, durably; one that is there is left as it is."""
     missing = [folder for folder in (path, *path.parents) if not folder.exists()]
     for folder in reversed(missing):
-        folder.mkdir(exist_ok=True, mode=mode)
+        folder.mkdir(exist_ok=True)
         sync_folder(folder.parent)
     path.mkdir(exist_ok=True)  # refuses a file in its place
 
@@ -389,14 +389,21 @@ def read_private_file(path: Path, max_bytes: int) -> bytes:
 
 
 def private_folder(path: Path) -> None:
-    """Make a folder of mode 0700, and what is missing above it, durably.
+    """Make a folder of mode 0700 under any umask, and what is missing above it, durably.
 
     Raises
     ------
     StorageError
         If it is there and another user may enter it.
     """
-    make_folder(path, 0o700)
+    make_folder(path.parent)
+    try:
+        path.mkdir(mode=0o700)
+        path.chmod(0o700)
+        sync_folder(path.parent)
+    except FileExistsError:
+        if not path.is_dir():
+            raise
     refuse_open_to_others(path)
 
 

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import IO, Any
 
 from dpindex.base.errors import DamagedError, InputError, StorageError, import_extra, one_line
-from dpindex.base.files import read_file
 
 _FILE = "file://"
 _WAITS = (0.1, 0.5, 2.0, 5.0)
@@ -57,10 +56,6 @@ class Store(ABC):
     location: str
 
     @abstractmethod
-    def read(self, path: str, max_bytes: int) -> bytes | None:
-        """Return the bytes of a file, None if there is none; InputError if it has more bytes."""
-
-    @abstractmethod
     def sizes(self) -> dict[str, int]:
         """Return the bytes of every file by its path, in the order of paths."""
 
@@ -75,12 +70,6 @@ class Folder(Store):
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._path = Path(path).resolve()
         self.location = str(self._path)
-
-    def read(self, path: str, max_bytes: int) -> bytes | None:
-        place = self._path / path
-        if os.path.lexists(place):
-            return read_file(place, max_bytes, links=False)
-        return None
 
     def sizes(self) -> dict[str, int]:
         files = sorted(file for file in self._path.rglob("*") if file.is_file())
@@ -97,9 +86,16 @@ class Bucket(Store):
 
     A PUT whose answer is an error or does not come may have been done, or may be done later. So the
     object is read, and where there is none the same bytes are sent again.
+
+    Raises
+    ------
+    InputError
+        For a URL that is not understood, or names a password.
     """
 
     def __init__(self, url: str) -> None:
+        if "@" in url.partition("://")[2].partition("/")[0] and not url.startswith("abfs"):
+            raise InputError("the URL of a store holds no keys; give them in the environment.")
         self.location = url.rstrip("/")
         need = f"{url} is in an object store, which needs obstore"
         self._obstore = import_extra("obstore", need, "cloud")
@@ -158,6 +154,7 @@ class Bucket(Store):
         self._obstore.put(self._store, path, data, mode="create", use_multipart=False)
 
     def read(self, path: str, max_bytes: int) -> bytes | None:
+        """Return the bytes of an object, None if there is none; InputError if it has more bytes."""
         with suppress(FileNotFoundError), self._asking("read", FileNotFoundError):
             size = self._obstore.head(self._store, path)["size"]
             if size > max_bytes:
@@ -242,7 +239,4 @@ def open_store(location: str | os.PathLike[str]) -> Store:
     path = local_path(location)
     if path is not None:  # a folder needs no client
         return Folder(path)
-    url = os.fspath(location)
-    if "@" in url.partition("://")[2].partition("/")[0] and not url.startswith("abfs"):
-        raise InputError("the URL of a store holds no keys; give them in the environment.")
-    return Bucket(url)
+    return Bucket(os.fspath(location))

@@ -39,7 +39,7 @@ from dpindex.base.files import (
     unpack,
     write_file,
 )
-from dpindex.data.stores import open_store
+from dpindex.data.stores import Bucket
 from dpindex.mechanism.codes import Codes, codes_from_bytes
 from dpindex.similarity.calibration import SimilarityCalibration, calibration_from_bytes
 from dpindex.similarity.symbol_codes import SAMPLED_SYMBOLS, crowding
@@ -609,7 +609,7 @@ def fetched(url: str) -> Iterator[Path]:
     InputError
         If there is no finished index, or a file is missing.
     """
-    store = open_store(url)
+    store = Bucket(url)
     text = store.read(MANIFEST, MAX_MANIFEST_BYTES)
     if text is None:
         raise InputError(f"{url} is not a dpindex index, or its build is not finished.")

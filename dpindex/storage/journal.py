@@ -34,11 +34,10 @@ from dpindex.base.errors import BusyError, DamagedError, InputError, StorageErro
 from dpindex.base.files import (
     Buffer,
     holding_lock,
-    make_folder,
     pack,
+    private_folder,
     read_file,
     read_private_file,
-    refuse_open_to_others,
     sync_folder,
     unpack,
 )
@@ -104,19 +103,14 @@ class PrivateFolder:
         self._handle: int | None = None
 
     def make(self) -> None:
-        """Make the folder (mode 0700 under any umask) unless it is there, and open it.
+        """Make the folder unless it is there.
 
         Raises
         ------
         InputError
             If others may enter it, or it holds files of another use.
         """
-        make_folder(self.path.parent)
-        with suppress(FileExistsError):
-            self.path.mkdir(mode=0o700)
-            self.path.chmod(0o700)
-            sync_folder(self.path.parent)
-        refuse_open_to_others(self.path)
+        private_folder(self.path)
         foreign = [name for name in self.names() if not _PRIVATE_NAME.fullmatch(name)]
         if foreign:
             raise InputError(
@@ -196,7 +190,7 @@ class PrivateFolder:
         Raises
         ------
         StorageError
-            If FOLDER was removed or published, or cannot be written.
+            If FOLDER was removed or published.
         """
         try:
             if name.count("/") > 1:
@@ -206,11 +200,6 @@ class PrivateFolder:
             raise StorageError(
                 f"{self.path} was removed: what is made here has ended, and is discarded."
             ) from None
-        except OSError as error:
-            raise StorageError(
-                f"{self.path} cannot be written: {error.strerror or error}; it needs room, and a "
-                f"file system with hard links."
-            ) from error
 
     def get(self, name: str, max_bytes: int = MAX_FILE_BYTES) -> bytes | None:
         """Return the bytes of a file, None if there is none; InputError if it has more bytes."""
@@ -377,7 +366,8 @@ class Journal:
         InputError
             If the release has ended, or the file cannot be written.
         """
-        return self.folder.put(f"{self.token}/{path}", data)
+        with writing_beside(self.target):
+            return self.folder.put(f"{self.token}/{path}", data)
 
     def get(self, path: str, max_bytes: int = MAX_FILE_BYTES) -> bytes | None:
         """Return the bytes of a file, None if there is none; InputError if it has more bytes."""

@@ -53,6 +53,7 @@ if TYPE_CHECKING:  # devices keep no ledger
 
 _MAX_HEADER_BYTES = 1 << 16
 _MUCH_CLIPPED = 0.01
+_IDS_AT_ONCE = 1 << 22
 Attempt: TypeAlias = dict[str, dict[str, bytes]]
 """What was drawn of some segments: by their numbers their files, of which that of codes is last."""
 
@@ -562,8 +563,6 @@ class Terms:
         Allow ids that the ledger knows, at the price of one more epsilon each.
     skip_leak_check : bool
         Accept a public part made of the vectors: see :mod:`dpindex.storage.leak_check`.
-    ids_at_once : int
-        How many ids the ledger is told in one step, if one part does not hold more.
 
     Raises
     ------
@@ -574,7 +573,6 @@ class Terms:
     ledger: Ledger | None = None
     allow_rerelease: bool = False
     skip_leak_check: bool = False
-    ids_at_once: int = 1 << 22
 
     def __post_init__(self) -> None:
         if self.ledger is None and self.allow_rerelease:
@@ -772,7 +770,7 @@ class _Run(Generic[Published]):
     def _refuse_known_ids(self) -> None:
         ledger = self.terms.ledger
         if ledger is not None:
-            for ids in _id_batches(self.dataset, self.terms.ids_at_once):
+            for ids in _id_batches(self.dataset):
                 ledger.check(ids, allow_rerelease=self.terms.allow_rerelease)
 
     def _book(self, token: str) -> None:
@@ -780,7 +778,7 @@ class _Run(Generic[Published]):
         ledger = self.terms.ledger
         if ledger is not None:
             allowed = self.terms.allow_rerelease
-            for ids in _id_batches(self.dataset, self.terms.ids_at_once):
+            for ids in _id_batches(self.dataset):
                 ledger.record(self.target.spec, ids, allow_rerelease=allowed, token=token)
 
 
@@ -808,15 +806,15 @@ def _left(shard: Shard, found: Container[str]) -> Shard:
     return replace(shard, segments=shard.segments[first:])
 
 
-def _id_batches(dataset: Dataset, at_once: int) -> Iterator[AnyArray | None]:
-    """Yield all ids, at most ``at_once`` or those of one part; None if there are none."""
+def _id_batches(dataset: Dataset) -> Iterator[AnyArray | None]:
+    """Yield all ids, as many as the ledger is told at once or one part has; None for none."""
     batch: list[AnyArray] = []
     for part in dataset.parts:
         ids = part.ids()
         if ids is None:
             yield None
             return
-        if batch and sum(map(len, batch)) + len(ids) > at_once:
+        if batch and sum(map(len, batch)) + len(ids) > _IDS_AT_ONCE:
             yield np.concatenate(batch)
             batch = []
         batch.append(ids)

@@ -333,10 +333,13 @@ def test_the_ledger_knows_every_id_before_a_code_is_there(data: Path, tmp_path: 
     assert ledger.totals()[0].releases == 2
 
 
-def test_the_ledger_is_told_in_batches(data: Path, tmp_path: Path) -> None:
+def test_the_ledger_is_told_in_batches(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dpindex.storage.release._IDS_AT_ONCE", 70)
     ledger = dpi.Ledger(tmp_path / "ledger")
     for _ in range(2):
-        begun(opened(data), tmp_path / "index", SPEC, None, Terms(ledger, ids_at_once=70))
+        begun(opened(data), tmp_path / "index", SPEC, None, Terms(ledger))
     assert sum(entry.count for entry in ledger.entries()) == ROWS
     assert len(ledger.entries()) == 4
 

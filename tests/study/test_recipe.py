@@ -1,9 +1,10 @@
 """The recipe for a new mechanism, followed from outside the package with a toy of each part.
 
 1. **A code format** (how codes are stored and read) is a subclass of
-   :class:`dpindex.mechanism.codes.CodeFormat`, listed in ``FORMATS`` there. It gives ``name``, ``metrics``, ``pack``, ``decode``, ``fault`` and
-   ``codes``, and ``width`` where a stored code has other columns than coordinates. What it does not
-   state it has by default: codes decode to numbers, one a coordinate.
+   :class:`dpindex.mechanism.codes.CodeFormat`, listed in ``FORMATS`` there. It gives ``name``,
+   ``metrics``, ``pack``, ``decode``, ``fault`` and ``codes``, and ``width`` where a stored code has
+   other columns than coordinates. What it does not state it has by default: codes decode to
+   numbers, one a coordinate.
 2. **A noise law** (how exact integers become codes) is a subclass of ``NumberLaw``, ``SignLaw`` or
    ``SymbolLaw`` in ``dpindex/mechanism/noise``. It gives ``perturb``, and for numbers ``moments``
    and ``likelihood``, for signs ``flip_probability``. ``code_format`` names its format if that is
