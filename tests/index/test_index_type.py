@@ -13,7 +13,7 @@ from dpindex import InputError, PrivateIndex, Spec, attribute
 from dpindex.accounting.ledger import Ledger
 from dpindex.data import as_source
 from dpindex.data.dataset import as_dataset
-from dpindex.index.backends import SymbolLists, _shuffled
+from dpindex.index.backends import SymbolLists, _shuffled, faiss
 from dpindex.index.build import build_index
 from dpindex.index.faiss_vectors import parse_index_type
 from dpindex.storage.manifest import Settings
@@ -189,3 +189,13 @@ def test_symbols_at_the_end_of_the_codebook() -> None:
     _, found = _lists(symbols).search(query, 3)
     assert sorted(found[0, :2].tolist()) == [0, 2]
     assert found[0, 2] == 1
+
+
+def test_a_faiss_that_lacks_a_type(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_such_type(*_: Any) -> None:
+        raise RuntimeError("could not parse index string")
+
+    index, base = index_of("RaBitQ4", rows=600)
+    monkeypatch.setattr(faiss(), "index_factory", no_such_type)
+    with pytest.raises(InputError, match="has no RaBitQ4; run pip install -U faiss-cpu"):
+        index.search(base[:1])
