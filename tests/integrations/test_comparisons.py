@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 
 import dpindex as dpi
+from dpindex.data import Ranges
 from dpindex.integrations.client import Client
 from dpindex.integrations.collector import Collector
 from dpindex.integrations.requests import MAX_CANDIDATES, Comparisons, RefusedError, Tokens
@@ -55,6 +56,21 @@ def server(tmp_path: Path) -> Iterator[Any]:
 def ask(server: Any, query: Any, ids: Any, token: str = RERANK) -> Any:
     body = json.dumps({"query": query, "ids": ids})
     return server.post("/rerank", content=body, headers={**JSON, **bearer(token)})
+
+
+def test_similarities_are_those_of_columns_within_their_ranges() -> None:
+    """An income in dollars would drown an age, in answers though not in codes."""
+    names = tuple(f"c{i}" for i in range(DIM))
+    lows, highs = np.full(DIM, -1.0), np.arange(1.0, DIM + 1)
+    spec = dpi.Spec(
+        "raw-staircase", DIM, epsilon=4.0, bounds=(0.0, 1.0), clip=True,
+        adjacency=dpi.attribute(1.0), ranges=Ranges(names, lows, highs),
+    )  # fmt: skip
+    comparisons = Comparisons(dpi.Originals(X, NAMES), spec, "l2")
+    body = json.dumps({"query": X[0].tolist(), "ids": NAMES}).encode()
+    inside = (X - lows) / (highs - lows)
+    expected = np.square(inside - inside[0]).sum(axis=1)
+    np.testing.assert_allclose(comparisons.answer(body, str, "a"), expected, rtol=1e-6, atol=1e-9)
 
 
 def test_it_answers_exact_similarities(server: Any, caplog: pytest.LogCaptureFixture) -> None:

@@ -68,6 +68,23 @@ def make(index: dpi.PrivateIndex) -> Iterator[Make]:
         yield client
 
 
+def test_a_repetition_has_the_same_key_ids_and_codes(make: Make) -> None:
+    """Without the secret key whoever guesses ids and codes would be told that they were sent."""
+    client = make()
+    first, other = {"idempotency-key": 16 * "k"}, {"idempotency-key": 17 * "k"}
+    sent = codes(slice(0, 1))
+    for ids, keys, body, status in (
+        (["a"], first, sent, 201),
+        (["a"], first, sent, 200),
+        (["a"], other, sent, 409),
+        (["a"], {}, sent, 409),
+        (["a"], first, codes(slice(1, 2)), 409),
+        (["b"], first, sent, 201),
+    ):
+        answer = client.post("/codes", content=body, headers=as_submitter(ids, **keys))
+        assert answer.status_code == status, (ids, keys)
+
+
 def test_submit_and_search(make: Make) -> None:
     client = make()
     sent = codes(slice(0, 2))
