@@ -48,7 +48,8 @@ HERE = Path(__file__).parent
 FILE = HERE / "speed" / "speed.csv"
 ROUNDS, ROWS, CODES = 15, 20_000, 200_000
 README = (
-    "--methods dp-oporp-staircase,dp-oporp,dp-signoporp-geometric,none-oporp --epsilons 1,2,3,5,10"
+    "--methods dp-oporp-staircase,dp-oporp,dp-signoporp-geometric,none-oporp "
+    "--epsilons 1,2,3,5,10 --beta 1"
 )
 _measured: list[dict[str, object]] = []
 
@@ -124,7 +125,7 @@ def made_files() -> Iterator[Path]:
         at = Path(folder)
         for name, rows in files.items():
             np.save(at / f"{name}.npy", rows)
-        dpindex(f"build {at}/base.npy {at}/index --method dp-oporp-staircase --epsilon 8")
+        dpindex(f"build {at}/base.npy {at}/index --method dp-oporp-staircase --epsilon 8 --beta 1")
         (at / "spec.json").write_text(PrivateIndex.open(at / "index").spec.to_json())
         yield at
 
