@@ -145,14 +145,14 @@ def measured(case: Case) -> Iterator[tuple[Any, ...]]:
             index.add(case.base)
             if plan.best.denoiser is not None:
                 index.fit_denoiser(plan.best.denoiser)
-            warned = plan.remarks[0].startswith("Warning")
+            warned = plan.with_siblings is not None
             for query in get_args(QueryMode):
                 ids = index.search(case.queries, k=max(shown), query=query).ids
                 for candidates in shown:
                     promised = plan.best.found(query).recall_within(candidates)
                     found = float(truth.recall(ids, candidates, NEIGHBOURS).mean())
                     yield (
-                        told, epsilon, plan.best.method, plan.best.ranking, candidates, query,
+                        told, epsilon, plan.best.method, plan.best.denoiser, candidates, query,
                         f"{promised:.3f}", f"{found:.3f}", f"{promised - found:+.3f}", warned,
                         uneven(case, plan.best.spec),
                     )  # fmt: skip

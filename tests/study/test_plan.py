@@ -28,9 +28,9 @@ from dpindex.data import open_vectors
 from dpindex.similarity.similarity import Metric
 from dpindex.study import evaluate, ground_truth
 from dpindex.study.planner import planner
-from dpindex.study.planner.plan_result import Found
 from dpindex.study.planner.population import NEIGHBOURS, Population
 from dpindex.study.planner.prediction import predicted_rows
+from dpindex.study.planner.rows import Found
 
 DIM, N = 24, 6000
 TERMS: dict[str, Any] = {
@@ -134,7 +134,7 @@ def test_a_sample_is_clipped_as_the_vectors_will_be() -> None:
     clipped = dpi.plan(**terms, public=rows)
     assert abs(clipped.best.exact.precision - inside.best.exact.precision) < 0.04
     assert any("as they are clipped" in line for line in clipped.remarks)
-    found = planner.clipped(scipy.sparse.csr_matrix(rows), 0.0, 10.0)
+    found = clipped(scipy.sparse.csr_matrix(rows), 0.0, 10.0)
     np.testing.assert_array_equal(found.toarray(), np.minimum(rows, 10))
 
 
@@ -273,7 +273,7 @@ def test_predictions_are_near_what_is_measured(outcome: Any, base: np.ndarray) -
         row = next(row for row in outcome.rows if row.method == method)
         index = dpi.PrivateIndex(row.spec)
         index.add(base)
-        if row.ranking != "plain":
+        if row.denoiser is not None:
             index.fit_denoiser(row.denoiser)
         for query in ("private", "exact"):
             found = index.search(queries, k=10, query=query).ids

@@ -458,11 +458,15 @@ class SymbolLaw(Law):
         So what a symbol says of a record is learned from codewords: they are of the same kind, but
         no record is one. Shape (m, K), 0 for the own symbol.
         """
-        x = self.seen(codewords)
-        own = np.arange(len(x)), codewords
-        x[own] = x.min(axis=1)
-        chances = self.chances(x)
-        chances[own] = 0.0
+        return self.chances_without(
+            self.seen(codewords), codewords[:, None] == np.arange(self.size)
+        )
+
+    def chances_without(self, x: Floats, absent: AnyArray) -> Doubles:
+        """Chances of symbols given that each vector's is none of some, both of shape (n, K)."""
+        # Chances are rounded relative to the highest, so what is absent must not be it.
+        chances = self.chances(np.where(absent, x.min(axis=1, keepdims=True), x))
+        chances[absent] = 0.0
         chances /= chances.sum(axis=1, keepdims=True)
         return chances
 

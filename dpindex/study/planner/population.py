@@ -17,29 +17,20 @@ from __future__ import annotations
 
 import math
 from copy import copy
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import scipy.sparse
 
 from dpindex.base.arrays import (
-    AnyArray,
     Doubles,
-    Floats,
     Integers,
     Vectors,
-    in_units_of_largest,
     issparse,
     row_norms,
     spaced,
-    unit,
 )
-from dpindex.base.errors import DamagedError, InputError, StorageError
-from dpindex.data import VectorSource, dense_rows
 from dpindex.mechanism.public_random import PublicStream
 from dpindex.similarity.similarity import Metric
-from dpindex.storage.directory import IndexDirectory
 from dpindex.study.truth import TIE
 
 MAX_DENSE_DIM = 4096
@@ -79,9 +70,9 @@ class Population:
         do. A vector that plays a query does not see itself nor others of its group.
     metric : "cosine" or "l2"
         What neighbours are ranked by.
-    near_ranks : bool
-        Replace the nearest vectors by near ranks, where there are more than n = m vectors to stand
-        for. Without them a rank is a share of the collection throughout.
+    codewords : int array, shape (K,), optional
+        The groups of codewords of a codebook that is tried on the vectors. No vector is encoded by
+        one of its own group, and no query sees one of its own.
 
     Attributes
     ----------
@@ -112,12 +103,13 @@ class Population:
         *,
         groups: Integers | None = None,
         metric: Metric = "cosine",
-        near_ranks: bool = True,
+        codewords: Integers | None = None,
     ) -> None:
         chosen = spaced(vectors.shape[0], n)
         self.vectors: Any = vectors[chosen]
         self.n = n
         self.metric = metric
+        self.codewords = codewords
         self._stream = PublicStream(0, "plan population")
         rows = len(chosen)
         self.labels = np.arange(rows) if groups is None else groups[chosen]
@@ -132,7 +124,7 @@ class Population:
         self.distances = np.where(unseen, np.inf, self._distances())
         self.order = np.argsort(self.distances, axis=1, kind="stable")
         self.vectors_per_row = n / float((~unseen).sum(axis=1).mean())
-        self._place(near_ranks)
+        self._place()
 
     def _distances(self) -> Doubles:
         """Return the distances of all queries and all vectors, (q, m)."""
@@ -147,9 +139,9 @@ class Population:
         cosines = inner / np.maximum(np.outer(asked, norms), _TINY)
         return np.asarray(np.maximum(1.0 - cosines, 0.0))
 
-    def _place(self, near_ranks: bool) -> None:
-        """Replace the nearest vectors by near ranks, if there are to be any, and weigh all."""
-        edges = self._near_edges() if near_ranks else np.zeros(1)
+    def _place(self) -> None:
+        """Replace the nearest vectors by near ranks, if n is much above m, and weigh all."""
+        edges = self._near_edges()
         places = np.argsort(self.order, axis=1)
         self.near = np.empty((len(self.order), 0))
         self.sources: Integers = np.empty((len(self.order), 0), dtype=np.intp)
@@ -246,142 +238,3 @@ class Population:
         for name in ("asked_labels", "distances", "order", "near", "sources", "weight", "_nearer"):
             setattr(part, name, getattr(self, name)[chosen])
         return part
-
-
-def clipped(vectors: Any, low: float, high: float) -> Any:
-    """Return an array, or a CSR matrix in whose range zero lies, clipped."""
-    if not issparse(vectors):
-        return np.clip(vectors, low, high)
-    kept = vectors.copy()
-    np.clip(kept.data, low, high, out=kept.data)
-    return kept
-
-
-def checked_sample(source: VectorSource, dim: int, n: int, skip_leak_check: bool) -> None:
-    """Refuse a public sample that is too small, of other vectors, or looks private.
-
-    Raises
-    ------
-    InputError
-        With the remedy.
-    """
-    rows, columns = source.shape
-    if columns != dim:
-        raise InputError(f"{source.name} has {columns} columns, not dim = {dim}.")
-    if rows < _MIN_ROWS:
-        raise InputError(
-            f"{source.name} has {rows} rows; a plan needs at least {_MIN_ROWS} public vectors."
-        )
-    reason = None
-    if not skip_leak_check:
-        reason = _suspicion(source, n)
-    if reason is not None:
-        raise InputError(
-            f"{source.name} looks like the private vectors themselves ({reason}), and parameters "
-            f"that are chosen by looking at private data reveal something that no epsilon covers; "
-            f"name another public sample instead, or allow it if it is public after all or you "
-            f"accept that.",
-            field="skip_leak_check",
-        )
-
-
-def _suspicion(source: VectorSource, n: int) -> str | None:
-    """Return why the sample looks like the private collection itself, or None if it does not.
-
-    It does if it has exactly the n rows of the collection, or if an index in its directory or in
-    the working directory was built from as many rows of as many columns.
-
-    This detects accidents only. No program can tell a copy of private vectors in memory, under
-    another size, or in part from public data; whoever declares a sample public is responsible.
-    """
-    rows, columns = source.shape
-    if rows == n:
-        return f"it has exactly the {n} rows of the collection that is planned for"
-    file_folder = Path(source.name.partition(":")[0]).resolve().parent
-    for folder in dict.fromkeys((Path.cwd(), file_folder)):
-        for path in filter(Path.is_dir, sorted(folder.glob("*"))):
-            directory = IndexDirectory(path)
-            try:
-                manifest = directory.manifest()
-            except (DamagedError, StorageError):  # no index, damaged, or of another version
-                continue
-            if (manifest.count, manifest.settings.spec.dim) == (rows, columns):
-                return f"{directory.path} holds as many codes, of as many attributes"
-    return None
-
-
-def sample_rows(source: VectorSource, count: int) -> Any:
-    """Return at most ``count`` rows, evenly spaced, float32: an array, or a CSR matrix if wide.
-
-    Raises
-    ------
-    InputError
-        For wide rows of too many entries.
-    """
-    rows, columns = source.shape
-    chosen = spaced(rows, count)
-    if columns <= MAX_DENSE_DIM:
-        return dense_rows(source, chosen).astype(np.float32)
-    parts = []
-    for first, chunk in source.chunks():
-        places = chosen[chosen >= first] - first
-        kept = chunk[places[places < chunk.shape[0]]]
-        parts.append(scipy.sparse.csr_matrix(kept, dtype=np.float32))
-    sample = scipy.sparse.vstack(parts, format="csr")
-    sample.eliminate_zeros()
-    if sample.nnz > _MAX_ENTRIES * sample.shape[0]:
-        raise InputError(
-            f"{source.name} has {sample.nnz // sample.shape[0]} entries a row; a plan takes at "
-            f"most {_MAX_ENTRIES}."
-        )
-    return sample
-
-
-def numbered_groups(groups: AnyArray | None, source: VectorSource, count: int) -> Integers | None:
-    """Return the groups of the ``count`` rows that :func:`sample_rows` takes, as whole numbers.
-
-    Raises
-    ------
-    InputError
-        For another number of groups than vectors.
-    """
-    if groups is None:
-        return None
-    rows = source.shape[0]
-    labels = np.asarray(groups)
-    if len(labels) != rows:
-        raise InputError(
-            f"{source.name} has {rows} vectors, and there are {len(labels)} groups; give one for "
-            f"each vector."
-        )
-    numbers: Integers = np.unique(labels, return_inverse=True)[1]
-    return numbers[spaced(rows, count)]
-
-
-def has_near_duplicates(sample: Floats) -> bool:
-    """Return whether most vectors of a sample have near duplicates in it.
-
-    Among vectors without duplicates the distance to the j-th nearest grows as a power of j, and the
-    exponent from the tenth to the fortieth predicts how near the nearest is. Sentences, pictures
-    and tables are within a third of that prediction; five variants of each sentence, at a cosine of
-    0.6 and more, make the nearest more than three times as near on a logarithmic scale.
-
-    Parameters
-    ----------
-    sample : float array, shape (rows, dim)
-        At least 41 vectors.
-
-    >>> vectors = np.random.default_rng(0).normal(size=(600, 16))
-    >>> copies = np.concatenate([vectors, 1.01 * vectors + 0.01])
-    >>> has_near_duplicates(vectors), has_near_duplicates(copies)
-    (False, True)
-    """
-    directions = unit(in_units_of_largest(sample))
-    chosen = spaced(len(directions), 500)
-    cosines = directions[chosen] @ directions.T
-    cosines[np.arange(len(chosen)), chosen] = -np.inf
-    nearest = -np.partition(-cosines, 39, axis=1)[:, :40]
-    distances = np.maximum(1.0 - np.sort(nearest, axis=1)[:, ::-1], 1e-7)
-    first, tenth, fortieth = np.log(distances[:, [0, 9, 39]]).T
-    exponent = max(float(np.median(fortieth - tenth)) / math.log(4.0), 1e-7)
-    return bool(np.median(tenth - first) > 2.0 * exponent * math.log(10.0))

@@ -14,14 +14,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import cached_property
-from typing import Literal
+from functools import cached_property, partial
 
 import numpy as np
 from scipy.special import ndtri
 
 from dpindex.base.arrays import AnyArray, Doubles, Integers, Vectors, row_blocks, stacked, unit
-from dpindex.denoise import Denoiser, Kind
+from dpindex.denoise import Denoiser, Kind, fit_denoiser, fit_if_possible
 from dpindex.mechanism.codes import Codes, SignFormat
 from dpindex.mechanism.noise import SymbolLaw
 from dpindex.mechanism.privatizer import Privatizer
@@ -29,9 +28,8 @@ from dpindex.mechanism.public_random import PublicStream
 from dpindex.mechanism.spec import Spec
 from dpindex.similarity.designed import decoded, decoded_queries, exact_coordinates
 from dpindex.similarity.similarity import ExactQueries, PrivateQueries, Queries
-from dpindex.study.planner.plan_result import FOUND, Found, Ranking, Row
 from dpindex.study.planner.population import NEIGHBOURS, Population
-from dpindex.study.trial import Trial
+from dpindex.study.planner.rows import FOUND, Found, Row
 
 # Codes of each query's own vector.
 _OWN_CODES = 16
@@ -61,58 +59,44 @@ class Prediction:
     population : Population
     rounds : int
         Codes of each vector, at most.
-    denoise : "auto" or "linear", optional
-        Fit a denoiser of this kind to all codes, where one can be.
-
-    Attributes
-    ----------
-    trial : Trial
     """
 
-    def __init__(
-        self, spec: Spec, population: Population, rounds: int, denoise: Kind | None = None
-    ) -> None:
+    def __init__(self, spec: Spec, population: Population, rounds: int) -> None:
         self._spec = spec
         self._population = population
         # A collection has no more codes than vectors.
         self._rounds = max(1, min(rounds, int(population.vectors_per_row)))
-        base = stacked([population.vectors] * self._rounds)
-        self.trial = Trial(spec, base, metric=population.metric, denoise=denoise)
         self._privatizer = privatizer = Privatizer(spec)
+        self.codes = self._privatized(population.vectors, self._rounds, population.labels)
         asked = population.queries
         # Those serve near ranks alone.
         own_codes = _OWN_CODES if population.near.size else 1
         own_and_asked = self._privatized(asked, own_codes + 1, population.asked_labels)
-        self._codes = self.trial.index.codes
-        if spec.codebook is not None:
-            self._codes = self._privatized(population.vectors, self._rounds, population.labels)
         self._own = own_and_asked.take(slice(asked.shape[0], None))
         self._private = PrivateQueries(own_and_asked.take(slice(asked.shape[0])), spec)
         self._exact = ExactQueries(privatizer.asked(asked), spec, exact_coordinates(asked, spec))
 
     @cached_property
-    def _groups_of_symbols(self) -> Integers:
-        """The group of the codeword that each code of the collection names, shape (rounds·n,)."""
-        return self._population.labels[self._codes.stored[:, 0]]
+    def _own_codewords(self) -> AnyArray:
+        """Which codes of the collection name a codeword of a query's own group, (q, rounds·n)."""
+        groups = self._population.codewords
+        if groups is None:
+            return np.zeros((1, 1), dtype=np.bool_)
+        named: Integers = groups[self.codes.stored[:, 0]]
+        return np.asarray(named == self._population.asked_labels[:, None])
 
     def _privatized(self, vectors: Vectors, rounds: int, labels: Integers) -> Codes:
-        """Return so many codes of each vector, of no codeword of its own group, (rounds·n, k).
-
-        A codebook is tried on the vectors that it is made of. Given that a symbol is none of some,
-        its law is that of the other codewords alone: the chances of a softmax keep their ratios.
-        """
+        """Return so many codes of each vector, of no codeword of its own group, (rounds·n, k)."""
         spec = self._spec
-        if spec.codebook is None:
+        groups = self._population.codewords
+        if groups is None:
             return self._privatizer.privatize(stacked([vectors] * rounds))
         stream = PublicStream(0, "plan symbols")
         drawn = []
         for rows in row_blocks(vectors.shape[0], _MAX_NUMBERS // spec.symbol_law.size):
             scores = self._privatizer.project(vectors[rows])
-            own = labels[rows, None] == self._population.labels
-            scores[own] = scores.min()  # chances are rounded relative to the highest
-            chances = spec.symbol_law.chances(scores)
-            chances[own] = 0.0
-            sums = np.cumsum(chances, axis=1)
+            own = labels[rows, None] == groups
+            sums = np.cumsum(spec.symbol_law.chances_without(scores, own), axis=1)
             words = stream.words(rounds * len(sums), np.uint32).reshape(-1, rounds)
             places = words / 2.0**32 * sums[:, -1:]
             drawn.append(np.stack([*map(np.searchsorted, sums, places)]))
@@ -130,7 +114,7 @@ class Prediction:
         ladder : sequence of int
             Numbers of candidates among which true neighbours are counted too.
         """
-        codes = self._decoded(self._codes, denoiser)
+        codes = self._decoded(self.codes, denoiser)
         own = self._decoded(self._own, denoiser)
 
         def found(queries: Queries) -> Found:
@@ -216,9 +200,7 @@ class Prediction:
         # The codes of one vector share what it stands for; what stands for nothing is not there.
         columns = np.append(np.tile(np.arange(rows), self._rounds), rows + np.arange(near.shape[1]))
         there = population.weight[:, columns] > 0
-        if self._spec.codebook is not None:  # a query does not see its own codeword
-            groups = self._groups_of_symbols
-            there[:, : len(groups)] &= groups != population.asked_labels[:, None]
+        there[:, : len(codes)] &= ~self._own_codewords
         codes_there = there[:, : rows * self._rounds].reshape(len(asked), -1, rows).sum(axis=1)
         shares = np.hstack([np.tile(codes_there, self._rounds), np.ones_like(near)])
         every[~there] = -np.inf
@@ -243,7 +225,10 @@ class Prediction:
             found = (counted * true[neighbours]).sum(axis=1)
             return float(np.minimum(found, possible).mean() / possible)
 
-        within = {candidates: share(candidates, at) for candidates in ladder}
+        shares_within = [share(candidates, at) for candidates in ladder]
+        # Where predictions fall, that for fewer candidates was too high.
+        rising = np.minimum.accumulate(shares_within[::-1])[::-1].tolist()
+        within = dict(zip(ladder, rising, strict=True))
         return Found(share(FOUND, NEIGHBOURS), share(at, at), within)
 
     def _near_scores(self, drawn: AnyArray, own_scores: AnyArray) -> Doubles:
@@ -294,6 +279,10 @@ class Prediction:
         """
         population = self._population
         shape = population.near.shape
+        if population.codewords is not None:
+            # What names the query's own codeword would name another, as the query's codes do.
+            others = own_scores[:, np.arange(self._rounds) % _OWN_CODES, None]
+            drawn = np.where(self._own_codewords.reshape(drawn.shape), others, drawn)
         own = own_scores.mean(axis=1, keepdims=True)
         nearest = population.order[:, :_FITTED]
         losses = own - np.take_along_axis(drawn.mean(axis=1), nearest, axis=1)
@@ -302,9 +291,6 @@ class Prediction:
         words = PublicStream(0, "plan symbols").words(2 * population.near.size, np.uint32)
         chance, code = (words / 2.0**32).reshape(2, *shape)
         query = np.arange(shape[0])[:, None]
-        groups = self._groups_of_symbols.reshape(drawn.shape[1:])
-        own_groups = groups == population.asked_labels[:, None, None]
-        drawn = np.where(own_groups, np.roll(drawn, 1, axis=1), drawn)
         of_farther = drawn[query, (code * drawn.shape[1]).astype(np.intp), population.sources]
         of_own = np.take_along_axis(own_scores, (code * _OWN_CODES).astype(np.intp), axis=1)
         return np.where(chance < ratio ** self._exponent(losses), of_farther, of_own)
@@ -336,7 +322,7 @@ def predicted_rows(
     rounds: int,
     at: int,
     ladder: Sequence[int],
-    denoise: Literal["linear", "auto"] | None = None,
+    denoise: Kind | None = None,
 ) -> list[Row]:
     """Return the row of codes as they are, and one of denoised codes if a denoiser can be fitted.
 
@@ -350,12 +336,12 @@ def predicted_rows(
         Kind of the denoiser.
     """
     noise = noise_share(spec, population.queries)
-    prediction = Prediction(spec, population, rounds, denoise if noise >= _NO_NOISE else None)
-    trial = prediction.trial
-    rankings: list[tuple[Ranking, Denoiser | None]] = [("plain", None)]
-    if denoise is not None and trial.denoiser is not None:
-        rankings.append((denoise, trial.denoiser))
-    return [
-        Row(spec, ranking, *prediction.found(at, ladder, denoiser), trial.bytes_per_vector, noise)
-        for ranking, denoiser in rankings
-    ]
+    prediction = Prediction(spec, population, rounds)
+    codes = prediction.codes
+    size = codes.stored[0].nbytes
+    rows = [Row(spec, None, *prediction.found(at, ladder), size, noise)]
+    if denoise is not None and noise >= _NO_NOISE:
+        denoiser = fit_if_possible(partial(fit_denoiser, codes, spec), spec, denoise)
+        if denoiser is not None:
+            rows.append(Row(spec, denoise, *prediction.found(at, ladder, denoiser), size, noise))
+    return rows

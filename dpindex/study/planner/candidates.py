@@ -1,0 +1,343 @@
+"""Specs that a plan compares: methods, code lengths, and public parts made of the sample."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import fields, replace
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from dpindex.base.arrays import issparse
+from dpindex.base.errors import InputError, NoGuaranteeError
+from dpindex.data import VectorSource
+from dpindex.mechanism.codes import SignFormat
+from dpindex.mechanism.method_table import Method, find_method
+from dpindex.mechanism.method_table import methods as all_methods
+from dpindex.mechanism.optimiser import design, usual_length
+from dpindex.mechanism.public_parts import MAX_SIZE, Codebook, Design
+from dpindex.mechanism.spec import Spec
+from dpindex.privacy import Attribute, Record, l2
+from dpindex.study.planner.codebook_fit import fit_codebook
+from dpindex.study.planner.population import MAX_DENSE_DIM
+from dpindex.study.planner.sample import Sample
+from dpindex.study.planner.target import Target
+from dpindex.study.specs import spec_grid
+
+# Bounds are narrowed to the middle of the sample's values, where these lie within such a share of a
+# change, up to an epsilon beyond which noise costs less than clipping.
+_MIDDLE = (0.125, 0.875)
+_NARROW = 0.4
+_NARROW_UP_TO = 8.0
+# Code lengths that are tried.
+_WIDE_LENGTHS = {256, 512, 1024}
+_RECORD_LENGTHS = {64, 128, 256, 512}
+_MIN_BINS = 8
+# Codewords of a softmax codebook, at most.
+_SOFTMAX_CODEWORDS = 1 << 12
+# Vectors of the sample for each codeword, and for each centroid.
+_VECTORS_PER_CODEWORD = (1, 4)
+_VECTORS_PER_CENTROID = (8, 20)
+_MAX_CENTROIDS = 1000
+# Centroids for each time that the candidates go into the collection: cells of about as many records
+# as are asked for are best at small epsilons, and a report is then of the nearest centroid alone.
+_CELLS = (2, 3, 4, 5)
+_MIN_CELLS = 25
+_SUBSETS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96)
+# Radius 2 holds any two vectors of norm 1, so the epsilon of this method is comparable there.
+_CONTRAST = "raw-gaussian"
+
+
+class Candidates:
+    """Specs to try under the terms of a plan, with public parts that are made of a sample.
+
+    Parameters
+    ----------
+    target : Target
+    terms : dict
+        Fields of :class:`dpindex.Spec` that the plan's user stated.
+    source : VectorSource
+        All public vectors, of which published parts are made.
+    sample : Sample
+        Some of them, on which specs are tried.
+
+    Attributes
+    ----------
+    refused : list of str
+        One sentence for each method or code length without a guarantee under these terms.
+
+    Raises
+    ------
+    InputError
+        For terms that mean nothing where whole records are hidden.
+    """
+
+    def __init__(
+        self, target: Target, terms: dict[str, Any], source: VectorSource, sample: Sample
+    ) -> None:
+        if isinstance(target.adjacency, Record):
+            defaults = {field.name: field.default for field in fields(Spec)}
+            changed = [name for name in terms if name != "delta" and terms[name] != defaults[name]]
+            if changed:
+                raise InputError(
+                    f"record-level methods take any vectors, of which the direction counts: leave "
+                    f"{', '.join(sorted(changed))} out."
+                )
+        self._target = target
+        self._terms = {**terms, "adjacency": target.adjacency}
+        self._source = source
+        self._sample = sample
+        self._narrow = self._narrow_bounds()
+        self._design = lru_cache(maxsize=None)(self._new_design)
+        self.refused: list[str] = []
+
+    def _narrow_bounds(self) -> dict[str, Any]:
+        """Return terms that clip to the middle of the sample's values, if that is worth much.
+
+        A change is no wider than the bounds, and noise is as wide as a change, while the order of
+        cosines hardly depends on the size of large values (binary embeddings keep signs alone).
+        """
+        adjacency = self._target.adjacency
+        stated = self._terms["clip"] or self._terms["min_norm"] is not None
+        if stated or issparse(self._sample.vectors) or not isinstance(adjacency, Attribute):
+            return {}
+        middle = np.quantile(self._sample.vectors, _MIDDLE) / self._terms["scale"]
+        lower, upper = (float(f"{bound:.2g}") for bound in middle)
+        width = upper - lower
+        if not 0 < width < _NARROW * adjacency.largest_change(self._terms["bounds"]):
+            return {}
+        return {"bounds": (lower, upper), "clip": True, "norm": None}
+
+    def _terms_at(self, epsilon: float) -> dict[str, Any]:
+        if epsilon > _NARROW_UP_TO:
+            return self._terms
+        return {**self._terms, **self._narrow}
+
+    def specs(self, epsilon: float) -> list[Spec]:
+        """Return the specs to try at an epsilon, and note in :attr:`refused` why others are not.
+
+        Methods that are not named must give DP for the published projection.
+
+        Raises
+        ------
+        InputError
+            If no method is left.
+        """
+        named = self._target.methods is not None
+        terms = self._terms_at(epsilon)
+        specs: list[Spec] = []
+        refused: list[str] = []
+        for method in _methods_to_try(self._target.methods):
+            if not named and method.definition != "DP":
+                continue
+            obstacle = self._obstacle(method)
+            if obstacle is not None:
+                refused.append(f"{method.name} {obstacle}")
+                continue
+            try:
+                parts = list(self._public_parts(method, epsilon))
+            except InputError as error:
+                refused.append(f"{method.name}: {error}")
+                continue
+            for part in parts:
+                lengths: Sequence[int | None] = [None]
+                grid = spec_grid(self._target.dim, [method.name], [epsilon], **terms, **part)
+                if grid.specs and not part:
+                    lengths = _lengths(grid.specs[0], self._target.max_bytes)
+                    grid = spec_grid(
+                        self._target.dim, [method.name], [epsilon], lengths, **terms
+                    )  # fmt: skip
+                over = any(spec.guarantee.delta_over == "projection" for spec in grid.specs)
+                if over and not named:
+                    continue
+                specs += grid.specs
+                refused += grid.refused
+        if not specs:
+            reason = f": {refused[0]}" if refused else "."
+            raise InputError(f"no method has a guarantee under these terms{reason}")
+        self.refused = refused
+        return specs
+
+    def _obstacle(self, method: Method) -> str | None:
+        """Return why a method is not tried at all, or None."""
+        target = self._target
+        if target.adjacency.kind not in method.adjacencies:
+            return f"has no guarantee under {target.adjacency}."
+        if method.needs_delta and not self._terms["delta"] > 0:
+            return "has no guarantee without a delta."
+        if target.metric not in method.calibration.format.metrics:
+            return f"has no codes that are ranked by {target.metric}."
+        sparse = method.family.bins or method.family.blocks
+        if target.dim > MAX_DENSE_DIM and not (sparse or self._terms["entries"] == "very-sparse"):
+            return f"is not planned above {MAX_DENSE_DIM} attributes."
+        return None
+
+    def _public_parts(self, method: Method, epsilon: float) -> Iterator[dict[str, Any]]:
+        """Yield the fields that hold a public part; none for a method that needs no part.
+
+        Raises
+        ------
+        InputError
+            For a sample that no such part can be made of.
+        """
+        if method.family.public is None:
+            yield {}
+        elif method.family.public is Design:
+            for k in self._design_lengths(method, epsilon):
+                yield {"design": self._design(method, k, epsilon)}
+        elif method.family.subset:
+            for book, subset in self._books(epsilon):
+                yield {"codebook": book, "subset": subset}
+        else:
+            rows = len(self._sample)
+            yield {"codebook": self._sample.book_of_vectors(min(rows, _SOFTMAX_CODEWORDS))}
+
+    def _design_lengths(self, method: Method, epsilon: float) -> list[int]:
+        """Return the usual length of a design and twice as much, as far as bytes allow."""
+        target = self._target
+        usual = usual_length(epsilon, target.dim)
+        lengths = {usual, min(2 * usual, target.dim)}
+        if target.max_bytes is not None:
+            bits = min(method.calibration.format.coordinate_bits)
+            longest = 8 * target.max_bytes // bits
+            lengths = {min(k, longest) for k in lengths if longest > 0}
+        return sorted(lengths, reverse=True)
+
+    def _new_design(
+        self, method: Method, k: int, epsilon: float, whole: bool = False
+    ) -> Design:  # fmt: skip
+        """Return a design of half of the sample, or of all public vectors."""
+        bounds = self._terms_at(epsilon)["bounds"]
+        return design(
+            self._source if whole else self._sample.fitted,
+            epsilon=epsilon,
+            beta=self._target.adjacency.largest_change(bounds),
+            code_length=k,
+            delta=self._terms["delta"] if method.needs_delta else 0.0,
+            signs=issubclass(method.calibration.format, SignFormat),
+            scale=self._terms["scale"],
+        )
+
+    def _books(self, epsilon: float) -> Iterator[tuple[Codebook, int]]:
+        """Yield codebooks and sizes of sets of nearest codewords, the largest codebooks first."""
+        target = self._target
+        reranked = target.counted_candidates > target.at
+        rows = len(self._sample)
+        for share in _VECTORS_PER_CODEWORD:
+            book = self._sample.book_of_vectors(min(rows // share, MAX_SIZE))
+            for subset in promising_subsets(len(book), epsilon, reranked):
+                yield book, subset
+        largest = min(rows // min(_VECTORS_PER_CENTROID), _MAX_CENTROIDS)
+        cells = {max(_MIN_CELLS, share * target.n // target.counted_candidates) for share in _CELLS}
+        few = {rows // share for share in _VECTORS_PER_CENTROID}
+        for size in sorted({*cells, *few}, reverse=True):
+            if size > largest:
+                continue
+            book = self._sample.book_of_centroids(size)
+            subsets = {1}
+            if size in few:
+                subsets.update(promising_subsets(size, epsilon, reranked))
+            for subset in sorted(subsets):
+                yield book, subset
+
+    def like(self, spec: Spec, epsilon: float) -> list[Spec]:
+        """Return specs of the same method and length at another epsilon; none if none is sound."""
+        reranked = self._target.counted_candidates > self._target.at
+        with suppress(NoGuaranteeError):
+            if spec.design is not None:
+                made = self._design(spec.method_row, spec.code_length, epsilon)
+                return [replace(spec, design=made, epsilon=epsilon)]
+            if spec.subset is not None and spec.codebook is not None:
+                subsets = promising_subsets(len(spec.codebook), epsilon, reranked)
+                return [replace(spec, subset=w, epsilon=epsilon) for w in subsets[-2:]]
+            return [spec.with_epsilon(epsilon)]
+        return []
+
+    def published(self, spec: Spec) -> Spec:
+        """Return the spec with its public part made of all public vectors."""
+        if spec.design is not None:
+            made = self._design(spec.method_row, spec.code_length, spec.budget, whole=True)
+            return replace(spec, design=made)
+        if spec.codebook is None:
+            return spec
+        size = len(spec.codebook)
+        make = fit_codebook if self._sample.has_centroids(spec) else Codebook.spaced
+        return replace(spec, codebook=make(self._source, size))
+
+    def contrast(self, epsilon: float) -> Spec | None:
+        """Return Gaussian noise for any two vectors of norm 1, to compare whole records with."""
+        delta = self._terms["delta"]
+        if not isinstance(self._target.adjacency, Record) or not delta > 0:
+            return None
+        with suppress(NoGuaranteeError):  # noise that no code can hold
+            return Spec(
+                _CONTRAST, self._target.dim, epsilon=epsilon, delta=delta, adjacency=l2(2.0)
+            )
+        return None
+
+
+def promising_subsets(size: int, epsilon: float, reranked: bool) -> tuple[int, ...]:
+    """Return sizes of sets of nearest codewords that are worth trying.
+
+    Small sets say where a record lies and are seldom reported, large ones say little. A search for
+    ten answers needs precise reports, of which about half may be random. One for a thousand
+    candidates needs reports that are nearly always true: ``w·e^ε/K`` from 0.7 to 5 times ``ε − 1``,
+    where a report carries the most information.
+
+    >>> promising_subsets(4000, 8.0, reranked=False), promising_subsets(4000, 8.0, reranked=True)
+    ((1, 2, 4, 8), (8, 12, 16, 24, 32))
+    """
+    odds = math.exp(epsilon) / size
+    most = min(96, size // 2)
+    if reranked:
+        informative = max(1.0, epsilon - 1.0) / odds
+        least = 0.7 * informative
+        sizes = [w for w in _SUBSETS if w <= min(most, 5 * informative)]
+        return tuple(w for w in sizes if w >= least) or tuple(sizes[-1:]) or (1, 2)
+    powers = [1 << i for i in range(7) if 1 << i <= most]
+    inside = {w: w * odds / (w * odds + 1) for w in powers}
+    promising = tuple(w for w, chance in inside.items() if 0.2 <= chance <= 0.9)
+    if promising:
+        return promising
+    if odds > 1:
+        return (powers[0],)
+    return (powers[-1],)
+
+
+def _methods_to_try(names: Sequence[str] | None) -> list[Method]:
+    """Return the private methods of these names, without duplicates; without names all of them."""
+    if names is None:
+        return [method for method in all_methods() if method.private]
+    chosen = [find_method(name) for name in dict.fromkeys(names)]
+    for method in chosen:
+        if not method.private:
+            raise InputError(f"{method.name} is not private, so there is nothing to plan with it.")
+    return chosen
+
+
+def _lengths(spec: Spec, max_bytes: int | None) -> list[int]:
+    """Return code lengths to try for a method, of which ``spec`` has the default length.
+
+    A raw method has no other length, and :func:`spec_grid` ignores these. Numbers with one
+    attribute in each bin of OPORP are those of a raw method.
+    """
+    signs = issubclass(spec.format_type, SignFormat)
+    family = spec.method_row.family
+    if family.lengths is not None:
+        lengths = _RECORD_LENGTHS
+    elif spec.dim > MAX_DENSE_DIM:
+        lengths = _WIDE_LENGTHS
+    elif family.bins:
+        attributes_in_a_bin = (1, 2, 4, 8, 16) if signs else (2, 4, 8, 16)
+        bins = {spec.dim // share for share in attributes_in_a_bin}
+        lengths = {k for k in bins if k >= _MIN_BINS} or {spec.dim}
+    else:
+        lengths = {512, 1024} if signs else {128, 256, 512}
+    if max_bytes is not None:
+        fitting = {8 * max_bytes // bits for bits in spec.format_type.coordinate_bits}
+        longest = min(max(fitting), spec.dim) if family.bins else max(fitting)
+        lengths = {k for k in lengths | fitting if 0 < k <= longest}
+    return sorted(lengths, reverse=True)

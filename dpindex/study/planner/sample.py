@@ -1,0 +1,322 @@
+"""The public sample of a plan: checked, and tried in the place of a collection.
+
+A design, or centroids, know the vectors that they are fitted to. So they are made of one half of
+the sample and tried on the other; what is published is made of the whole. Codewords may be vectors
+of the sample: then no vector is encoded by itself or by others of its group.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+import scipy.sparse.csgraph
+
+from dpindex.base.arrays import (
+    AnyArray,
+    Floats,
+    Integers,
+    Vectors,
+    in_units_of_largest,
+    issparse,
+    row_blocks,
+    spaced,
+    unit,
+)
+from dpindex.base.errors import DamagedError, InputError, StorageError
+from dpindex.data import VectorSource, dense_rows
+from dpindex.mechanism.public_parts import Codebook
+from dpindex.mechanism.spec import Spec
+from dpindex.similarity.similarity import Metric
+from dpindex.storage.directory import IndexDirectory
+from dpindex.study.planner.codebook_fit import centroids
+from dpindex.study.planner.population import MAX_DENSE_DIM, Population
+
+_MIN_ROWS = 500
+_MAX_ENTRIES = 2**17
+# Vectors that play the collection: more of a table, whose near vectors differ little.
+_PLAYED = 2000
+_MAX_PLAYED = 1 << 13
+_PLAYED_NUMBERS = 1 << 20
+# Scores of all codewords that are held for a codebook: fewer vectors play for a large one.
+_SCORES = 1 << 23
+_MIN_PLAYED = 1000
+# Times as near, on a logarithmic scale, as a vector without duplicates: see inferred_groups.
+_NEAR_DUPLICATES = 1.75
+_LINKED = 1.25
+
+
+class Sample:
+    """Public vectors that public parts are made of, and that specs are tried on.
+
+    Parameters
+    ----------
+    rows : float32 array or CSR matrix, shape (m, dim)
+        As they were given; public parts are made of them.
+    n : int
+        Vectors in the collection.
+    queries : int or vectors
+        How many of the vectors play queries, at most; or public queries, shape (q, dim).
+    groups : int array, shape (m,), optional
+        Vectors of one group, such as captions of one picture, resemble each other more than others
+        do; by default each is a group of its own.
+    metric : "cosine" or "l2"
+        What neighbours are ranked by.
+    limits : two floats, optional
+        Vectors and queries are clipped to them before they are published.
+    """
+
+    def __init__(
+        self,
+        rows: Any,
+        n: int,
+        queries: int | Vectors,
+        groups: Integers | None = None,
+        metric: Metric = "cosine",
+        limits: tuple[float, float] | None = None,
+    ) -> None:
+        self.rows = rows
+        self.vectors = rows
+        self._queries = queries
+        if limits is not None:
+            self.vectors = clipped(rows, *limits)
+            if not isinstance(queries, int):
+                self._queries = clipped(queries, *limits)
+        self._groups = np.arange(len(self)) if groups is None else groups
+        self._n = n
+        self._metric = metric
+        dim = rows.shape[1]
+        self._played = min(max(_PLAYED_NUMBERS // dim, _PLAYED), _MAX_PLAYED)
+        self._centroid_books: set[Codebook] = set()
+        self._population = lru_cache(maxsize=None)(self._new_population)
+        self.book_of_vectors = lru_cache(maxsize=None)(self._new_book_of_vectors)
+        self.book_of_centroids = lru_cache(maxsize=None)(self._new_book_of_centroids)
+
+    def __len__(self) -> int:
+        return int(self.rows.shape[0])
+
+    @property
+    def fitted(self) -> Any:
+        """The half that designs and centroids are made of while they are tried."""
+        return self.rows[self._groups % 2 == 0]
+
+    def _new_book_of_vectors(self, size: int) -> Codebook:
+        """Return a codebook of so many of the vectors, evenly spaced."""
+        return Codebook(self.rows[spaced(len(self), size)])
+
+    def _new_book_of_centroids(self, size: int) -> Codebook:
+        book = Codebook(centroids(unit(in_units_of_largest(self.fitted)), size, rounds=0))
+        self._centroid_books.add(book)
+        return book
+
+    def has_centroids(self, spec: Spec) -> bool:
+        """Return whether the codewords of a spec are centroids, and no vectors of the sample."""
+        return spec.codebook in self._centroid_books
+
+    def population_of(self, spec: Spec) -> Population:
+        """Return the vectors that a spec is tried on, with a public part of this sample."""
+        if spec.public is None:
+            return self._population(self._played)
+        if spec.codebook is None or self.has_centroids(spec):
+            return self._population(self._played, unseen=True)
+        size = len(spec.codebook)
+        rows = max(_MIN_PLAYED, min(self._played, _SCORES // size))
+        return self._population(rows, codewords=size)
+
+    def attacked(self, spec: Spec) -> tuple[Spec, Vectors]:
+        """Return a spec like it, and vectors that its public part was not made of.
+
+        A codebook of more codewords than there are in half of the sample is made smaller, and the
+        sets of nearest codewords with it, so that reports are as often true.
+        """
+        played = self._population(self._played, unseen=spec.public is not None).vectors
+        if spec.codebook is None or self.has_centroids(spec):
+            return spec, played
+        rows = self.fitted
+        size = min(len(spec.codebook), rows.shape[0])
+        subset = spec.subset
+        if subset is not None:
+            subset = max(1, round(subset * size / len(spec.codebook)))
+        book = Codebook(rows[spaced(rows.shape[0], size)])
+        return replace(spec, codebook=book, subset=subset, k=None), played
+
+    def _new_population(self, rows: int, unseen: bool = False, codewords: int = 0) -> Population:
+        """Return a population of at most so many rows: of all, or of those that are not fitted to.
+
+        ``codewords`` is the size of a codebook of vectors of the sample that is tried on it.
+        """
+        places = np.flatnonzero(self._groups % 2) if unseen else np.arange(len(self._groups))
+        places = places[spaced(len(places), rows)]
+        groups_of_codewords = None
+        if codewords:
+            groups_of_codewords = self._groups[spaced(len(self), codewords)]
+        return Population(
+            self.vectors[places],
+            self._n,
+            self._queries,
+            groups=self._groups[places],
+            metric=self._metric,
+            codewords=groups_of_codewords,
+        )
+
+
+def clipped(vectors: Any, low: float, high: float) -> Any:
+    """Return an array, or a CSR matrix in whose range zero lies, clipped."""
+    if not issparse(vectors):
+        return np.clip(vectors, low, high)
+    kept = vectors.copy()
+    np.clip(kept.data, low, high, out=kept.data)
+    return kept
+
+
+def checked_sample(source: VectorSource, dim: int, n: int, skip_leak_check: bool) -> None:
+    """Refuse a public sample that is too small, of other vectors, or looks private.
+
+    Raises
+    ------
+    InputError
+        With the remedy.
+    """
+    rows, columns = source.shape
+    if columns != dim:
+        raise InputError(f"{source.name} has {columns} columns, not dim = {dim}.")
+    if rows < _MIN_ROWS:
+        raise InputError(
+            f"{source.name} has {rows} rows; a plan needs at least {_MIN_ROWS} public vectors."
+        )
+    reason = None
+    if not skip_leak_check:
+        reason = _suspicion(source, n)
+    if reason is not None:
+        raise InputError(
+            f"{source.name} looks like the private vectors themselves ({reason}), and parameters "
+            f"that are chosen by looking at private data reveal something that no epsilon covers; "
+            f"name another public sample instead, or allow it if it is public after all or you "
+            f"accept that.",
+            field="skip_leak_check",
+        )
+
+
+def _suspicion(source: VectorSource, n: int) -> str | None:
+    """Return why the sample looks like the private collection itself, or None if it does not.
+
+    It does if it has exactly the n rows of the collection, or if an index in its directory or in
+    the working directory was built from as many rows of as many columns.
+
+    This detects accidents only. No program can tell a copy of private vectors in memory, under
+    another size, or in part from public data; whoever declares a sample public is responsible.
+    """
+    rows, columns = source.shape
+    if rows == n:
+        return f"it has exactly the {n} rows of the collection that is planned for"
+    file_folder = Path(source.name.partition(":")[0]).resolve().parent
+    for folder in dict.fromkeys((Path.cwd(), file_folder)):
+        for path in filter(Path.is_dir, sorted(folder.glob("*"))):
+            directory = IndexDirectory(path)
+            try:
+                manifest = directory.manifest()
+            except (DamagedError, StorageError):  # no index, damaged, or of another version
+                continue
+            if (manifest.count, manifest.settings.spec.dim) == (rows, columns):
+                return f"{directory.path} holds as many codes, of as many attributes"
+    return None
+
+
+def sample_rows(source: VectorSource, count: int) -> Any:
+    """Return at most ``count`` rows, evenly spaced, float32: an array, or a CSR matrix if wide.
+
+    Raises
+    ------
+    InputError
+        For wide rows of too many entries.
+    """
+    rows, columns = source.shape
+    chosen = spaced(rows, count)
+    if columns <= MAX_DENSE_DIM:
+        return dense_rows(source, chosen).astype(np.float32)
+    parts = []
+    for first, chunk in source.chunks():
+        places = chosen[chosen >= first] - first
+        kept = chunk[places[places < chunk.shape[0]]]
+        parts.append(scipy.sparse.csr_matrix(kept, dtype=np.float32))
+    sample = scipy.sparse.vstack(parts, format="csr")
+    sample.eliminate_zeros()
+    if sample.nnz > _MAX_ENTRIES * sample.shape[0]:
+        raise InputError(
+            f"{source.name} has {sample.nnz // sample.shape[0]} entries a row; a plan takes at "
+            f"most {_MAX_ENTRIES}."
+        )
+    return sample
+
+
+def numbered_groups(groups: AnyArray | None, source: VectorSource, count: int) -> Integers | None:
+    """Return the groups of the ``count`` rows that :func:`sample_rows` takes, as whole numbers.
+
+    Raises
+    ------
+    InputError
+        For another number of groups than vectors.
+    """
+    if groups is None:
+        return None
+    rows = source.shape[0]
+    labels = np.asarray(groups)
+    if len(labels) != rows:
+        raise InputError(
+            f"{source.name} has {rows} vectors, and there are {len(labels)} groups; give one for "
+            f"each vector."
+        )
+    numbers: Integers = np.unique(labels, return_inverse=True)[1]
+    if numbers.max() == 0:
+        raise InputError(f"{source.name} is all of one group, so no query has neighbours in it.")
+    return numbers[spaced(rows, count)]
+
+
+def inferred_groups(sample: Floats) -> Integers | None:
+    """Return groups of near duplicates, as whole numbers, or None if most vectors have none.
+
+    Among vectors without duplicates the distance to the j-th nearest grows as a power of j, and the
+    exponent from the tenth to the fortieth predicts how near the nearest is. On a logarithmic scale
+    it is 0.7 to 1.6 times as near in pictures, tables and 2000 or more sentences, and 2.1 to 10
+    times where each sentence has four variants at cosines of .55 to .96. Two are linked if each is
+    among the nine nearest of the other, and nearer than a quarter more than predicted.
+
+    Parameters
+    ----------
+    sample : float array, shape (rows, dim)
+        At least 41 vectors.
+
+    >>> vectors = np.random.default_rng(0).normal(size=(600, 16))
+    >>> copies = np.concatenate([vectors, 1.01 * vectors + 0.01])
+    >>> inferred_groups(vectors) is None, bool((inferred_groups(copies)[:600] < 600).all())
+    (True, True)
+    """
+    directions = unit(in_units_of_largest(sample)).astype(np.float32)
+    rows = len(directions)
+    order = np.empty((rows, 40), dtype=np.intp)
+    distances = np.empty((rows, 40))
+    for block in row_blocks(rows, _SCORES // rows):
+        cosines = directions[block] @ directions.T
+        cosines[np.arange(len(cosines)), np.arange(rows)[block]] = -np.inf
+        near = np.argpartition(-cosines, 39, axis=1)[:, :40]
+        cosines = np.take_along_axis(cosines, near, axis=1)
+        rising = np.argsort(-cosines, axis=1)
+        order[block] = np.take_along_axis(near, rising, axis=1)
+        distances[block] = 1.0 - np.take_along_axis(cosines, rising, axis=1)
+    logarithms = np.log(np.maximum(distances, 1e-7))
+    tenth = logarithms[:, 9:10]
+    exponent = max(float(np.median(logarithms[:, 39:] - tenth)) / math.log(4.0), 1e-7)
+    predicted = exponent * math.log(10.0)
+    if np.median(tenth - logarithms[:, :1]) < _NEAR_DUPLICATES * predicted:
+        return None
+    first, place = np.nonzero(logarithms[:, :9] < tenth - _LINKED * predicted)
+    shape = (rows, rows)
+    links = scipy.sparse.csr_matrix((np.ones(len(first)), (first, order[first, place])), shape)
+    mutual = links.multiply(links.T)
+    groups: Integers = scipy.sparse.csgraph.connected_components(mutual, directed=False)[1]
+    return groups
