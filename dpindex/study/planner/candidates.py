@@ -167,7 +167,7 @@ class Candidates:
         if target.adjacency.kind not in method.adjacencies:
             return f"has no guarantee under {target.adjacency}."
         if method.needs_delta and not self._terms["delta"] > 0:
-            return "has no guarantee without a delta."
+            return "needs a delta above 0."
         if target.metric not in method.calibration.format.metrics:
             return f"has no codes that are ranked by {target.metric}."
         sparse = method.family.bins or method.family.blocks

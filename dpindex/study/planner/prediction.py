@@ -29,7 +29,7 @@ from dpindex.mechanism.spec import Spec
 from dpindex.similarity.designed import decoded, decoded_queries, exact_coordinates
 from dpindex.similarity.similarity import ExactQueries, PrivateQueries, Queries
 from dpindex.study.planner.population import NEIGHBOURS, Population
-from dpindex.study.planner.rows import FOUND, Found, Row
+from dpindex.study.planner.rows import FOUND, Found, Row, never_falling
 
 # Codes of each query's own vector.
 _OWN_CODES = 16
@@ -225,11 +225,8 @@ class Prediction:
             found = (counted * true[neighbours]).sum(axis=1)
             return float(np.minimum(found, possible).mean() / possible)
 
-        shares_within = [share(candidates, at) for candidates in ladder]
-        # Where predictions fall, that for fewer candidates was too high.
-        rising = np.minimum.accumulate(shares_within[::-1])[::-1].tolist()
-        within = dict(zip(ladder, rising, strict=True))
-        return Found(share(FOUND, NEIGHBOURS), share(at, at), within)
+        within = {candidates: share(candidates, at) for candidates in ladder}
+        return Found(share(FOUND, NEIGHBOURS), share(at, at), never_falling(within))
 
     def _near_scores(self, drawn: AnyArray, own_scores: AnyArray) -> Doubles:
         """Return a score of each near rank, (q, s), from scores of the vectors, (q, rounds, m)."""

@@ -65,6 +65,16 @@ class Found:
         return cls(NEIGHBOURS / n, at / n, {number: number / n for number in ladder})
 
 
+def never_falling(within: Mapping[int, float]) -> dict[int, float]:
+    """Return recall by ascending numbers of candidates, lowered where that for more of them is.
+
+    >>> never_falling({10: 0.8, 100: 1.0, 250: 0.98})
+    {10: 0.8, 100: 0.98, 250: 0.98}
+    """
+    lowest = np.minimum.accumulate(list(within.values())[::-1])[::-1].tolist()
+    return dict(zip(within, lowest, strict=True))
+
+
 @dataclass(frozen=True)
 class Row:
     """The predictions for one spec.

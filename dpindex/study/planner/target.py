@@ -63,6 +63,8 @@ class Target:
             raise InputError(f"metric must be 'cosine' or 'l2', not {self.metric!r}.")
         if self.metric == "l2" and whole_records:
             raise InputError("a plan for l2 needs neighbours in an attribute or a radius.")
+        if self.metric == "l2" and self.dim > MAX_DENSE_DIM:
+            raise InputError("a plan for l2 takes a dense public sample.")
         if self.epsilon is not None:
             checked_epsilon(self.epsilon)
         if self.recall is not None and not 0.0 < finite_number(self.recall, "the recall") < 1.0:
