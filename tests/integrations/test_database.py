@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from database_contract import DatabaseContract
 from lite import LITE, PLACES, address
+from toy_database import MADE, Toy
 
 import dpindex as dpi
 from dpindex.integrations.database import PLACES as ADAPTERS
@@ -28,6 +31,7 @@ class TestEachDatabase(DatabaseContract):
 @pytest.fixture
 def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """An address of a database that is a file and a row, as CONTRIBUTING says."""
+    MADE.clear()
     monkeypatch.setitem(ADAPTERS, r"toy://.*", "toy_database.Toy")
     return f"toy://{tmp_path}"
 
@@ -49,3 +53,69 @@ def test_a_new_database_is_a_file_and_a_row(toy: str) -> None:
     found = served.search(x[:5], 3, "exact", filter="year < 40")
     assert found.ids.tolist() == index.search(x[:5], 3, filter="year < 40").ids.tolist()
     assert repr(served) == "<PublishedIndex: 60 codes, dp-oporp-staircase, cosine>"
+
+
+BOOK = dpi.Codebook(np.random.default_rng(1).normal(size=(40, 16)))
+SYMBOLS = dpi.Spec("record-codebook", 16, epsilon=6.0, codebook=BOOK, adjacency=dpi.record())
+SIGNS = dpi.Spec("dp-signoporp-rr", 16, k=16, epsilon=4.0, adjacency=dpi.attribute(1.0))
+VECTORS = np.random.default_rng(0).uniform(-1, 1, (60, 16))
+
+
+def _published(toy: str, spec: dpi.Spec, **options: Any) -> Any:
+    index = dpi.PrivateIndex(spec, query_epsilon=5.0)
+    index.add(VECTORS)
+    dpi.publish(index, toy, "books", **options)
+    return dpi.open(toy, "books")
+
+
+def test_exact_codes_are_published_only_if_that_is_said(toy: str) -> None:
+    spec = dpi.Spec("none-oporp", 16, k=8, adjacency=dpi.attribute(1.0))
+    index = dpi.PrivateIndex(spec)
+    index.add(VECTORS)
+    with pytest.raises(dpi.InputError, match="publish it"):
+        dpi.publish(index, toy, "books")
+    assert not MADE
+    dpi.publish(index, toy, "books", allow_unprotected=True)
+
+
+def test_signs_for_private_queries_alone_have_no_vectors(toy: str) -> None:
+    served = _published(toy, SIGNS, exact_queries=False)
+    assert served.query_epsilon == 5.0
+    assert served.search(VECTORS[:2], 3, "private").ids.shape == (2, 3)
+    with pytest.raises(dpi.InputError, match="published for private queries alone"):
+        served.search(VECTORS[:2], 3, "exact")
+    rows = MADE[f"{toy}, books"].values()
+    assert {row["vector"] is None for row in rows} == {True}
+
+
+def test_what_somebody_else_writes_meanwhile_is_noticed(
+    toy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(Toy, "count", lambda self, where=None: 61)
+        with pytest.raises(dpi.InputError, match="has 61 rows in place of 60"):
+            _published(toy, SIGNS)
+    with pytest.raises(dpi.InputError, match=r"unfinished|no published index"):
+        dpi.open(toy, "books")
+
+
+def test_codes_that_were_changed_or_removed_are_no_hits(
+    toy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served = _published(toy, SYMBOLS)
+    with monkeypatch.context() as patched:
+        select = Toy.select
+
+        def one_less(self: Toy, where: str, count: int, *, payload: bool = False) -> Any:
+            found = select(self, where, count, payload=payload)
+            if where.startswith("id"):
+                found = replace(found, ids=found.ids[1:], codes=found.codes[1:])
+            return found
+
+        patched.setattr(Toy, "select", one_less)
+        with pytest.raises(dpi.InputError, match="rows were removed while they were searched"):
+            served.search(VECTORS[:1], 5, "exact").similarity  # noqa: B018
+    found = int(served.search(VECTORS[:1], 1, "exact").ids[0, 0])
+    MADE[f"{toy}, books"][found]["code"] = 60_000
+    with pytest.raises(dpi.InputError, match="the collection is damaged"):
+        served[found]
