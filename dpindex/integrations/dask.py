@@ -104,8 +104,9 @@ def build(
     client = client or _current_client()
     if not isinstance(data, str | os.PathLike):
         raise InputError(
-            f"data is a path or URL, not {type(data).__name__}; write a Dask DataFrame with its "
-            f"vectors as one column of lists (to_parquet), and build from that folder."
+            f"data is a path or URL, not {type(data).__name__}; write the partitions of a Dask "
+            f"DataFrame to .parquet files, with the vectors as one column of lists, and build from "
+            f"that folder."
         )
     dataset = open_dataset(data, id_column=id_column, payload_columns=payload_columns)
     if ids is not None:

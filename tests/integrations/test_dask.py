@@ -134,7 +134,7 @@ def test_what_is_refused(client: Any, tmp_path: Path) -> None:
 
     np.save(tmp_path / "x.npy", vectors(9))
     refused("data is a path or URL, not list", [1.0, 2.0])
-    refused(r"not Array; write a Dask DataFrame .* \(to_parquet\)", da.zeros((9, DIM)))
+    refused(r"not Array; write the partitions of a Dask DataFrame to \.parquet", da.zeros((9, DIM)))
     refused("there are 3 ids for 9 vectors", tmp_path / "x.npy", ids=[1, 2, 3])
     refused("rows 0 and 1 have the same id", tmp_path / "x.npy", ids=[1] * 9)
     with (
