@@ -22,7 +22,6 @@ import secrets
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -249,25 +248,6 @@ class PrivateFolder:
             self.path.rmdir()
 
 
-@dataclass(frozen=True)
-class ReleaseMark:
-    """The mark of a release that has begun, by which whoever repeats it is recognised.
-
-    Attributes
-    ----------
-    token : str
-        Names the release in the ledger and in its journal.
-    facts : mapping
-        Plain JSON values that must match, each under the name that messages give it.
-    tags : bytes
-        Of all segments, under the key of the journal.
-    """
-
-    token: str
-    facts: Mapping[str, Any]
-    tags: bytes
-
-
 class Journal:
     """The state of the release of one target, and what is drawn of it until it is published.
 
@@ -285,18 +265,20 @@ class Journal:
     ----------
     key : bytes
         Tags content: see :func:`content_tag`.
-    begun : ReleaseMark, optional
-        The release that is unfinished here; None if there is none.
+    begun : bool
+        Whether a release is unfinished here.
     token : str
-        Its token.
+        Names it in the ledger and here.
     """
 
     def __init__(self, path: Path, target: str) -> None:
         self.folder = PrivateFolder(path)
         self.target = target
         self.key = secrets.token_bytes(_KEY_BYTES)
-        self.begun: ReleaseMark | None = None
+        self.begun = False
         self.token = ""
+        self._facts: Mapping[str, Any] = {}
+        self._tags = b""
 
     @contextmanager
     def held(self) -> Iterator[None]:
@@ -328,16 +310,25 @@ class Journal:
                     self.folder.discard(re.compile(rf"{_OF_RELEASE.pattern}|{_JOURNAL_LOCK}"))
 
     def begin(self, facts: Mapping[str, Any], tags: bytes) -> None:
-        """Begin a release, durably, under a new token. The ledger is to be told next."""
-        assert self.begun is None, "one release at a time"
-        mark = ReleaseMark(secrets.token_hex(16), facts, tags)
+        """Begin a release, durably, under a new token. The ledger is to be told next.
+
+        Parameters
+        ----------
+        facts : mapping
+            Plain JSON values that must match, each under the name that messages give it.
+        tags : bytes
+            Of all segments, under the key of the journal.
+        """
+        assert not self.begun, "one release at a time"
+        self.token = secrets.token_hex(16)
+        self._facts = facts
+        self._tags = tags
         with writing_beside(self.target):
-            self.folder.mkdir(mark.token)  # lasts with the record, which says that it is there
-            created = self.folder.create(RELEASE_MARK, self._bytes(mark), mode=0o600)
+            self.folder.mkdir(self.token)  # lasts with the record, which says that it is there
+            created = self.folder.create(RELEASE_MARK, self._bytes(), mode=0o600)
         if not created:
             raise BusyError(f"{self.target} is being built by another process; run it again.")
-        self.begun = mark
-        self.token = mark.token
+        self.begun = True
 
     def refuse_other(self, facts: Mapping[str, Any], tags: bytes) -> None:
         """Refuse to go on with a release of other facts or other content.
@@ -347,9 +338,9 @@ class Journal:
         InputError
             With the names of what differs.
         """
-        assert self.begun is not None, "begin comes first"
-        names = [name for name, value in facts.items() if self.begun.facts.get(name) != value]
-        if self.begun.tags != tags:
+        assert self.begun, "begin comes first"
+        names = [name for name, value in facts.items() if self._facts.get(name) != value]
+        if self._tags != tags:
             names.append("vectors, ids or payload")
         if names:
             raise InputError(
@@ -402,19 +393,19 @@ class Journal:
         with suppress(OSError):
             # First: without it nothing is unfinished. Should it stay, the token is spent.
             self.folder.unlink(RELEASE_MARK)
-            self.begun = None
+            self.begun = False
             self.folder.discard(_OF_RELEASE)
 
-    def _bytes(self, mark: ReleaseMark) -> bytes:
-        """Return the file of a mark; it names this very folder, so that a copy is recognised."""
+    def _bytes(self) -> bytes:
+        """Return the mark of the release. It names this very folder: a copy is told apart."""
         folder = self.folder.path.stat().st_ino
         header = {
-            "token": mark.token,
+            "token": self.token,
             "target": self.target,
             "folder": folder,
-            "facts": dict(mark.facts),
+            "facts": dict(self._facts),
         }
-        secret = {"key": self.key, "tags": mark.tags}
+        secret = {"key": self.key, "tags": self._tags}
         arrays = {name: np.frombuffer(data, np.uint8) for name, data in secret.items()}
         return pack(RELEASE_MARK, header, arrays)
 
@@ -429,7 +420,9 @@ class Journal:
             )
         self.key = arrays["key"].tobytes()
         self.token = header["token"]
-        self.begun = ReleaseMark(self.token, header["facts"], arrays["tags"].tobytes())
+        self._facts = header["facts"]
+        self._tags = arrays["tags"].tobytes()
+        self.begun = True
 
 
 class BucketJournal(Journal):

@@ -483,7 +483,7 @@ class Target(ABC, Generic[Published]):
 
     def refuse_taken(self, journal: Journal) -> None:
         """Refuse a target that is there, unless its release is unfinished."""
-        if journal.begun is None and self.path is not None and os.path.lexists(self.path):
+        if not journal.begun and self.path is not None and os.path.lexists(self.path):
             raise InputError(f"{self.path} already exists; choose another name.")
 
     @abstractmethod
@@ -659,7 +659,7 @@ class _Run(Generic[Published]):
             ledger.refuse_inside(target.path)
         _refuse_duplicates(self.dataset)
         with target.journal() as journal:
-            if journal.begun is None:
+            if not journal.begun:
                 self._refuse_known_ids()
             shards, clipped = self._check(journal)
             may_draw = self._begin(journal, shards)
@@ -712,7 +712,7 @@ class _Run(Generic[Published]):
             "ledger": self.terms.ledger is not None,
         }
         tags = b"".join(segment.tag for segment in segments)
-        if journal.begun is not None:
+        if journal.begun:
             journal.refuse_other(facts, tags)
             self._book(journal.token)
             if not self._is_drawn(journal):

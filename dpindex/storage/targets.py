@@ -297,7 +297,7 @@ class FolderIndex(IndexTarget):
 
     def refuse_taken(self, journal: Journal) -> None:
         if (self.path / MANIFEST).exists():
-            if journal.begun is not None and journal.digest() and not journal.paths():
+            if journal.begun and journal.digest() and not journal.paths():
                 journal.end()  # it died after the rename: what was drawn is the index now
             raise _finished(str(self.path))
         refuse_occupied(self.path)
@@ -336,10 +336,10 @@ class BucketIndex(IndexTarget):
         location = self._bucket.location
         paths = self._bucket.sizes()
         if MANIFEST in paths:
-            if journal.begun is not None:
+            if journal.begun:
                 journal.end()  # it died after the manifest was created
             raise _finished(location)
-        if journal.begun is not None:
+        if journal.begun:
             journal.claim()
         elif CLAIM in paths:
             raise InputError(

@@ -79,12 +79,12 @@ def test_a_release_is_drawn_once(journal: Journal) -> None:
     with pytest.raises(InputError, match="are not those that were drawn"):
         journal.drawn("other")
     with journal.held():
-        assert journal.begun is not None
+        assert journal.begun
         assert journal.digest() == "one"
         with pytest.raises(BusyError, match="is being written by another"), journal.held():
             pass
         journal.end()
-        assert journal.begun is None
+        assert not journal.begun
     assert not journal.folder.path.exists()
 
 
