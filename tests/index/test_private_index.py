@@ -608,7 +608,7 @@ def test_a_save_that_died_can_be_repeated(tmp_path: Path, monkeypatch: pytest.Mo
         patch.setattr(PrivateFolder, "publish", full)
         with pytest.raises(InputError, match="No space left"):
             index.save(tmp_path / "i")
-    with pytest.raises(InputError, match="not a dpindex index"):
+    with pytest.raises(InputError, match="there is no such index"):
         PrivateIndex.open(tmp_path / "i")
     index.save(tmp_path / "i")
     assert _state(PrivateIndex.open(tmp_path / "i")) == _state(index)
