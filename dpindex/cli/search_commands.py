@@ -263,7 +263,7 @@ def info(
     title = f"{index}: {about.count} vectors of {spec.dim} attributes, {about.bytes} bytes"
     lines = _code_lines(about, facts.get("index_recall")) | _promise_lines(about)
     protection = (exposure_line(spec, about.count), *information_lines(spec, about.count))
-    out.print_facts(title, lines, about.guarantee, spec.dim, protection)
+    out.print_facts(title, lines, spec.guarantee, spec.dim, protection)
 
 
 def _code_lines(about: Summary, recall: float | None) -> dict[str, str]:
@@ -313,7 +313,7 @@ def _promise_lines(about: Summary) -> dict[str, str]:
         )
     if spec.ranges is not None:
         lines["ranges"] = str(spec.ranges)
-    lines["guarantee"] = str(about.guarantee)
+    lines["guarantee"] = str(spec.guarantee)
     share = share_of_range(spec)
     if share is not None and spec.method_row.private:
         lines["beta"] = f"{share:.3%} of the range of an attribute"

@@ -64,11 +64,6 @@ class Summary:
     calibration: SimilarityCalibration | None
     crowding: float | None
 
-    @property
-    def guarantee(self) -> Guarantee:
-        """The promise about each code."""
-        return self.settings.spec.guarantee
-
     def to_dict(self) -> dict[str, Any]:
         """Return contents, search settings and promise as plain JSON values."""
         spec = self.settings.spec
@@ -88,7 +83,7 @@ class Summary:
             "query_epsilon": self.settings.query_spec.epsilon,
             "crowding": self.crowding,
             "spec": spec.to_dict(),
-            **self.guarantee.statement(spec.dim),
+            **spec.guarantee.statement(spec.dim),
         }
 
 
@@ -145,7 +140,7 @@ def statement_of(summary: Summary) -> Statement:
     'one whole vector, replaced by any other (any two vectors)'
     """
     spec = summary.settings.spec
-    guarantee = summary.guarantee
+    guarantee = spec.guarantee
     if guarantee.definition == "none":
         raise InputError("there is nothing to state: the codes of this index are not private.")
     return {

@@ -177,7 +177,7 @@ def test_enough_codes_are_published_in_another_order(index: Path) -> None:
     assert as_rows(saved.codes) != as_rows(given)  # equal with chance 1 / 40!
     assert saved.ids.tolist() == list(range(40))
     # The promise of the shuffle rests on the collector: an index states that of a code alone.
-    assert summarize(index).guarantee == CAP.guarantee
+    assert summarize(index).settings.spec.guarantee == CAP.guarantee
     assert len(saved.search(np.eye(DIM)[:1], k=3).ids[0]) == 3
 
 
