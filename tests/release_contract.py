@@ -71,6 +71,10 @@ class Case(ABC):
     ends_with: ClassVar[tuple[int, ...]] = (0, 2)
     """How the same command ends after it was published: again, or refused."""
 
+    like_another: ClassVar[bool] = False
+    """Whether its steps are those of another target: kills are at every call, and interruptions,
+    errors of the disk and other drivers at every third."""
+
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.place = folder / "target"
@@ -273,7 +277,7 @@ class ReleaseContract:
         """Stop an attempt at each system call; give what is left when it ended, and its code."""
         if not SUPPORTED:
             pytest.skip("traces system calls of Linux on x86-64")
-        for at in range(1, 10_000, stride):
+        for at in range(1, 10_000, 3 * stride if self.case.like_another else stride):
             case = self.made(tmp_path / str(at))
             code = stopped_at((at,), partial(then, case), partial(ended, case.run))
             if code >= NOT_STOPPED:

@@ -149,6 +149,8 @@ class Grown(Case):
 class Replaced(Grown):
     """Vectors that take the place of others, with a ledger that does not know these."""
 
+    like_another = True
+
     def run(self, vectors: Any = VECTORS, allow_rerelease: bool = False) -> None:
         with dpi.PrivateIndex.changing(self.place, _busy) as index:
             if IDS[0] not in index:

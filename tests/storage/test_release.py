@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,9 @@ CONTRACT = Path(__file__).with_name("contract_targets.py")
 TARGETS = (
     "BuiltFolder",
     "UncountedFolder",
-    "Stored",
+    pytest.param(
+        "Stored", marks=pytest.mark.skipif(find_spec("obstore") is None, reason="no obstore")
+    ),
     "WrittenCodes",
     "Sketch",
     "Grown",
