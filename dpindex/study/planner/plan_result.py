@@ -57,7 +57,7 @@ _NARROWED = (
 )
 _OF_CLIPPED = "Neighbours are those of the vectors as they are clipped to the bounds."
 _FROM_SAMPLE = (
-    "Predictions assume that the collection resembles the sample, and vary by about 0.04 from one "
+    "Predictions assume that the collection resembles the sample, and vary by about 0.03 from one "
     "plan to the next."
 )
 
