@@ -7,8 +7,7 @@ codes, which are also drawn: a mean score falls behind the own one by a power of
 exponent is that of the sampled vectors: near 1/2 for signs, and above 1 where neighbours differ in
 directions that a decoder or a denoiser removes. What single vectors differ by from that mean falls
 no faster than the distance. The noise is normal, for few draws have no tail, and the best of many
-codes are in the tail; of symbols and designs each near rank has one that was drawn for either
-vector.
+codes are in the tail; of symbols each near rank has one that was drawn for either vector.
 """
 
 from __future__ import annotations
@@ -177,22 +176,23 @@ class Prediction:
             return Found.by_chance(at, ladder, population.n)
         signs = issubclass(self._spec.format_type, SignFormat)
         # Cosines of numbers with noise end at 1: near ranks lie between their angles.
-        by_angle = population.metric == "cosine" and not (denoised or signs)
+        as_decoded = self._spec.design is not None or not (denoised or signs)
+        by_angle = population.metric == "cosine" and as_decoded
         drawn = scores.reshape(len(asked), -1, rows)
         if not population.near.size:
             near = population.near
         elif isinstance(self._spec.law, SymbolLaw):
             scores = scores.round(5)
-            near = self._near_drawn(scores.reshape(drawn.shape), own_scores.round(5))
-        elif self._spec.design is not None:
-            # Where few attributes vary, decoded codes crowd at a cosine of 1, which is no tail of
-            # a normal law: near ranks get scores that were drawn.
-            near = self._near_drawn(drawn, own_scores)
+            near = self._near_symbols(scores.reshape(drawn.shape), own_scores.round(5))
         elif by_angle:
             angles = np.arcsin(np.clip(drawn, -1.0, 1.0))
             near = np.sin(self._near_scores(angles, np.arcsin(np.clip(own_scores, -1.0, 1.0))))
         else:
             near = self._near_scores(drawn, own_scores)
+        if not isinstance(self._spec.law, SymbolLaw):
+            # Codes of few directions crowd at a cosine of 1, where no normal law has its tail: near
+            # ranks score no more than the best of the query's own codes.
+            near = np.minimum(near, own_scores.max(axis=1, keepdims=True))
         if self._spec.design is None and signs:
             # Scores of signs tie: near ranks get one of theirs, at random around their own. No
             # cosine of k signs but 1 is above 1 − 2/k.
@@ -273,10 +273,10 @@ class Prediction:
             exponent = float(np.polyfit(np.log(distances), np.log(means), 1)[0])
         return float(np.clip(exponent, *_EXPONENTS))
 
-    def _near_drawn(self, drawn: AnyArray, own_scores: AnyArray) -> Doubles:
+    def _near_symbols(self, drawn: AnyArray, own_scores: AnyArray) -> Doubles:
         """Return a score of each near rank, (q, s): of an own code, or of a farther vector's.
 
-        The chances of symbols, and of scores, lie between those of the two vectors.
+        The chances of symbols lie between those of the two vectors.
         """
         population = self._population
         shape = population.near.shape
