@@ -195,6 +195,7 @@ def as_dataset(source: VectorSource, rows_per_part: int | None = None) -> Datase
         Default as many as take 32 MB.
 
     >>> import numpy as np
+    >>> from dpindex.data import as_source
     >>> [part.rows for part in as_dataset(as_source(np.zeros((5, 3))), rows_per_part=3).parts]
     [3, 2]
     """

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import math
 from importlib import import_module
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -55,8 +56,8 @@ class FakeIndex:
         self.count += len(codes)
         self.codes = codes
 
-    def nearest(self, queries: Any, k: int, query: str, allow_unprotected: bool) -> np.ndarray:
-        return self.answers[np.arange(len(queries)) % len(self.answers), :k]
+    def search(self, queries: Any, k: int, query: str, allow_unprotected: bool) -> Any:
+        return SimpleNamespace(ids=self.answers[np.arange(len(queries)) % len(self.answers), :k])
 
 
 @pytest.fixture
