@@ -1,11 +1,12 @@
 """What a plan promises, and what is found: five data sets, groups, other topics.
 
     python bench/promises.py [--only mnist,cifar10,trigrams,clinc150,attributes,table,groups,topics]
-                             [--epsilons 1,2] [--queries exact,private] [--builds 3]
+                             [--epsilons 1,2] [--queries exact,private] [--builds 3] [--alone]
 
-Prints lines of CSV. A collection is planned for R = 1 % of it, for exact and for private queries,
-from 2000 public vectors (4000 of sentences) that are in no collection; then the recommended spec is
-built and searched with 500 other queries, several times. Precision is the share of the first ten
+Prints lines of CSV. A collection is planned for R = 1 % of it, or for the answers of codes
+``--alone``, for exact and for private queries, from 2000 public vectors (4000 of sentences) that
+are in no collection; then the recommended spec is built and searched with 500 other queries,
+several times. Precision is the share of the first ten
 answers that are among the true 50 nearest; recall is the share of the true ten nearest, ties
 included, among the first R answers of the codes. ``told`` says what the plan was told beside the
 sample, ``warning`` if it found groups by itself, and ``crowding`` is what the codes give, where
@@ -138,7 +139,7 @@ CASES: dict[str, Callable[[], Case]] = {
 }  # fmt: skip
 
 
-def measured(case: Case, query: QueryMode, builds: int) -> Iterator[tuple[Any, ...]]:
+def measured(case: Case, query: QueryMode, builds: int, alone: bool) -> Iterator[tuple[Any, ...]]:
     """Yield what each plan of a case promises for a query mode, and what its indexes find."""
     count, dim = case.base.shape
     near = ground_truth(case.base, case.queries, NEIGHBOURS)
@@ -147,8 +148,8 @@ def measured(case: Case, query: QueryMode, builds: int) -> Iterator[tuple[Any, .
     for epsilon in case.epsilons:
         for told, knowledge in case.told.items():
             plan = dpi.plan(
-                case.public, dim=dim, n=count, epsilon=epsilon, candidates=count // 100,
-                query=query, **knowledge, **case.terms,
+                case.public, dim=dim, n=count, epsilon=epsilon, query=query,
+                candidates=FOUND if alone else count // 100, **knowledge, **case.terms,
             )  # fmt: skip
             best = plan.best
             found: dict[str, list[float]] = defaultdict(list)
@@ -186,6 +187,7 @@ def main() -> None:
     parser.add_argument("--epsilons", help="only these")
     parser.add_argument("--queries", default="exact,private", help="modes that are planned for")
     parser.add_argument("--builds", type=int, default=1, help="of each spec")
+    parser.add_argument("--alone", action="store_true", help="plan for the ten answers of codes")
     options = parser.parse_args()
     writer = csv.writer(sys.stdout, lineterminator="\n")
     writer.writerow(COLUMNS)
@@ -194,7 +196,7 @@ def main() -> None:
         if options.epsilons:
             case = replace(case, epsilons=tuple(map(float, options.epsilons.split(","))))
         for query in options.queries.split(","):
-            for row in measured(case, query, options.builds):
+            for row in measured(case, query, options.builds, options.alone):
                 writer.writerow((name, *row))
                 sys.stdout.flush()
 

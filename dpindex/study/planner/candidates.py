@@ -67,7 +67,8 @@ class Candidates:
     Attributes
     ----------
     refused : list of str
-        One sentence for each method or code length without a guarantee under these terms.
+        One sentence for each method or code length without a guarantee under these terms, or with
+        too much noise for any code.
 
     Raises
     ------
@@ -143,13 +144,10 @@ class Candidates:
                 refused.append(f"{method.name}: {error}")
                 continue
             for part in parts:
-                lengths: Sequence[int | None] = [None]
                 grid = spec_grid(self._target.dim, [method.name], [epsilon], **terms, **part)
                 if grid.specs and not part:
                     lengths = _lengths(grid.specs[0], self._target.max_bytes)
-                    grid = spec_grid(
-                        self._target.dim, [method.name], [epsilon], lengths, **terms
-                    )  # fmt: skip
+                    grid = spec_grid(self._target.dim, [method.name], [epsilon], lengths, **terms)
                 over = any(spec.guarantee.delta_over == "projection" for spec in grid.specs)
                 if over and not named:
                     continue
@@ -206,9 +204,7 @@ class Candidates:
             lengths = {min(k, longest) for k in lengths if longest > 0}
         return sorted(lengths, reverse=True)
 
-    def _new_design(
-        self, method: Method, k: int, epsilon: float, whole: bool = False
-    ) -> Design:  # fmt: skip
+    def _new_design(self, method: Method, k: int, epsilon: float, whole: bool = False) -> Design:
         """Return a design of half of the sample, or of all public vectors."""
         bounds = self._terms_at(epsilon)["bounds"]
         return design(

@@ -215,7 +215,7 @@ def plan(
         metric=metric,
         candidates=counted,
         shown_candidates=target.shown_candidates,
-        refused=tuple(planner.refused),
+        refused=tuple(planner.candidates.refused),
         contrast=planner.contrast(chosen),
         sample_rows=source.shape[0],
         with_siblings=None if without_groups is None else planner.promised(best, without_groups),
@@ -265,9 +265,6 @@ class _Planner:
     Attributes
     ----------
     candidates : Candidates
-    refused : list of str
-        One sentence for each method or code length without a guarantee, or with too much noise for
-        any code.
     """
 
     def __init__(
@@ -278,19 +275,13 @@ class _Planner:
         self._sample = sample
         self._progress = progress
         self._workers = idle_cores()
-        self.refused: list[str] = []
-        first = self._specs(target.epsilon or _MIDDLE_EPSILON)[0]
+        first = candidates.specs(target.epsilon or _MIDDLE_EPSILON)[0]
         Privatizer(first).check(sample.vectors)
-
-    def _specs(self, epsilon: float) -> list[Spec]:
-        specs = self.candidates.specs(epsilon)
-        self.refused = list(self.candidates.refused)
-        return specs
 
     def ranked(self, epsilon: float) -> tuple[Row, ...]:
         """Return a row for each spec, best first, of which those near the best are refined."""
         value = self._target.value
-        screened = self.screened(self._specs(epsilon))
+        screened = self.screened(self.candidates.specs(epsilon))
         highest = value(screened[0])
         # A row may be better in truth by a margin: of a query that finds all or nothing.
         chance = (highest * _SCREENING_QUERIES + 1.0) / (_SCREENING_QUERIES + 2.0)
@@ -336,7 +327,7 @@ class _Planner:
     @cached_property
     def _contenders(self) -> list[Spec]:
         """The best specs of a middle epsilon."""
-        rows = self.screened(self._specs(_MIDDLE_EPSILON))
+        rows = self.screened(self.candidates.specs(_MIDDLE_EPSILON))
         return [row.spec for row in rows[:_CONTENDERS]]
 
     def curves(self, rows: Sequence[Row]) -> tuple[tuple[Row, ...], ...]:
@@ -366,9 +357,8 @@ class _Planner:
     def attacks(self, spec: Spec) -> AttackFigures:
         """Return what attacks on codes of public vectors find."""
         spec, vectors = self._sample.attacked(spec)
-        return AttackFigures.of(
-            Trial(spec, vectors, metric=self._target.metric, denoise="auto")
-        )  # fmt: skip
+        trial = Trial(spec, vectors, metric=self._target.metric, denoise="auto")
+        return AttackFigures.of(trial)
 
     def screened(self, specs: Sequence[Spec]) -> list[Row]:
         """Return rows of the specs whose codes fit, best first, with linear denoisers.
@@ -423,7 +413,8 @@ class _Planner:
             task = f"{spec.method}, k = {spec.code_length}, ε = {spec.budget:.3g}"
             self._progress(len(rows), len(specs), task)
             rows += several
-        self.refused += [sentence for sentence in unfit if sentence not in self.refused]
+        refused = self.candidates.refused
+        refused += [sentence for sentence in unfit if sentence not in refused]
         if not rows and unfit:
             raise NoGuaranteeError(f"no method is left at this epsilon: {unfit[0]}")
         fitting = target.fitting(rows)
