@@ -48,7 +48,7 @@ from dpindex.study.trial import Trial
 _MAX_EPSILON = 64.0
 _MIN_EPSILON = 0.05
 # Bisections of epsilon: the ratio of the ends, their number, and whether denoisers are fitted.
-_BISECTIONS = ((_MAX_EPSILON / _MIN_EPSILON, 6, False), (4.0, 4, True))
+_BISECTIONS = ((_MAX_EPSILON / _MIN_EPSILON, 6, False), (4.0, 6, True))
 _MIDDLE_EPSILON = 4.0
 # Specs are compared on few queries and codes first. Those within so many standard errors of the
 # best, as if a query found all or nothing, are predicted from more.
