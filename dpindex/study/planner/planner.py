@@ -69,7 +69,7 @@ _WIDE_ROWS = 2000
 _FITTED_PER_COORDINATE = 25
 _FITTED_CODES = 10_000
 _FITTED_NUMBERS = 1 << 24
-_FINALISTS = 2
+_FINALISTS = 3
 # A denoiser finds such a share of what is missed without it, or a quarter more, or it is left out:
 # on tables, luck in its fit moves as much.
 _WORTH_OF_MISSED = 0.06
