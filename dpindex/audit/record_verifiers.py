@@ -195,7 +195,9 @@ class SymbolVerifier(LawVerifier):
         return read, table.shape[1]
 
     def record_check(self, epsilon: Fraction, likely: int = 1) -> Check:
-        """What keeps any two records apart, where a vector draws no more than 1 of ``likely``.
+        """Return the check of the ratio of a symbol's chances under any two records.
+
+        Beside the uniform share a record draws a symbol with a chance of at most 1/``likely``.
 
         Of 64-bit words w, ⌊2^64/limit⌋ or one more give an outcome ``⌊w·limit/2^64⌋``.
         """

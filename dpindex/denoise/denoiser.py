@@ -399,6 +399,14 @@ class Denoiser:
         span = np.column_stack([self.linear.synthesis, self.linear.mean]).astype(np.float64)
         return np.linalg.qr(span)[0].astype(np.float32)
 
+    @cached_property
+    def _linear_along_basis(self) -> tuple[Singles, Singles] | None:
+        """Synthesis and mean along :attr:`basis`, (R, d) and (d,); None if that is None."""
+        basis = self.basis
+        if basis is None:
+            return None
+        return self.linear.synthesis.T @ basis, self.linear.mean @ basis
+
     def coordinates(self, codes: Codes, *, to_rank: bool = False) -> Singles:
         """Return estimates, or what ranks, along :attr:`basis`: float32, shape (n, d)."""
         return self._blockwise(codes, self._scaled_posterior if to_rank else self._mean_posterior)
@@ -434,9 +442,9 @@ class Denoiser:
 
     def _posterior(self, y: Singles) -> tuple[Singles, Doubles | float]:
         """Estimates along the basis, and their squared errors where these differ."""
-        if self.basis is not None:
-            weights = self.linear.synthesis.T @ self.basis
-            return self.linear.inner(y)[0] @ weights + self.linear.mean @ self.basis, 0.0
+        if self._linear_along_basis is not None:
+            weights, mean = self._linear_along_basis
+            return self.linear.inner(y)[0] @ weights + mean, 0.0
         z = y
         location = self._channel.locate(y)
         for iteration in self.iterations[:-1]:

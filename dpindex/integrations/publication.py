@@ -314,9 +314,9 @@ def documents_of(index: PrivateIndex) -> dict[str, bytes]:
 
 
 _WIDER = {"|i1": "<i2", "<i2": "<i4"}
-"""What integers are kept as: noise of codes that are added later may go beyond what is there."""
+"""Types that a database gets for integers: noise of codes that are added later may be larger."""
 _CHUNK_BYTES = 1 << 20
-"""Of a request: Milvus Lite takes 50 times as long for a row in one of eight megabytes."""
+"""Bytes of one request: Milvus Lite takes 50 times as long for a row in a request of 8 MB."""
 _ROW_BYTES = 256
 
 

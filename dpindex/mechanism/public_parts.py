@@ -63,7 +63,7 @@ class PublicPart(ABC):
     dim: int
     digest: str
     holds: ClassVar[str]
-    """What one of the public vectors is called of which it tells."""
+    """Name of one of the public vectors that it reveals, for messages."""
 
     _only_named = False
 
@@ -104,7 +104,7 @@ class PublicPart(ABC):
     @property
     @abstractmethod
     def known(self) -> Singles:
-        """What it tells of single public vectors: directions, float32, shape (n, r)."""
+        """Directions of single public vectors that it reveals, float32, shape (n, r)."""
 
     @abstractmethod
     def directions(self, vectors: Floats) -> Singles:

@@ -55,7 +55,7 @@ _MAX_HEADER_BYTES = 1 << 16
 _MUCH_CLIPPED = 0.01
 _IDS_AT_ONCE = 1 << 22
 Attempt: TypeAlias = dict[str, dict[str, bytes]]
-"""What was drawn of some segments: by their numbers their files, of which that of codes is last."""
+"""Files that were drawn for segments, by the number of the segment; that of its codes is last."""
 
 Files: TypeAlias = Mapping[str, FileMark]
 """Files of a segment by their paths; none where segments are not kept by themselves."""

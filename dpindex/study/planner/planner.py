@@ -428,14 +428,16 @@ class _Planner:
             return self._row(row.spec, _QUERIES, self._rounds(row), row.denoiser)
         length = row.spec.code_length
         codes = max(_FITTED_CODES, _FITTED_PER_COORDINATE * length)
-        played = self._sample.population_of(row.spec).vectors.shape[0]
-        rounds = max(1, min(codes, _FITTED_NUMBERS // length) // played)
+        rounds = max(1, min(codes, _FITTED_NUMBERS // length) // self._played(row.spec))
         return self._row(row.spec, _ALL_QUERIES, rounds, "auto")
 
     def _rounds(self, row: Row) -> int:
         """Return how many codes each vector has when a row is refined."""
-        played = self._sample.population_of(row.spec).vectors.shape[0]
-        return int(max(_ROUNDS, _FITTED_CODES // played))
+        return max(_ROUNDS, _FITTED_CODES // self._played(row.spec))
+
+    def _played(self, spec: Spec) -> int:
+        """Return how many vectors of the sample play the collection for a spec."""
+        return int(self._sample.population_of(spec).vectors.shape[0])
 
     def _row(self, spec: Spec, queries: int, rounds: int, kind: Kind | None) -> Row:
         """Return the row of codes as they are, or of denoised ones if those are worth it."""

@@ -177,7 +177,6 @@ class Population:
         power = np.log(first[:, -1:] / first[:, _NEAREST:-1]).mean(axis=1, keepdims=True)
         power = np.maximum(power, 1e-3)
         shares = (first[:, :_NEAREST] / limit) ** (1 / power)
-        queries = len(shares)
         samples = min(math.ceil(self.vectors_per_row), _MAX_SAMPLES)
         # Queries differ in how many near duplicates they have. So half of the samples are drawn,
         # and half are the query's own, each of their vectors spread from the one before it.
