@@ -109,6 +109,25 @@ def test_codes_and_specs_are_read(name: str, number: int) -> None:
 
 
 @every_format
+def test_published_codes_rank_as_they_did(number: int) -> None:
+    """Score by score and id by id, up to the order of scores that are equal but for rounding."""
+    wanted = json.loads((FORMATS[number] / "rankings.json").read_text())
+    found = make.rankings(FORMATS[number])
+    assert found.keys() == wanted.keys()
+    for name, golden in wanted.items():
+        tolerance = 1e-5 * np.abs(golden["scores"]).max()
+        rows = zip(golden["ids"], golden["scores"], found[name]["ids"], found[name]["scores"],
+                   strict=True)  # fmt: skip
+        for ids, scores, now, scores_now in rows:
+            assert scores_now == pytest.approx(scores, abs=tolerance), name
+            score_of = dict(zip(ids, scores, strict=True))
+            ranked = [score_of.get(i, scores[-1]) for i in now]  # only the last may have equals
+            assert ranked == pytest.approx(scores, abs=tolerance), name
+            above_last = {i for i in ids if score_of[i] > scores[-1] + 2 * tolerance}
+            assert above_last <= set(now), name
+
+
+@every_format
 def test_an_index_with_a_denoiser_opens_and_answers(number: int) -> None:
     facts = json.loads((FORMATS[number] / "denoised.json").read_text())
     index = PrivateIndex.open(FORMATS[number] / "denoised")

@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from dpindex import Codebook, PrivateIndex, Privatizer, Spec, attribute, l2, record
+from dpindex.mechanism.codes import codes_from_bytes
 from dpindex.race import PStable, RaceSketch, SketchSpec
 
 ROWS, DIM = 120, 24
@@ -77,6 +78,25 @@ def digest(index: PrivateIndex) -> str:
 def search(index: PrivateIndex) -> dict[str, object]:
     hits = index.search(vectors()[:4], k=5)
     return {"ids": hits.ids.tolist(), "scores": np.round(hits.scores, 6).tolist()}
+
+
+def rankings(folder: Path) -> dict[str, dict[str, object]]:
+    """The first twenty of each index, for exact queries and codes that are both read as bytes.
+
+    Only these came after the indexes: published codes rank as they do here, whatever ranks them.
+    """
+    exact = np.fromfile(folder / "queries.f4", "<f4").reshape(-1, DIM)
+    found: dict[str, dict[str, object]] = {}
+    for name in SPECS:
+        index = PrivateIndex.open(folder / name)
+        codes = codes_from_bytes((folder / f"{name}.codes").read_bytes()).take(slice(0, 3))
+        for mode, queries in (("exact", exact), ("codes", codes)):
+            hits = index.search(queries, k=20)
+            found[f"{name}-{mode}"] = {
+                "ids": hits.ids.tolist(),
+                "scores": [[float(f"{score:.7g}") for score in row] for row in hits.scores],
+            }
+    return found
 
 
 def denoised(folder: Path) -> None:
