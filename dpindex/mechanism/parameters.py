@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable
 from dataclasses import Field, dataclass, field, fields, replace
 from functools import cached_property, lru_cache
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -450,30 +450,6 @@ def _accepted(low: float, high: float, dtype: np.dtype[Any]) -> tuple[float, flo
     return min(low, float(nearest[0])), max(high, float(nearest[1]))
 
 
-class Rounding(Protocol):
-    """How attributes become the numbers that are projected: a :class:`Grid`, or :class:`NoGrid`."""
-
-    @property
-    def step(self) -> float:
-        """Width of a step in units of the scaled attribute."""
-
-    @property
-    def bits(self) -> int:
-        """Bits of a beta."""
-
-    def check_capacity(self, most: int) -> None:
-        """Refuse parameters whose projected sums could reach ``most``."""
-
-    def first_fault(self, x: AnyArray) -> Fault | None:
-        """Index of the first value that may not be privatized, and what is wrong with it."""
-
-    def outside(self, x: AnyArray) -> int:
-        """How many values lie outside the bounds."""
-
-    def round(self, x: AnyArray) -> AnyArray:
-        """The numbers that are projected."""
-
-
 @dataclass(frozen=True)
 class NoGrid:
     """For methods whose guarantee holds for any vectors: any finite numbers, as they are."""
@@ -495,3 +471,7 @@ class NoGrid:
     def round(self, x: AnyArray) -> AnyArray:
         """The numbers as they are."""
         return x
+
+
+Rounding: TypeAlias = Grid | NoGrid
+"""How attributes become the numbers that are projected."""

@@ -223,6 +223,24 @@ def test_ties_of_48_bits_are_decided_by_the_exact_share() -> None:
         assert kept[0] == (bool(side) ^ minority)
 
 
+def test_one_vector_alone_gets_the_signs_that_it_gets_beside_others() -> None:
+    """Many draws of one row at a time, and of two rows that read the same words."""
+    rng = np.random.default_rng(3)
+    for k, epsilon in ((64, 1.0), (64, 16.0), (128, 8.0)):
+        law = cap_response(k, epsilon)
+        for number in range(200):
+            row = rng.normal(size=(1, k))
+            coin = rng.integers(0, 1 << 64, 1, dtype=np.uint64)
+            words = rng.integers(0, 1 << 16, k, dtype=np.uint16)
+            if number % 4 == 0:  # beside a table's own share, on either side of it
+                words[0] = law._tables[0][int(coin[0] < law.cap.inside), 0, 0] + number % 8 // 2 - 1
+            if not law._of_one(bool(coin[0] < law.cap.inside), words.tolist()):
+                continue  # a draw that ties needs further words
+            alone = law.perturb(row, Scripted([coin, words]))
+            pair = Scripted([np.repeat(coin, 2), np.repeat(words, 2)])
+            assert np.array_equal(np.repeat(alone, 2, axis=0), law.perturb(row.repeat(2, 0), pair))
+
+
 def test_chunks_do_not_matter_and_rows_differ() -> None:
     law = cap_response(64, 6.0)
     drawn = law.perturb(np.ones((9000, 64)), Seeded(1))

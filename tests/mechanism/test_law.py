@@ -374,16 +374,6 @@ def test_signs_without_flips_are_as_linear_as_bussgang_says() -> None:
     np.testing.assert_allclose(channel.mean, 0.0, atol=1e-12)
 
 
-@pytest.mark.slow
-def test_only_caps_have_two_levels() -> None:
-    for spec in SPECS.values():
-        assert (spec.law.two_levels is not None) == (spec.method == "record-cap")
-    levels = SPECS["record-cap at 2"].law.two_levels
-    assert levels is not None
-    odds = levels.inside / levels.share * (1 - levels.share) / (1 - levels.inside)
-    assert math.isclose(odds, math.exp(2.0), rel_tol=1e-9)
-
-
 @pytest.mark.parametrize("name", ["none-oporp at 1", "none-signrp at 1", SYMBOLS[0]])
 def test_a_law_of_another_kind_is_not_given(name: str) -> None:
     spec = SPECS[name]

@@ -214,21 +214,6 @@ class LinearChannel(NamedTuple):
     noise: Doubles
 
 
-class TwoLevels(NamedTuple):
-    """A law that is uniform on a set of codes and uniform on all others.
-
-    Attributes
-    ----------
-    inside : float
-        Chance of a code in the set.
-    share : float
-        Codes in the set over all codes.
-    """
-
-    inside: float
-    share: float
-
-
 class Law(ABC):
     """A secret law that turns exact projected integers into noisy codes.
 
@@ -242,9 +227,6 @@ class Law(ABC):
 
     cell_bits: int = 0
     """Low bits of a noisy sum that the code drops."""
-
-    two_levels: TwoLevels | None = None
-    """The set of codes that is likeliest for a vector, if all others are equally unlikely."""
 
     @property
     def drawn_from(self) -> object:
