@@ -163,43 +163,20 @@ def write_file(path: str | os.PathLike[str], data: bytes, *, mode: int = 0o666) 
 def create_file(path: str | os.PathLike[str], data: bytes, *, mode: int = 0o666) -> None:
     """Write a new file durably; InputError if there is one, which is never overwritten.
 
-    Where the system has files without a name (Linux), the file is not seen before it is whole. Its
-    permissions are ``mode``, less the process's umask.
+    Its permissions are ``mode``, less the process's umask.
     """
     place = Path(path)
     try:
-        if not _create_whole(place, data, mode):
-            _create(place, data, mode)
+        file = open(place, "xb", opener=partial(os.open, mode=mode))  # noqa: SIM115
     except FileExistsError:
         raise InputError(f"{place} already exists; choose another name.") from None
-    sync_folder(place.parent)
-
-
-def _create_whole(place: Path, data: bytes, mode: int) -> bool:
-    """Write a file without a name, then give it one; False where that cannot be done."""
-    try:
-        handle = os.open(place.parent, os.O_TMPFILE | os.O_WRONLY, mode)
-    except (AttributeError, OSError):  # another system, another kind of disk, or no such folder
-        return False
-    with open(handle, "wb") as file:
-        _write_through(file, data)
-        try:  # naming a folder makes it linkat(2), which follows the link
-            os.link(f"/proc/self/fd/{handle}", place, src_dir_fd=handle, follow_symlinks=True)
-        except FileExistsError:
-            raise
-        except OSError:
-            return False
-    return True
-
-
-def _create(place: Path, data: bytes, mode: int) -> None:
-    file = open(place, "xb", opener=partial(os.open, mode=mode))  # noqa: SIM115
     try:
         with file:
             _write_through(file, data)
     except BaseException:
         place.unlink()
         raise
+    sync_folder(place.parent)
 
 
 def _write_through(file: BinaryIO, data: bytes) -> None:

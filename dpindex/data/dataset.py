@@ -13,7 +13,7 @@ from dpindex.base.arrays import AnyArray, row_blocks
 from dpindex.base.errors import InputError
 from dpindex.data.parquet import column_type, ids_of, open_file, sole_column, vectors_of
 from dpindex.data.readers import checked_ids, open_vectors
-from dpindex.data.source import Chunk, Location, VectorSource
+from dpindex.data.source import Chunk, Location, VectorSource, split_key
 from dpindex.data.stores import Store, is_url, open_store
 
 _SUFFIX = ".parquet"
@@ -168,7 +168,7 @@ def open_dataset(
     >>> folder.cleanup()
     """
     name = os.fsdecode(location)
-    place, column = _split(name)
+    place, column = split_key(name)
     if is_url(place) or os.path.isdir(place) or place.lower().endswith(_SUFFIX):
         return _open_parquet(
             name, place, column, id_column, payload_columns, rows_per_part or _PARQUET_ROWS
@@ -225,14 +225,6 @@ def _in_parts(
     return Dataset(source.name, columns, rows_at_a_time(source), tuple(parts))
 
 
-def _split(name: str) -> tuple[str, str | None]:
-    """Return place and column; a place that exists as written has no column."""
-    head, colon, column = name.rpartition(":")
-    if not colon or column.startswith("//") or (not is_url(name) and os.path.exists(name)):
-        return name, None
-    return head, column
-
-
 class _Stream:
     """One pass over an open source, which begins anew when it is asked for earlier rows."""
 
@@ -284,7 +276,7 @@ class _RowGroups:
         location = Location(self.name, key=key)
         with location.reading():
             try:
-                yield location, _file(self.store, self.path, location)
+                yield location, open_file(location, self.store.open(self.path))
             except BaseException:
                 location.resources.close()
                 raise
@@ -302,10 +294,6 @@ class _RowGroups:
             return file.read_row_groups(list(range(self.start, self.stop)), columns=[*columns])
 
 
-def _file(store: Store, path: str, location: Location) -> Any:
-    return open_file(location, location.resources.enter_context(store.open(path)))
-
-
 def _open_parquet(
     name: str,
     place: str,
@@ -320,7 +308,7 @@ def _open_parquet(
     for path in paths:
         location = Location(f"{store.location}/{path}")
         with location.reading(), location.resources:
-            file = _file(store, path, location)
+            file = open_file(location, store.open(path))
             meta = file.metadata
             if column is None and meta.num_rows:  # all files must have the first one's
                 column = sole_column(location, file).key

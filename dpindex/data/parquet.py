@@ -79,9 +79,12 @@ def open_file(location: Location, stream: IO[bytes] | None = None) -> Any:
     """A file at a location, or one that is open already, as Parquet."""
     from pyarrow.parquet import ParquetFile
 
+    resources = location.resources
+    if stream is not None:
+        resources.enter_context(stream)
     # A small read buffer and no prefetch: either would hold whole row groups.
     options = {"buffer_size": 1 << 20, "pre_buffer": False, "page_checksum_verification": True}
-    file = location.resources.enter_context(ParquetFile(stream or location.path, **options))
+    file = resources.enter_context(ParquetFile(stream or location.path, **options))
     location.check_names(file.schema_arrow.names)
     return file
 

@@ -22,6 +22,7 @@ from dpindex.base.errors import (
     one_line,
     refuse_unprintable,
 )
+from dpindex.data.stores import is_url
 
 MAX_RATIO = 1032
 """The largest factor by which a DEFLATE stream can grow; a file that claims more is damaged."""
@@ -126,7 +127,7 @@ def locate(
 ) -> tuple[Location, Reader]:
     """The file that ``PATH`` or ``PATH:KEY`` names, and the reader of its suffix."""
     name = os.fsdecode(location)
-    path, key = _split(name)
+    path, key = split_key(name)
     try:
         status = os.stat(path)
     except ValueError as error:  # a null byte
@@ -148,14 +149,21 @@ def locate(
     return file, readers[suffix]
 
 
-def _split(name: str) -> tuple[str, str | None]:
-    """Path and key; a path that exists as written has no key."""
-    if not os.path.exists(name):
+def split_key(name: str) -> tuple[str, str | None]:
+    """Path or URL, and key; what exists as written has no key."""
+    if is_url(name):
+        path, _, key = name.rpartition(":")
+        return (name, None) if key.startswith("//") else (path, key)
+    path = name
+    while not os.path.exists(path):
         # From the right, so that a file 'a:b.npz' is found in 'a:b.npz:key'.
-        for colon in reversed([i for i, letter in enumerate(name) if letter == ":"]):
-            if os.path.isfile(name[:colon]):
-                return name[:colon], name[colon + 1 :]
-    return name, None
+        path, colon, _ = path.rpartition(":")
+        if not colon:
+            return name, None
+    key = name.removeprefix(path)
+    if not key:
+        return name, None
+    return path, key[1:]
 
 
 def _is_real(dtype: np.dtype[Any]) -> bool:

@@ -10,8 +10,8 @@ from fractions import Fraction
 from typing import Any, ClassVar, Literal, TypeAlias, TypeVar, get_args
 
 from dpindex.base.arrays import finite_number, from_kind
-from dpindex.base.bounds import LowerBound, UpperBound
 from dpindex.base.errors import InputError
+from dpindex.base.numbers import LowerBound, UpperBound
 
 Neighbouring: TypeAlias = Literal["add-remove", "replace"]
 Unit: TypeAlias = Literal["vector", "person"]

@@ -7,9 +7,9 @@ from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from typing import Any, Literal
 
-from dpindex.base.bounds import UpperBound
 from dpindex.base.display import facts_html
 from dpindex.base.errors import InputError
+from dpindex.base.numbers import UpperBound
 from dpindex.privacy.adjacency import Adjacency, Record
 from dpindex.privacy.shuffling import ShuffledRecords, amplified_epsilon
 

@@ -164,12 +164,11 @@ class SketchSpec:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as plain JSON values; ranges only where there are some."""
-        data = {**vars(self), "hash": self.hash.to_dict()}
-        data = {name: data[name] for name in (f.name for f in fields(self))}
-        if self.ranges is None:
-            del data["ranges"]
-        else:
-            data["ranges"] = self.ranges.to_dict()
+        data = {field.name: getattr(self, field.name) for field in fields(self)}
+        data["hash"] = self.hash.to_dict()
+        ranges = data.pop("ranges")
+        if ranges is not None:
+            data["ranges"] = ranges.to_dict()
         return data
 
     @classmethod
@@ -503,12 +502,10 @@ class RaceSketch:
         parts = []
         for hits in self._hits(q):
             group_means = np.add.reduceat(hits, edges[:-1], axis=0) / np.diff(edges)[:, None]
-            mean = hits.mean(axis=0)
-            error = np.full(len(mean), np.nan)
+            error = np.full(hits.shape[1], np.nan)
             if rows > 1:
-                hits -= mean
-                error = np.sqrt(np.einsum("rn,rn->n", hits, hits) / (rows - 1) / rows)
-            parts.append(np.stack([np.median(group_means, axis=0), mean, error]))
+                error = hits.std(axis=0, ddof=1) / math.sqrt(rows)
+            parts.append(np.stack([np.median(group_means, axis=0), hits.mean(axis=0), error]))
         centre, means, errors = np.concatenate([np.empty((3, 0)), *parts], axis=1)
         # Rehashing makes the collision probability k + (1 − k)/W, which is taken back.
         chance = self.size * (1.0 - 1.0 / self._stretch)

@@ -47,10 +47,6 @@ _MOST_ROWS = 10_000
 _ROWS_PER_EPSILON = 1000
 """Of a regression without a delta: the best number for 5000 records."""
 
-_FRESH = "compares two fits, which differ: the noise is fresh"
-_FEW = "asks for more accuracy than this epsilon allows for so few records"
-_STATED = "has labels that are not among the classes stated"
-
 _parameters = dataclass(eq=False, repr=False, kw_only=True)
 """Makes an estimator's ``__init__`` from its fields, as scikit-learn wants it: it only stores."""
 
@@ -71,9 +67,6 @@ class _SketchEstimator(base.BaseEstimator):  # type: ignore[misc]
     delta: float = 0.0
     neighbouring: Neighbouring = "add-remove"
     seed: int = 0
-
-    expected_failed_checks: ClassVar[dict[str, str]] = {}
-    """Checks of scikit-learn's ``check_estimator`` that fail, and why."""
 
     _sparse: ClassVar[tuple[str, ...] | bool] = ("csr", "csc")
 
@@ -216,12 +209,6 @@ class RaceOutliers(base.OutlierMixin, _KernelEstimator):  # type: ignore[misc]
 
     fraction: float = 0.1
 
-    expected_failed_checks: ClassVar[dict[str, str]] = {
-        "check_classifier_data_not_an_array": _FRESH,
-        "check_fit_idempotent": _FRESH,
-        "check_outliers_fit_predict": _FRESH,
-    }
-
     def fit(self, X: Vectors, y: Any = None) -> RaceOutliers:
         """Sketch the records ``X``, shape (n, dim), and release; ``y`` is for pipelines only."""
         share = finite_number(self.fraction, "fraction", above=0.0)
@@ -288,15 +275,6 @@ class RaceClassifier(base.ClassifierMixin, _KernelEstimator):  # type: ignore[mi
     rule: Literal["ml", "map"] = "ml"
     classes: Sequence[Any] | None = None
     rows: int | None = 100
-
-    expected_failed_checks: ClassVar[dict[str, str]] = {  # with classes=range(4)
-        "check_classifier_data_not_an_array": _FRESH,
-        "check_classifiers_classes": _STATED,
-        "check_classifiers_one_label": _FEW,
-        "check_classifiers_train": _FEW,
-        "check_fit_idempotent": _FRESH,
-        "check_supervised_y_2d": _FRESH,
-    }
 
     def fit(self, X: Vectors, y: Any) -> RaceClassifier:
         """Sketch every class and release: records ``X``, (n, dim), and labels ``y``, (n,).
@@ -405,13 +383,6 @@ class RaceRegressor(base.RegressorMixin, _SketchEstimator):  # type: ignore[misc
     bounds_y: tuple[float, float] = (-1.0, 1.0)
     solver: Literal["moments", "surrogate"] = "moments"
 
-    expected_failed_checks: ClassVar[dict[str, str]] = {
-        "check_fit_idempotent": _FRESH,
-        "check_regressor_data_not_an_array": _FRESH,
-        "check_regressors_int": _FRESH,
-        "check_regressors_train": _FEW,
-        "check_supervised_y_2d": _FRESH,
-    }
     _sparse = False  # scaling moves every attribute
 
     def fit(self, X: Vectors, y: Any) -> RaceRegressor:

@@ -191,11 +191,8 @@ class StoredIds:
         second = order[places + 1]
         repeated = np.flatnonzero(self[first] == self[second])
         if len(repeated):
-            row = int(second[repeated[0]])
-            value = self[row : row + 1][0].item()
-            raise InputError(
-                f"id {value!r} (row {row}) is already in the index; ids must be unique."
-            )
+            rows = (first[repeated[0]], second[repeated[0]])
+            raise InputError(f"rows {rows[0]} and {rows[1]} have the same id; ids must be unique.")
 
     def __len__(self) -> int:
         return self.count
@@ -258,7 +255,7 @@ def _kind_of(blocks: Sequence[IdBlock]) -> str:
     if all(numbers):
         return "i"
     if any(numbers):
-        raise DamagedError("some ids of this index are numbers and others strings.")
+        raise DamagedError("some ids are numbers and others strings.")
     return "U"
 
 

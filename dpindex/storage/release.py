@@ -42,7 +42,7 @@ from dpindex.mechanism.codes import Codes, codes_from_bytes
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Projector, Spec
 from dpindex.storage.code_store import rows_per_segment
-from dpindex.storage.ids import ids_to_bytes
+from dpindex.storage.ids import StoredIds, id_block, ids_to_bytes
 from dpindex.storage.journal import Journal, content_tag, unpublished_path
 from dpindex.storage.leak_check import LeakCheck, LeakEvidence, refuse_leaks
 from dpindex.storage.manifest import FileMark, file_path, segment_number
@@ -822,29 +822,14 @@ def _id_batches(dataset: Dataset) -> Iterator[AnyArray | None]:
 
 
 def _refuse_duplicates(dataset: Dataset) -> None:
-    """Refuse an id that is given twice, in any part; this takes 16 bytes an id."""
-    keys: list[AnyArray] = []
-    kind = ""
+    """Refuse an id that is given twice, in any part."""
+    blocks = []
     for part in dataset.parts:
         ids = part.ids()
         if ids is None:
             return
         if len(ids) != part.rows:
             raise InputError(f"{part.name} has {len(ids)} ids for {part.rows} vectors.")
-        if kind not in ("", ids.dtype.kind):
-            raise InputError(f"{part.name} has ids of another type than the parts before it.")
-        kind = ids.dtype.kind
-        if kind == "U":
-            names = (name.encode() for name in ids.tolist())
-            digests = (hashlib.blake2b(name, digest_size=16).digest() for name in names)
-            ids = np.fromiter(digests, "S16", len(ids))
-        keys.append(ids)
-    joined = np.concatenate(keys)
-    order = np.argsort(joined, kind="stable")
-    ordered = joined[order]
-    same = np.flatnonzero(ordered[1:] == ordered[:-1])
-    if len(same):
-        first, second = order[same[0] : same[0] + 2]
-        raise InputError(
-            f"rows {first} and {second} have the same id; ids must be unique in all files."
-        )
+        blocks.append(id_block(ids_to_bytes(ids), verified=True))
+    with naming(dataset.name):
+        StoredIds(blocks)

@@ -23,7 +23,7 @@ from dpindex.base.arrays import (
 from dpindex.base.display import progress_bar
 from dpindex.base.errors import InputError, import_extra
 from dpindex.base.files import holding_lock, map_file, read_file, unpack
-from dpindex.base.normal import quantiles
+from dpindex.base.numbers import quantiles
 from dpindex.denoise import fit_denoiser
 
 

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from dpindex.base.arrays import AnyArray, Doubles, Floats, Integers, spaced
 from dpindex.base.errors import NoGuaranteeError
-from dpindex.base.normal import quantiles
+from dpindex.base.numbers import quantiles
 from dpindex.mechanism.codes import CodeFormat, NumberFormat, SignFormat, SymbolFormat
 from dpindex.mechanism.parameters import GRID_BITS, Parameters
 from dpindex.mechanism.public_parts import Codebook

@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpindex.base.errors import NoGuaranteeError
-from dpindex.base.normal import upper_tails
+from dpindex.base.numbers import upper_tails
 from dpindex.mechanism.codes import NumberFormat
 from dpindex.mechanism.noise import Calibration, Law, check_deviation
 from dpindex.mechanism.noise.additive import (

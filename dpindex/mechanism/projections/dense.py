@@ -15,7 +15,7 @@ import scipy
 
 from dpindex.base.arrays import AnyArray, Floats, Integers, row_blocks
 from dpindex.base.errors import NoGuaranteeError
-from dpindex.base.normal import upper_tails
+from dpindex.base.numbers import upper_tails
 from dpindex.mechanism.projections import (
     Projection,
     RealisedSizes,
