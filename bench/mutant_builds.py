@@ -10,7 +10,6 @@ import numpy as np
 from mutant_list import LARGE, Mutant, everywhere, instead
 from mutant_paths import BESIDE_IDS, PATHS, PATHS_BOOK, averaged, during, in_force, louder, one_key
 
-from dpindex.integrations import dask
 from dpindex.storage import journal, release
 from dpindex.storage.journal import BucketJournal, Journal
 from dpindex.storage.leak_check import LeakCheck
@@ -161,12 +160,6 @@ BUILDS = [
     Mutant("build", "a design of the vectors themselves is taken",
            ("test_a_design_of_the_vectors_that_are_built_is_refused",),
            lambda patch: patch.setattr(LeakCheck, "of", codebooks_alone(LeakCheck.of))),
-    Mutant("Dask", "a build on Dask forgets the ledger",
-           ("test_every_term_reaches_the_release",),
-           instead(dask, "Terms", lambda terms: lambda ledger, *rest: terms(None, *rest))),
-    Mutant("Dask", "a build on Dask takes baselines without noise",
-           ("test_every_term_reaches_the_release",),
-           instead(dask, "IndexOptions", lambda f: lambda kind, _, *rest: f(kind, True, *rest))),
     Mutant("ledger", "every release has one token", PATHS,
            instead(release._Run, "_book", lambda f: lambda run, token: f(run, "one"))),
 ]  # fmt: skip

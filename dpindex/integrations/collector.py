@@ -14,11 +14,12 @@ import struct
 import threading
 import time
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
@@ -47,20 +48,31 @@ class UnavailableError(Exception):
 
 
 @dataclass(frozen=True, eq=False)
-class AcceptedBatch:
-    """Codes that were accepted together: one record of the log.
+class Batch:
+    """Checked codes under checked ids: a submission, or several that the log keeps together.
 
     Attributes
     ----------
     codes : Codes
+        Of the index's spec.
     ids : int64 or unicode array, shape (n,)
-    receipts : list of bytes
-        What the submissions are recognised by when they are sent again, 32 bytes each.
+        Unique.
+    receipts : sequence of bytes
+        32 bytes that a submission has again when it is repeated, and that nobody else can know.
     """
 
     codes: Codes
     ids: AnyArray
-    receipts: list[bytes]
+    receipts: Sequence[bytes] = ()
+
+    @classmethod
+    def joined(cls, parts: Sequence[Batch]) -> Batch:
+        """Several batches as one."""
+        format_ = parts[0].codes.format
+        stored = format_.concatenate([part.codes.stored for part in parts])
+        ids = np.concatenate([part.ids for part in parts])
+        receipts = [receipt for part in parts for receipt in part.receipts]
+        return cls(format_.codes(stored), ids, receipts)
 
     def to_bytes(self) -> bytes:
         """A container."""
@@ -72,7 +84,7 @@ class AcceptedBatch:
         return pack(_KIND, {}, arrays)
 
     @classmethod
-    def from_bytes(cls, data: bytes) -> AcceptedBatch:
+    def from_bytes(cls, data: bytes) -> Batch:
         """The inverse of :meth:`to_bytes`; InputError for anything else."""
         _, arrays = unpack(data, _KIND)
         try:
@@ -85,6 +97,10 @@ class AcceptedBatch:
             raise DamagedError("this accepted batch contradicts itself; the file is damaged.")
         places = row_blocks(len(receipts), RECEIPT_BYTES)
         return cls(codes, ids, [receipts[place] for place in places])
+
+
+_Waiting: TypeAlias = tuple[Batch, "Future[Outcome]"]
+"""A submission, and where its sender waits for the outcome."""
 
 
 class AcceptedLog:
@@ -102,7 +118,7 @@ class AcceptedLog:
 
     Attributes
     ----------
-    recovered : list of AcceptedBatch
+    recovered : list of Batch
         What an earlier process accepted and did not put into the index.
     bytes : int
         Length of the file.
@@ -128,7 +144,7 @@ class AcceptedLog:
             os.close(self._file)
             raise
 
-    def append(self, batch: AcceptedBatch) -> None:
+    def append(self, batch: Batch) -> None:
         """Write a batch; it is on the disk when this returns.
 
         An OSError leaves it unknown what is on the disk: the log must be opened again then.
@@ -154,10 +170,10 @@ class AcceptedLog:
             self.path.unlink()
             sync_folder(self.path.parent)
 
-    def _read(self) -> tuple[list[AcceptedBatch], int]:
+    def _read(self) -> tuple[list[Batch], int]:
         """The batches, and where they end."""
         data = read_file(self.path, _MAX_BYTES, links=False)
-        batches: list[AcceptedBatch] = []
+        batches: list[Batch] = []
         start = 0
         while start + _PREFIX.size <= len(data):
             length, crc = _PREFIX.unpack_from(data, start)
@@ -169,7 +185,7 @@ class AcceptedLog:
             if stop > len(data):
                 break
             try:
-                batches.append(AcceptedBatch.from_bytes(data[start + _PREFIX.size : stop]))
+                batches.append(Batch.from_bytes(data[start + _PREFIX.size : stop]))
             except DamagedError:
                 if stop == len(data):
                     break
@@ -182,26 +198,6 @@ class AcceptedLog:
             f"{self.path} is damaged at byte {start}: it holds accepted codes that are not in the "
             f"index yet; restore it from a copy, or move it away to go on without them."
         )
-
-
-@dataclass(frozen=True, eq=False)
-class Submission:
-    """Checked codes under checked ids, and who waits for the outcome.
-
-    Attributes
-    ----------
-    codes : Codes
-        Of the index's spec.
-    ids : array, shape (n,)
-        Unique.
-    receipt : bytes, optional
-        32 bytes that a repeated submission has again, and that nobody else can know.
-    """
-
-    codes: Codes
-    ids: AnyArray
-    receipt: bytes | None = None
-    outcome: Future[Outcome] = field(default_factory=Future)
 
 
 class Collector:
@@ -247,12 +243,12 @@ class Collector:
         self._join_seconds = join_seconds
         self._group_rows = group_rows
         self._receipts: dict[bytes, None] = {}
-        self._queue: queue.Queue[Submission | None] = queue.Queue(max_waiting)
+        self._queue: queue.Queue[_Waiting | None] = queue.Queue(max_waiting)
         self._closed = False
         self._failure: Exception | None = None
         self._thread = threading.Thread(target=self._work, name="collector")
         self._log = AcceptedLog(log)
-        self._accepted: list[AcceptedBatch] = []
+        self._accepted: list[Batch] = []
         self._accepted_ids: set[Any] = set()
         self._unsaved = 0
         self._saved_at = self._joined_at = time.monotonic()
@@ -282,7 +278,7 @@ class Collector:
         """Whether submissions are accepted; False for good once a write has failed."""
         return self._thread.is_alive() and not self._closed
 
-    def submit(self, submission: Submission) -> Future[Outcome]:
+    def submit(self, submission: Batch) -> Future[Outcome]:
         """Hand over a submission; its outcome comes when it is durable.
 
         The outcome is "stored"; "repeated" if a submission with this receipt was stored before; or
@@ -295,13 +291,14 @@ class Collector:
         """
         if not self.accepts:
             raise UnavailableError
+        outcome: Future[Outcome] = Future()
         try:
-            self._queue.put_nowait(submission)
+            self._queue.put_nowait((submission, outcome))
         except queue.Full:
             raise UnavailableError from None
         if not self._thread.is_alive():  # it ended in the meantime, perhaps without seeing this
             self._refuse_waiting()
-        return submission.outcome
+        return outcome
 
     def _recover(self) -> None:
         """Put into the index what was accepted before; what it has already was saved."""
@@ -339,17 +336,18 @@ class Collector:
             self._closed = True
             self._refuse_waiting()
 
-    def _group(self) -> tuple[list[Submission], bool]:
+    def _group(self) -> tuple[list[_Waiting], bool]:
         """The submissions that wait, and whether more may follow; waits for the first."""
-        group: list[Submission] = []
+        group: list[_Waiting] = []
         rows = 0
         wait = self._join_seconds if self._accepted or self._unsaved else None
         try:
             item = self._queue.get(timeout=wait)
             while item is not None:
-                if item.outcome.set_running_or_notify_cancel():  # its sender still waits
+                submission, outcome = item
+                if outcome.set_running_or_notify_cancel():  # its sender still waits
                     group.append(item)
-                    rows += len(item.codes)
+                    rows += len(submission.codes)
                 if rows >= self._group_rows:
                     return group, True
                 item = self._queue.get_nowait()
@@ -357,43 +355,35 @@ class Collector:
             return group, True
         return group, False
 
-    def _answer(self, group: list[Submission]) -> None:
+    def _answer(self, group: list[_Waiting]) -> None:
         """Store what is new of a group, then answer each of its submissions."""
-        outcomes: list[Outcome] = []
-        new: list[Submission] = []
-        ids: set[Any] = set()
-        receipts: dict[bytes, None] = {}
+        new: list[Batch] = []
         try:
-            for submission in group:
-                names = submission.ids.tolist()
-                receipt = submission.receipt
-                if receipt in self._receipts or receipt in receipts:
-                    outcomes.append("repeated")
-                elif any(name in ids or self._is_taken(name) for name in names):
-                    outcomes.append("taken")
-                else:
-                    outcomes.append("stored")
-                    new.append(submission)
-                    ids.update(names)
-                    if receipt is not None:
-                        receipts[receipt] = None
+            outcomes = [self._outcome(submission, new) for submission, _ in group]
             if new:
-                batch = AcceptedBatch(*_joined(new), [*receipts])
+                batch = Batch.joined(new)
                 self._log.append(batch)
                 self._accepted.append(batch)
-                self._accepted_ids.update(ids)
-                self._receipts.update(receipts)
                 while len(self._receipts) > _RECEIPTS:  # the oldest are forgotten
                     del self._receipts[next(iter(self._receipts))]
-        except BaseException:
-            for submission in group:
-                submission.outcome.set_exception(UnavailableError())
+        except BaseException:  # nothing is accepted any more, so that nothing is taken back
+            for _, future in group:
+                future.set_exception(UnavailableError())
             raise
-        for submission, outcome in zip(group, outcomes, strict=True):
-            submission.outcome.set_result(outcome)
+        for (_, future), outcome in zip(group, outcomes, strict=True):
+            future.set_result(outcome)
 
-    def _is_taken(self, id: Any) -> bool:
-        return id in self._accepted_ids or id in self.index
+    def _outcome(self, submission: Batch, new: list[Batch]) -> Outcome:
+        """Decide about a submission, and append it to the new ones if it is to be stored."""
+        if not self._receipts.keys().isdisjoint(submission.receipts):
+            return "repeated"
+        ids = submission.ids.tolist()
+        if any(id in self._accepted_ids or id in self.index for id in ids):
+            return "taken"
+        new.append(submission)
+        self._accepted_ids.update(ids)
+        self._receipts.update(dict.fromkeys(submission.receipts))
+        return "stored"
 
     def _tend(self) -> None:
         """Put accepted codes into the index, and save it, if it is time."""
@@ -408,8 +398,9 @@ class Collector:
     def _join(self) -> None:
         """Put accepted codes into the index, where searches find them."""
         if self._accepted:
-            self.index.add_codes(*_joined(self._accepted))
-            self._unsaved += len(self._accepted_ids)
+            batch = Batch.joined(self._accepted)
+            self.index.add_codes(batch.codes, batch.ids)
+            self._unsaved += len(batch.ids)
             self._accepted = []
             self._accepted_ids = set()
         self._joined_at = time.monotonic()
@@ -424,17 +415,8 @@ class Collector:
 
     def _refuse_waiting(self) -> None:
         """Answer what is left in the queue: it was not stored."""
-        while True:
-            try:
-                submission = self._queue.get_nowait()
-            except queue.Empty:
-                return
-            if submission is not None and submission.outcome.set_running_or_notify_cancel():
-                submission.outcome.set_exception(UnavailableError())
-
-
-def _joined(parts: list[Submission] | list[AcceptedBatch]) -> tuple[Codes, AnyArray]:
-    """Codes and ids of several submissions, or batches of them."""
-    format_ = parts[0].codes.format
-    stored = format_.concatenate([part.codes.stored for part in parts])
-    return format_.codes(stored), np.concatenate([part.ids for part in parts])
+        with suppress(queue.Empty):
+            while True:
+                item = self._queue.get_nowait()
+                if item is not None and item[1].set_running_or_notify_cancel():
+                    item[1].set_exception(UnavailableError())

@@ -1,135 +1,35 @@
-"""Builds on Dask: workers read files of vectors, and send codes.
+"""Dask as the engine of a build: workers read files of vectors, and send codes.
 
 Dask runs a task again whose worker died, whose result was lost, or whose time is up, and with no
 switch to forbid it. That is harmless here: workers keep nothing, and of two results for a segment
-this process keeps the first, and discards the other unread. Worker memory is bounded by 32 MB of
-vectors at a time, and the ids and codes of a shard. No vector is in a task, a result or a log.
+the process that builds keeps the first, and discards the other unread. Worker memory is bounded by
+32 MB of vectors at a time, and the ids and codes of a shard. No vector is in a task, a result or a
+log.
 
-    import dpindex, dpindex.integrations.dask
+    import dpindex
+    from dask.distributed import Client
+    from dpindex.index.build import build_index
+    from dpindex.integrations.dask import engine
+    vectors = dpindex.open_dataset("s3://lake/vectors", id_column="id")
     spec = dpindex.Spec("dp-oporp-staircase", dim=768, epsilon=3, adjacency=dpindex.attribute(1.0))
-    dpindex.integrations.dask.build(
-        "s3://lake/vectors", "s3://lake/index", spec, id_column="id", private="/data/private"
-    )
+    build_index(vectors, "my-index", spec, engine=engine(Client("tcp://scheduler:8786")), threads=1)
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from dpindex.accounting.ledger import Ledger
-from dpindex.base.arrays import id_array, keep_freed_memory
-from dpindex.base.display import Progress
+from dpindex.base.arrays import keep_freed_memory
 from dpindex.base.errors import InputError, import_extra
-from dpindex.data.dataset import open_dataset
-from dpindex.data.readers import read_ids
-from dpindex.denoise import Kind
-from dpindex.index.build import build_index
-from dpindex.mechanism.spec import Spec
-from dpindex.storage.manifest import Settings
-from dpindex.storage.release import Engine, Shard, Terms
-from dpindex.storage.targets import IndexOptions
+from dpindex.storage.release import Engine, Shard
 
-__all__ = ["build", "connected", "engine"]
+__all__ = ["connected", "engine"]
 
 _NEED = "building on Dask needs distributed"
 _Result = TypeVar("_Result")
-
-
-def build(
-    data: str | os.PathLike[str],
-    target: str | os.PathLike[str],
-    spec: Settings | Spec,
-    *,
-    client: Any | None = None,
-    id_column: str | None = None,
-    ids: Any = None,
-    payload_columns: Sequence[str] = (),
-    ledger: Ledger | None = None,
-    allow_rerelease: bool = False,
-    skip_leak_check: bool = False,
-    denoise: Kind | None = None,
-    allow_unprotected: bool = False,
-    private: str | os.PathLike[str] | None = None,
-    progress: Progress | None = None,
-) -> int:
-    """Privatize vectors into an index on a Dask cluster, each of them once.
-
-    A build that was stopped goes on, if it is called again with the same arguments.
-
-    Parameters
-    ----------
-    data : path or URL
-        Files as :func:`dpindex.data.open_dataset` opens them, which all workers reach.
-    target : path or URL
-        The index to make: a new folder, or a prefix of an object store.
-    spec : Spec or Settings
-    client : dask.distributed.Client, optional
-        Default the current one.
-    id_column : str, optional
-        The column of ids of Parquet files. Default the numbers of the rows.
-    ids : array or path, optional
-        Ids of an array file.
-    payload_columns : sequence of str
-        Columns of Parquet files that are **published in the clear**, beside the codes.
-    ledger : Ledger, optional
-        Where releases are written down; it stays on this machine.
-    allow_rerelease, skip_leak_check : bool
-        See :class:`dpindex.storage.release.Terms`.
-    denoise : "auto", "linear" or "score", optional
-        Fit a denoiser before the index is published.
-    allow_unprotected : bool
-        Allow a ``none-*`` baseline.
-    private : path, optional
-        See :class:`dpindex.storage.targets.IndexOptions`.
-    progress : callable, optional
-        Called with the rows that are done, all rows, and "checking" or "privatizing".
-
-    Returns
-    -------
-    Rows that were privatized by this call.
-
-    Raises
-    ------
-    InputError
-        As :func:`dpindex.index.build.build_index`, for a Dask array or DataFrame, and if a shard
-        took its worker with it too often.
-
-    >>> build("s3://lake/vectors", "s3://lake/index", spec, private="/data")  # doctest: +SKIP
-    20000000
-    """
-    client = client or _current_client()
-    if not isinstance(data, str | os.PathLike):
-        raise InputError(
-            f"data is a path or URL, not {type(data).__name__}; write the partitions of a Dask "
-            f"DataFrame to .parquet files, with the vectors as one column of lists, and build from "
-            f"that folder."
-        )
-    dataset = open_dataset(data, id_column=id_column, payload_columns=payload_columns)
-    if ids is not None:
-        labels = read_ids(ids) if isinstance(ids, str | os.PathLike) else id_array(ids)
-        dataset = dataset.with_labels(labels)
-    return build_index(
-        dataset,
-        target,
-        spec,
-        IndexOptions(denoise, allow_unprotected, private),
-        Terms(ledger, allow_rerelease, skip_leak_check),
-        engine=engine(client),
-        threads=1,
-        progress=progress,
-    ).drawn
-
-
-def _current_client() -> Any:
-    distributed = import_extra("distributed", _NEED, "dask")
-    try:
-        return distributed.get_client()
-    except ValueError:
-        raise InputError("there is no Dask client; make one, and pass it as client.") from None
 
 
 @contextmanager
@@ -148,7 +48,7 @@ def connected(address: str | None = None) -> Iterator[Any]:
         If there is no scheduler.
 
     >>> with connected() as client:  # doctest: +SKIP
-    ...     build("vectors", "index", spec, client=client)
+    ...     build_index(dataset, "my-index", spec, engine=engine(client), threads=1)
     """
     distributed = import_extra("distributed", _NEED, "dask")
     options: dict[str, Any] = {"threads_per_worker": 1, "dashboard_address": "127.0.0.1:0"}

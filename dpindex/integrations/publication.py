@@ -8,20 +8,19 @@ public parameters.
 from __future__ import annotations
 
 import base64
-import hashlib
-import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import closing
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal, get_origin, get_type_hints
+from typing import Any, Literal
 
 import numpy as np
 
-from dpindex.base.arrays import AnyArray, Singles, checked_fields, json_value, row_blocks, unit
+from dpindex.base.arrays import AnyArray, Singles, row_blocks, unit
 from dpindex.base.display import no_progress
 from dpindex.base.errors import InputError, import_extra, naming, refuse_unprintable
+from dpindex.base.files import pack, unpack
 from dpindex.denoise import Denoiser, denoiser_from_bytes, denoiser_to_bytes
 from dpindex.index.backends import EXACT
 from dpindex.index.kinds import DenoisedVectors, PackedSigns, Ranking, Symbols, new_ranking
@@ -32,16 +31,28 @@ from dpindex.similarity.calibration import SimilarityCalibration, calibration_fr
 from dpindex.storage.manifest import Settings
 from dpindex.storage.payload import Table
 
-FORMAT = 4
-FACTS = "facts"
-"""Name of the last document, which says what was published."""
 MARK = "begun"
 """Name of the first document, which is empty: whose collection it is."""
+WHOLE = "publication"
+"""Name of the last document, a container of that kind: all that is published beside the rows."""
 _DTYPES = ("|u1", "<u2", "<i2", "<i4", "<i8")
+_WIDER = {"|i1": "<i2", "<i2": "<i4"}
+"""Types that a database gets for integers: noise of codes that are added later may be larger."""
+_STATED = {
+    "dtype": str,
+    "text_ids": bool,
+    "exact_queries": bool,
+    "ids_are_rows": bool,
+    "rows": int,
+}
+"""Fields of a publication that its document states as they are."""
 _PART = 64_000
 """Characters of a document in one row: a string of Milvus has at most 65 535."""
 _PARTS = 100
 """Rows of a document that are read and written together."""
+_CHUNK_BYTES = 1 << 20
+"""Bytes of one request: Milvus Lite takes 50 times as long for a row in a request of 8 MB."""
+_ROW_BYTES = 256
 
 
 class Documents:
@@ -104,16 +115,12 @@ class Documents:
 
 
 @dataclass(frozen=True)
-class Facts:
-    """The last document of a publication, as JSON.
+class Publication:
+    """A published collection without its rows.
 
     Attributes
     ----------
-    format : int
-    settings : dict
-        Of the index, with its spec.
-    documents : mapping from str to str
-        SHA-256 of each other document by its name.
+    settings : Settings
     dtype : str
         Type of the integers of a code.
     text_ids, exact_queries : bool
@@ -122,102 +129,100 @@ class Facts:
         Whether the ids are 0, 1, 2, … in the order of the rows.
     rows : int
         How many were published.
-    """
-
-    format: int
-    settings: dict[str, Any]
-    documents: dict[str, str]
-    dtype: str
-    text_ids: bool
-    exact_queries: bool
-    ids_are_rows: bool
-    rows: int
-
-    @classmethod
-    def read(cls, documents: Documents) -> Facts | None:
-        """Read and check them; None if there are none, InputError for other JSON."""
-        text = documents.read(FACTS)
-        if text is None:
-            return None
-        data = json_value(text, "the description")
-        if isinstance(data, dict) and data.get("format") != FORMAT:
-            raise InputError("it was published by another version of dpindex.")
-        facts = cls(**checked_fields(data, cls, "the description"))
-        for name, kind in get_type_hints(cls).items():
-            if not isinstance(getattr(facts, name), get_origin(kind) or kind):
-                raise InputError(f"the description has a wrong {name}.")
-        if facts.dtype not in _DTYPES or facts.rows < 0:
-            raise InputError("the description contradicts itself.")
-        return facts
-
-    def write(self, documents: Documents) -> None:
-        """Keep them: from then on the publication is whole."""
-        documents.write(FACTS, json.dumps(asdict(self)).encode())
-
-
-@dataclass(frozen=True)
-class Publication:
-    """A published collection without its rows.
-
-    Attributes
-    ----------
-    facts : Facts
-    settings : Settings
     denoiser : Denoiser, optional
     calibration : SimilarityCalibration, optional
     schema : pyarrow.Schema, optional
         Of the payload.
     """
 
-    facts: Facts
     settings: Settings
-    denoiser: Denoiser | None
-    calibration: SimilarityCalibration | None
-    schema: Any
+    dtype: str
+    text_ids: bool
+    exact_queries: bool
+    ids_are_rows: bool
+    rows: int
+    denoiser: Denoiser | None = None
+    calibration: SimilarityCalibration | None = None
+    schema: Any = None
 
     @classmethod
-    def of(cls, facts: Facts, documents: Mapping[str, bytes]) -> Publication:
-        """Make it of its documents; InputError if they contradict each other."""
+    def of(cls, index: PrivateIndex, exact_queries: bool) -> Publication:
+        """What is published of an index."""
+        dtype = index.codes.stored.dtype.str
+        return cls(
+            Settings(index.spec, index.metric, EXACT, index.query_epsilon),
+            dtype=_WIDER.get(dtype, dtype),
+            text_ids=index.ids.dtype.kind == "U",
+            exact_queries=exact_queries,
+            ids_are_rows=np.array_equal(index.ids, np.arange(len(index))),
+            rows=len(index),
+            denoiser=index.denoiser,
+            calibration=index.calibration,
+            schema=None if index.payload is None else index.payload.schema,
+        )
+
+    def to_bytes(self) -> bytes:
+        """A container, in which everything but settings and numbers is an array of bytes."""
+        parts: dict[str, bytes] = {}
+        if (part := self.settings.spec.public) is not None:
+            parts[part.kind] = part.to_bytes()
+        if self.denoiser is not None:
+            parts["denoiser"] = denoiser_to_bytes(self.denoiser)
+        if self.calibration is not None:
+            parts["calibration"] = self.calibration.to_bytes()
+        if self.schema is not None:
+            parts["schema"] = self.schema.serialize().to_pybytes()
+        facts = {name: getattr(self, name) for name in _STATED}
+        facts["settings"] = self.settings.to_dict()
+        arrays = {name: np.frombuffer(data, np.uint8) for name, data in parts.items()}
+        return pack(WHOLE, facts, arrays)
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Publication:
+        """The inverse of :meth:`to_bytes`; InputError for anything else."""
+        facts, arrays = unpack(data, WHOLE)
+        parts = {name: array.tobytes() for name, array in arrays.items()}
         try:
-            settings = Settings.from_dict(facts.settings)
+            settings = Settings.from_dict(facts["settings"])
             spec = settings.spec
             if spec.public is not None:
-                part = spec.public.from_bytes(documents[spec.public.kind])
-                spec = spec.with_public(part)
+                part = spec.public.from_bytes(parts[spec.public.kind])
+                settings = replace(settings, spec=spec.with_public(part))
         except (KeyError, TypeError, AttributeError):
             raise InputError("its settings are damaged.") from None
-        denoiser = calibration = schema = None
-        if "denoiser" in documents:
-            denoiser = denoiser_from_bytes(documents["denoiser"], spec)
-        if "calibration" in documents:
-            calibration = calibration_from_bytes(documents["calibration"])
-        if "schema" in documents:
-            schema = _schema_from(documents["schema"])
-        settings = replace(settings, spec=spec, index_type=EXACT)
-        return cls(facts, settings, denoiser, calibration, schema)
+        for name, kind in _STATED.items():
+            if type(facts.get(name)) is not kind:
+                raise InputError(f"it states a wrong {name}.")
+        made = cls(settings, **{name: facts[name] for name in _STATED})
+        if made.dtype not in _DTYPES or made.rows < 0 or settings.index_type != EXACT:
+            raise InputError("it contradicts itself.")
+        if "denoiser" in parts:
+            made = replace(made, denoiser=denoiser_from_bytes(parts["denoiser"], settings.spec))
+        if "calibration" in parts:
+            made = replace(made, calibration=calibration_from_bytes(parts["calibration"]))
+        if "schema" in parts:
+            made = replace(made, schema=_schema_from(parts["schema"]))
+        return made
 
     @classmethod
     def read(cls, database: Database) -> Publication | None:
-        """Read the documents of a collection; None if there is no publication.
+        """Read what describes a collection; None if there is no publication.
 
         Raises
         ------
         InputError
-            If they contradict themselves, were changed, or were written by a later version.
+            If it contradicts itself, was changed, or was written by another version.
         """
         documents = Documents(database)
         if not documents.open():
             return None
         with naming("the published collection cannot be read"):
-            facts = Facts.read(documents)
-            if facts is None:
-                if documents.read(MARK) is not None:
-                    raise InputError("the publication is unfinished; run it again.")
-                return None
-            contents = {name: documents.read(name) or b"" for name in facts.documents}
-            if marks(contents) != facts.documents:
-                raise InputError("a document is missing or was changed; publish the index anew.")
-            return cls.of(facts, contents)
+            data = documents.read(WHOLE)
+            if data is not None:
+                return cls.from_bytes(data)
+            if documents.read(MARK) is not None:
+                raise InputError("the publication is unfinished; run it again.")
+            return None
 
     @cached_property
     def ranking(self) -> Ranking:
@@ -240,13 +245,13 @@ class Publication:
         spec = self.settings.spec
         code_bytes = vector_width = 0
         if not self.by_symbol:
-            code_bytes = spec.format.width * np.dtype(self.facts.dtype).itemsize
-            if self.facts.exact_queries or not self.by_hamming:
+            code_bytes = spec.format.width * np.dtype(self.dtype).itemsize
+            if self.exact_queries or not self.by_hamming:
                 vector_width = self.ranking.width
         metric: Literal["ip", "l2"] = "ip"
         if self.settings.metric == "l2":
             metric = "l2"
-        return Layout(self.facts.text_ids, code_bytes, vector_width, metric, self.schema)
+        return Layout(self.text_ids, code_bytes, vector_width, metric, self.schema)
 
     def ranked(self, vectors: AnyArray) -> Singles:
         """Vectors of codes or queries of which inner products, or distances, are the scores."""
@@ -261,9 +266,9 @@ class Publication:
         if self.by_symbol:
             return Rows(ids, codes.stored[:, 0], payload=payload)
         stored = codes.format.concatenate([codes.stored])  # as narrow as they can be
-        if not np.can_cast(stored.dtype, self.facts.dtype):
+        if not np.can_cast(stored.dtype, self.dtype):
             raise InputError("these codes have larger numbers than the published index can hold.")
-        packed = np.ascontiguousarray(stored.astype(self.facts.dtype)).view(np.uint8)
+        packed = np.ascontiguousarray(stored.astype(self.dtype)).view(np.uint8)
         vectors = None
         if self.layout.vector_width:
             items: AnyArray = codes.to_float() if self.by_hamming else self.ranking.items(codes)
@@ -276,7 +281,7 @@ class Publication:
         if self.by_symbol:
             stored = rows.codes.astype(np.uint16).reshape(-1, 1)
         else:
-            stored = np.ascontiguousarray(rows.codes).view(self.facts.dtype)
+            stored = np.ascontiguousarray(rows.codes).view(self.dtype)
         if fault := format_.fault(stored):
             raise InputError(f"the collection is damaged: codes in it {fault}; publish it anew.")
         return format_.codes(stored)
@@ -292,32 +297,6 @@ def _schema_from(data: bytes) -> Any:
         raise InputError("its payload has no schema.") from None
     refuse_unprintable(schema.names, "payload column")
     return schema
-
-
-def marks(documents: Mapping[str, bytes]) -> dict[str, str]:
-    """SHA-256 of each document."""
-    return {name: hashlib.sha256(data).hexdigest() for name, data in documents.items()}
-
-
-def documents_of(index: PrivateIndex) -> dict[str, bytes]:
-    """What is published of an index beside facts and rows."""
-    documents: dict[str, bytes] = {}
-    if (part := index.spec.public) is not None:
-        documents[part.kind] = part.to_bytes()
-    if index.denoiser is not None:
-        documents["denoiser"] = denoiser_to_bytes(index.denoiser)
-    if index.calibration is not None:
-        documents["calibration"] = index.calibration.to_bytes()
-    if index.payload is not None:
-        documents["schema"] = index.payload.schema.serialize().to_pybytes()
-    return documents
-
-
-_WIDER = {"|i1": "<i2", "<i2": "<i4"}
-"""Types that a database gets for integers: noise of codes that are added later may be larger."""
-_CHUNK_BYTES = 1 << 20
-"""Bytes of one request: Milvus Lite takes 50 times as long for a row in a request of 8 MB."""
-_ROW_BYTES = 256
 
 
 def publish(
@@ -374,25 +353,10 @@ def _write(
     progress: Callable[[int, int], object],
 ) -> None:
     codes, ids, payload = index.codes, index.ids, index.payload
-    dtype = codes.stored.dtype.str
-    contents = documents_of(index)
-    settings = Settings(index.spec, index.metric, EXACT, index.query_epsilon)
-    facts = Facts(
-        format=FORMAT,
-        settings=settings.to_dict(),
-        documents=marks(contents),
-        dtype=_WIDER.get(dtype, dtype),
-        text_ids=ids.dtype.kind == "U",
-        exact_queries=exact_queries,
-        ids_are_rows=np.array_equal(ids, np.arange(len(ids))),
-        rows=len(ids),
-    )
-    publication = Publication.of(facts, contents)
+    publication = Publication.of(index, exact_queries)
     layout = publication.layout
     documents = Documents(database)
     _begin(database, documents)
-    for name, data in contents.items():
-        documents.write(name, data)
     database.create(layout)
     row_bytes = layout.code_bytes + 4 * layout.vector_width + _ROW_BYTES
     for rows in row_blocks(len(ids), _CHUNK_BYTES // row_bytes):
@@ -407,7 +371,7 @@ def _write(
             f"the collection has {count} rows in place of {len(ids)}: something else writes it; "
             f"drop it and publish again."
         )
-    facts.write(documents)  # last: from here on it may be searched
+    documents.write(WHOLE, publication.to_bytes())  # last: from here on it may be searched
     documents.rows.finish()
 
 
@@ -418,7 +382,7 @@ def _begin(database: Database, documents: Documents) -> None:
     are documents without a row, or nothing.
     """
     is_there = documents.open()
-    if is_there and documents.read(FACTS) is not None:
+    if is_there and documents.read(WHOLE) is not None:
         raise InputError(
             "there is a published index of that name; name another collection, or drop that one."
         )

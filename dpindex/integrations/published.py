@@ -69,7 +69,7 @@ class PublishedIndex(Searchable):
         self._posterior = posterior_of(
             publication.settings, publication.calibration, publication.denoiser
         )
-        self.id_type: Final = str if publication.facts.text_ids else int
+        self.id_type: Final = str if publication.text_ids else int
         no_rows: Table = None
         if publication.schema is not None:
             no_rows = publication.schema.empty_table()
@@ -158,8 +158,8 @@ class PublishedIndex(Searchable):
             raise InputError("the published index is empty.")
         ids = np.stack([ids[:width] for ids, _ in neighbours])
         scores = np.stack([scores[:width] for _, scores in neighbours])
-        facts = self._publication.facts
-        return Found(ids, scores, ids if facts.ids_are_rows else None, facts.rows)
+        rows = ids if self._publication.ids_are_rows else None
+        return Found(ids, scores, rows, self._publication.rows)
 
     def _neighbours(
         self, queries: Queries, k: int, where: str | None
@@ -168,7 +168,7 @@ class PublishedIndex(Searchable):
         publication = self._publication
         items = publication.ranking.asked(queries)
         if publication.by_symbol:
-            rows_of_symbol = publication.facts.rows / items.shape[1]
+            rows_of_symbol = publication.rows / items.shape[1]
             return nearest_symbols(self._database, items, k, where, rows_of_symbol)
         if publication.by_hamming and isinstance(queries, PrivateQueries):
             ids, scores = self._database.search(items, k, where)

@@ -10,8 +10,9 @@ import hmac
 import json
 import logging
 import os
+import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
@@ -19,11 +20,10 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from dpindex.base.arrays import AnyArray, Doubles, in_units_of_largest
+from dpindex.base.arrays import AnyArray, Doubles, in_units_of_largest, whole_number
 from dpindex.base.errors import DamagedError, InputError, naming
 from dpindex.base.files import read_private_file
 from dpindex.index.reranking import Candidates, Owner
-from dpindex.integrations.collector import Submission
 from dpindex.mechanism.codes import Codes, check_format, codes_from_bytes
 from dpindex.mechanism.spec import Spec
 from dpindex.similarity.similarity import Metric
@@ -151,56 +151,71 @@ def max_vectors_body(spec: Spec) -> int:
     return min(MAX_QUERIES * spec.dim * _NUMBER_BYTES + _ROOM, _MAX_VECTORS)
 
 
-def submission(
-    body: bytes, ids: str | None, key: str | None, spec: Spec, id_type: type
-) -> Submission:
-    """Checked codes under checked ids.
-
-    Parameters
-    ----------
-    body : bytes
-        As ``dpindex privatize`` writes them.
-    ids : str
-        A JSON list with an id for each code.
-    key : str, optional
-        A secret of the sender, by which the submission is known when it is sent again.
-    id_type : int or str
-        What the ids of the index are.
-
-    Raises
-    ------
-    RefusedError
-        For anything else.
-    """
-    codes, receipt = codes_and_receipt(body, ids or "", key, spec)
-    names = _ids(ids, id_type)
-    if len(names) != len(codes):
-        raise RefusedError(422, f"there are {len(names)} ids for {len(codes)} codes.")
-    return Submission(codes, names, receipt)
-
-
-def codes_and_receipt(
-    body: bytes, ids: str, key: str | None, spec: Spec
-) -> tuple[Codes, bytes | None]:
-    """Codes of a submission, and by which it is known when it is sent again."""
-    codes = _codes(body, spec)
-    if codes.fingerprint != spec.fingerprint:
+def sent_codes(body: bytes, specs: Sequence[Spec], most: int) -> Codes:
+    """Codes of a body, made under one of the specs and at most so many; RefusedError otherwise."""
+    spec = specs[0]
+    try:
+        codes = codes_from_bytes(body)
+        check_format(codes, spec.format)
+    except DamagedError:
+        sentence = "the body is no codes that dpindex wrote, or they were damaged on the way."
+        raise RefusedError(422, sentence) from None
+    except InputError:
+        sentence = f"the codes have another form; codes of {spec.format.contents} are expected."
+        raise RefusedError(422, sentence) from None
+    known = {spec.fingerprint: spec for spec in specs}
+    if codes.fingerprint not in known:
+        raise RefusedError(422, "the codes were made under another spec than this index.")
+    if not 0 < len(codes) <= most:
         raise RefusedError(
-            422, "the codes were made under another spec; GET /spec is that of here."
+            413 if len(codes) else 422,
+            f"a body has 1 to {most} codes here, not {len(codes)}; send several.",
         )
-    if len(codes) > max_rows(spec):
-        raise RefusedError(413, f"one submission has at most {max_rows(spec)} codes; send several.")
-    return codes, _receipt(key, ids, body)
+    # The spec decodes them, whatever they say of themselves.
+    return known[codes.fingerprint].format.codes(codes.stored)
 
 
-def query_codes(body: bytes, specs: tuple[Spec, ...]) -> Codes:
-    """Query codes, made under one of the specs; RefusedError for anything else."""
-    codes = _codes(body, specs[0])
-    if codes.fingerprint not in {spec.fingerprint for spec in specs}:
-        raise RefusedError(422, "the query codes were made under another spec than this index.")
-    if len(codes) > MAX_QUERIES:
-        raise RefusedError(413, f"one request has at most {MAX_QUERIES} queries; send several.")
-    return codes
+def receipts(key: str | None, ids: str, body: bytes) -> list[bytes]:
+    """By what a submission is known when it is sent again, if it has a key.
+
+    Whoever has not the key cannot make it. RefusedError for a key that is easily guessed.
+    """
+    if key is None:
+        return []
+    if len(key) not in _KEY_CHARACTERS or not (key.isascii() and key.isprintable()):
+        raise RefusedError(422, "Idempotency-Key must be 16 to 128 printable ASCII characters.")
+    parts = (hashlib.sha256(part).digest() for part in (key.encode(), ids.encode(), body))
+    return [hashlib.sha256(b"".join(parts)).digest()]
+
+
+def sent_ids(text: str | None, id_type: type, count: int) -> AnyArray:
+    """The ids of a header, a JSON list of so many; RefusedError for anything else."""
+    kind = "strings" if id_type is str else "whole numbers"
+    wrong = RefusedError(
+        422,
+        f"the header Dpindex-Ids must be an ASCII JSON list of {count} different {kind}, one for "
+        f"each code and of the type that the index has.",
+    )
+    if text is None or not text.isascii():  # headers have no agreed encoding
+        raise wrong
+    try:
+        values = json.loads(text)
+    except (ValueError, RecursionError):
+        raise wrong from None
+    if not isinstance(values, list) or not all(type(value) is id_type for value in values):
+        raise wrong
+    if not len(values) == len(set(values)) == count:
+        raise wrong
+    for row, value in enumerate(values):
+        if id_type is str:
+            allowed = f"1 to {_MAX_ID_CHARACTERS} printable characters"
+            good = 1 <= len(value) <= _MAX_ID_CHARACTERS and value.isprintable()
+        else:
+            allowed = f"0 to {_MAX_ID_NUMBER}"
+            good = 0 <= value <= _MAX_ID_NUMBER
+        if not good:
+            raise RefusedError(422, f"the id in row {row} is not allowed; an id has {allowed}.")
+    return np.array(values, np.str_ if id_type is str else np.int64)
 
 
 def query_vectors(body: bytes, dim: int) -> Doubles:
@@ -216,71 +231,11 @@ def query_vectors(body: bytes, dim: int) -> Doubles:
     return np.array([_vector(row, dim, wrong) for row in rows])
 
 
-def neighbours(text: str | None) -> int:
-    """The parameter ``k``, [1, 1000], default 10; RefusedError for anything else."""
-    if text is None:
-        return 10
-    digits = text.isascii() and text.isdigit() and len(text) <= 4
-    if not digits or not 1 <= int(text) <= MAX_K:
+def neighbours(text: str) -> int:
+    """The parameter ``k``, [1, 1000]; RefusedError for anything else."""
+    if not re.fullmatch("[1-9][0-9]{0,2}|1000", text):
         raise RefusedError(422, f"k must be a whole number from 1 to {MAX_K}.")
     return int(text)
-
-
-def _codes(body: bytes, spec: Spec) -> Codes:
-    """Codes of the spec's form and at least one, or RefusedError."""
-    try:
-        codes = codes_from_bytes(body)
-        check_format(codes, spec.format)
-    except DamagedError:
-        sentence = "the body is no codes that dpindex wrote, or they were damaged on the way."
-        raise RefusedError(422, sentence) from None
-    except InputError:
-        sentence = f"the codes have another form; codes of {spec.format.contents} are expected."
-        raise RefusedError(422, sentence) from None
-    if len(codes) == 0:
-        raise RefusedError(422, "there are no codes in the body.")
-    # The spec decodes them, whatever they say of themselves.
-    format_ = spec.format if codes.fingerprint == spec.fingerprint else codes.format
-    return format_.codes(codes.stored)
-
-
-def _ids(text: str | None, id_type: type) -> AnyArray:
-    """The ids of a header; RefusedError for anything else."""
-    kind = "strings" if id_type is str else "whole numbers"
-    if text is None:
-        raise RefusedError(
-            422, "the header Dpindex-Ids is missing: a JSON list, an id for each code."
-        )
-    try:
-        values = json.loads(text) if text.isascii() else None  # headers have no agreed encoding
-    except (ValueError, RecursionError):
-        values = None
-    if not isinstance(values, list) or not all(type(value) is id_type for value in values):
-        raise RefusedError(
-            422, f"the header Dpindex-Ids must be an ASCII JSON list of {kind}, as the index has."
-        )
-    for row, value in enumerate(values):
-        if id_type is str:
-            allowed = f"1 to {_MAX_ID_CHARACTERS} printable characters"
-            good = 1 <= len(value) <= _MAX_ID_CHARACTERS and value.isprintable()
-        else:
-            allowed = f"0 to {_MAX_ID_NUMBER}"
-            good = 0 <= value <= _MAX_ID_NUMBER
-        if not good:
-            raise RefusedError(422, f"the id in row {row} is not allowed; an id has {allowed}.")
-    if len(set(values)) < len(values):
-        raise RefusedError(422, "an id stands twice in Dpindex-Ids; ids must be unique.")
-    return np.array(values, np.str_ if id_type is str else np.int64)
-
-
-def _receipt(key: str | None, ids: str, body: bytes) -> bytes | None:
-    """By which a repeated submission is known: whoever has not the key cannot make it."""
-    if key is None:
-        return None
-    if len(key) not in _KEY_CHARACTERS or not (key.isascii() and key.isprintable()):
-        raise RefusedError(422, "Idempotency-Key must be 16 to 128 printable ASCII characters.")
-    parts = (hashlib.sha256(part).digest() for part in (key.encode(), ids.encode(), body))
-    return hashlib.sha256(b"".join(parts)).digest()
 
 
 def _fields(body: bytes, names: list[str], wrong: RefusedError) -> list[Any]:
@@ -342,6 +297,7 @@ class Comparisons:
     clock: Callable[[], float] = time.monotonic
 
     def __post_init__(self) -> None:
+        whole_number(self.per_minute, "per_minute", 1, 1 << 53)
         self._lock = Lock()
         self._asked: dict[str, tuple[float, float]] = {}
 

@@ -25,13 +25,12 @@ from typing import Any, NoReturn
 import numpy as np
 
 import dpindex.integrations.requests as r
-from dpindex.base.arrays import whole_number
 from dpindex.base.errors import BusyError, InputError, import_extra
 from dpindex.base.files import holding_folder, state_folder
 from dpindex.index.hits import Hits
 from dpindex.index.private_index import PrivateIndex
 from dpindex.index.reranking import Originals
-from dpindex.integrations.collector import Collector, Outcome, UnavailableError
+from dpindex.integrations.collector import Batch, Collector, Outcome, UnavailableError
 from dpindex.integrations.database import is_database_url
 from dpindex.integrations.published import PublishedIndex, open_published
 
@@ -44,7 +43,6 @@ _HEAD_BYTES = 1 << 16
 _IDLE_SECONDS = 10
 _GRACE_SECONDS = 10
 _BACKLOG = 1024
-_BODY_SECONDS = 30.0
 _DRAINED_BYTES = 1 << 26
 _NEED = "a collector needs starlette and uvicorn"
 _CODES = "application/octet-stream"
@@ -52,7 +50,11 @@ _JSON = "application/json"
 _Answer = tuple[int, Any]
 _log = logging.getLogger(__name__)
 
-_RETRY_SECONDS = {429: "60", 503: "1"}
+_HEADERS = {
+    401: {"www-authenticate": "Bearer"},
+    429: {"retry-after": "60"},
+    503: {"retry-after": "1"},
+}
 _OUTCOMES: dict[Outcome, tuple[int, str]] = {
     "stored": (201, "stored durably."),
     "repeated": (200, "this submission was stored before."),
@@ -111,29 +113,22 @@ def serve(
         raise InputError(
             f"without tokens only {' and '.join(LOOPBACK)} may be served; give tokens."
         )
-    with _opened(index, collection) as (opened, id_type, log, save):
+    with _opened(index, collection) as (opened, log, save):
         opened.spec.refuse_unprotected(allow_unprotected, "serve it")
         comparisons = None
         if originals is not None:
             comparisons = comparisons_of(opened, originals, original_ids, per_minute)
         with _listening(*address) as listening, Collector(opened, log, save) as collector:
-            app = make_app(
-                collector,
-                tokens,
-                id_type=id_type,
-                exact_queries=exact_queries,
-                comparisons=comparisons,
-            )
-            _answer(app, listening, ready)
+            service = Service(collector, tokens, exact_queries, comparisons=comparisons)
+            _run(service.app(), listening, ready)
 
 
 def comparisons_of(
     index: PrivateIndex | PublishedIndex, originals: Any, ids: Any, per_minute: int
 ) -> r.Comparisons:
     """Return what compares candidates of an index; InputError if the vectors do not fit."""
-    per_minute = whole_number(per_minute, "per_minute", 1, 1 << 53)
     if ids is None:
-        if not isinstance(index, PrivateIndex):
+        if isinstance(index, PublishedIndex):
             raise InputError(
                 "the originals of a published index need ids; name the id of each row.",
                 field="ids",
@@ -141,14 +136,14 @@ def comparisons_of(
         ids = index.ids
     owner = Originals(originals, ids)
     owner.check(index.spec.dim)
-    return r.Comparisons(owner, index.spec, index.metric, per_minute=per_minute)
+    return r.Comparisons(owner, index.spec, index.metric, per_minute)
 
 
 @contextmanager
 def _opened(
     place: str | os.PathLike[str], collection: str
-) -> Iterator[tuple[PrivateIndex | PublishedIndex, type, Path, Callable[[], object]]]:
-    """Give an index that nobody else changes, the type of its ids, its log, and what saves it."""
+) -> Iterator[tuple[PrivateIndex | PublishedIndex, Path, Callable[[], object]]]:
+    """Give an index that nobody else changes, its log, and what saves it."""
     with ExitStack() as stack:
         if not is_database_url(place):
             path = Path(os.path.realpath(place))
@@ -157,9 +152,7 @@ def _opened(
                 raise BusyError(f"{path} is being written by another process; wait for it to end.")
 
             index = stack.enter_context(PrivateIndex.changing(path, refuse))
-            # An index without codes takes strings: whoever submits first must not decide for all.
-            id_type = int if len(index) and index.ids.dtype.kind == "i" else str
-            yield index, id_type, path / LOG_NAME, lambda: index.save(path)
+            yield index, path / LOG_NAME, lambda: index.save(path)
             return
         published = stack.enter_context(closing(open_published(place, collection)))
         folder = stack.enter_context(published.lease())
@@ -167,7 +160,15 @@ def _opened(
             name = hashlib.sha256(f"{os.fspath(place)} {collection}".encode()).hexdigest()[:16]
             own_folder = state_folder() / "collectors" / name
             folder = stack.enter_context(holding_folder(own_folder, os.fspath(place)))
-        yield published, published.id_type, folder / LOG_NAME, published.save
+        yield published, folder / LOG_NAME, published.save
+
+
+def _id_type(index: PrivateIndex | PublishedIndex) -> type:
+    """What the ids of an index are."""
+    if isinstance(index, PublishedIndex):
+        return index.id_type
+    # An index without codes takes strings: whoever submits first must not decide for all.
+    return int if len(index) and index.ids.dtype.kind == "i" else str
 
 
 def _listening(host: str, port: int) -> socket.socket:
@@ -181,7 +182,7 @@ def _listening(host: str, port: int) -> socket.socket:
         raise InputError(f"{host}, port {port}, cannot be served: {why}; choose another.") from None
 
 
-def _answer(app: Any, listening: socket.socket, ready: Callable[[str], object]) -> None:
+def _run(app: Any, listening: socket.socket, ready: Callable[[str], object]) -> None:
     """Answer requests until a signal ends it, in order also before uvicorn has its handlers."""
     uvicorn = import_extra("uvicorn", _NEED, "serve")
     config = uvicorn.Config(
@@ -214,16 +215,9 @@ def _answer(app: Any, listening: socket.socket, ready: Callable[[str], object]) 
             signal.signal(number, handler)
 
 
-def make_app(
-    collector: Collector,
-    tokens: r.Tokens | None,
-    *,
-    id_type: type = str,
-    exact_queries: bool = False,
-    body_seconds: float = _BODY_SECONDS,
-    comparisons: r.Comparisons | None = None,
-) -> Any:
-    """A Starlette application that answers for a collector.
+@dataclass
+class Service:
+    """What a collector answers over HTTP.
 
     Parameters
     ----------
@@ -231,66 +225,75 @@ def make_app(
         Whose thread runs.
     tokens : Tokens or None
         None lets everybody in, who must have addressed this machine by a local name.
-    id_type : str or int
-        What the ids of the index are.
     exact_queries : bool
         Accept vectors as queries, which the server then sees.
     body_seconds : float
         How long a body may take to arrive.
     comparisons : Comparisons, optional
-        Answers ``POST /rerank``, which is not there without it.
-
-    Raises
-    ------
-    InputError
-        Without starlette.
+        Answers ``POST /rerank`` and ``POST /reaches``, which are not there without it.
     """
-    applications = import_extra("starlette.applications", _NEED, "serve")
-    routing = import_extra("starlette.routing", _NEED, "serve")
-    to = _Answers(collector, tokens, id_type, exact_queries, body_seconds, comparisons)
-    answers: dict[str, Callable[[Any], Awaitable[_Answer]]] = {
-        "GET /health": to.health,
-        "GET /spec": to.stated_spec,
-        "GET /guarantee": to.guarantee,
-        "GET /metrics": to.metrics,
-        "POST /codes": to.submit,
-        "POST /search": to.search,
-    }
-    if comparisons is not None:
-        answers |= {"POST /rerank": to.rerank, "POST /reaches": to.reaches}
-    routes = []
-    for name, answer in answers.items():
-        method, path = name.split()
-        endpoint = _endpoint(answer, partial(to.note, path))
-        routes.append(routing.Route(path, endpoint, methods=[method]))
-    app = applications.Starlette(routes=routes)
-    if tokens is None:  # another name would be that of a page in somebody's browser
-        hosts = import_extra("starlette.middleware.trustedhost", _NEED, "serve")
-        app.add_middleware(hosts.TrustedHostMiddleware, allowed_hosts=list(LOOPBACK))
-    return app
-
-
-@dataclass
-class _Answers:
-    """Answers a request to each path with a status and what becomes JSON."""
 
     collector: Collector
     tokens: r.Tokens | None
-    id_type: type
-    exact_queries: bool
-    body_seconds: float
-    comparisons: r.Comparisons | None
+    exact_queries: bool = False
+    body_seconds: float = 30.0
+    comparisons: r.Comparisons | None = None
 
     def __post_init__(self) -> None:
         self.index = self.collector.index
         self.spec = self.index.spec
+        self.id_type = _id_type(self.index)
         self.searches = asyncio.Semaphore(os.cpu_count() or 1)
         self.seconds: dict[tuple[str, int], tuple[int, float]] = {}
 
-    def note(self, path: str, status: int, seconds: float) -> None:
-        """Count an answer, and the time that it took."""
-        count, total = self.seconds.get((path, status), (0, 0.0))
-        self.seconds[path, status] = count + 1, total + seconds
+    def app(self) -> Any:
+        """A Starlette application; InputError without starlette."""
+        applications = import_extra("starlette.applications", _NEED, "serve")
+        routing = import_extra("starlette.routing", _NEED, "serve")
+        answers: dict[str, Callable[[Any], Awaitable[_Answer]]] = {
+            "GET /health": self.health,
+            "GET /spec": self.stated_spec,
+            "GET /guarantee": self.guarantee,
+            "GET /metrics": self.metrics,
+            "POST /codes": self.submit,
+            "POST /search": self.search,
+        }
+        if self.comparisons is not None:
+            answers |= {"POST /rerank": self.rerank, "POST /reaches": self.reaches}
+        routes = []
+        for name, answer in answers.items():
+            method, path = name.split()
+            routes.append(routing.Route(path, self._endpoint(path, answer), methods=[method]))
+        app = applications.Starlette(routes=routes)
+        if self.tokens is None:  # another name would be that of a page in somebody's browser
+            hosts = import_extra("starlette.middleware.trustedhost", _NEED, "serve")
+            app.add_middleware(hosts.TrustedHostMiddleware, allowed_hosts=list(LOOPBACK))
+        return app
+
+    def _endpoint(
+        self, path: str, answer: Callable[[Any], Awaitable[_Answer]]
+    ) -> Callable[[Any], Awaitable[Any]]:
+        """A function of a request as Starlette takes it: every outcome is counted and answered."""
+        responses = import_extra("starlette.responses", _NEED, "serve")
+
+        async def endpoint(request: Any) -> Any:
+            began = time.perf_counter()
+            headers = {}
+            try:
+                status, content = await answer(request)
+            except Exception as error:
+                refusal = _refusal(error)
+                status = refusal.status
+                content = {"detail": str(refusal)}
+                # What is left of the body is not waited for.
+                headers = {"connection": "close", **_HEADERS.get(status, {})}
+            count, seconds = self.seconds.get((path, status), (0, 0.0))
+            self.seconds[path, status] = count + 1, seconds + time.perf_counter() - began
+            if isinstance(content, str):
+                return responses.PlainTextResponse(content, status)
+            return responses.JSONResponse(content, status, headers)
+
+        return endpoint
 
     async def health(self, request: Any) -> _Answer:
         if self.collector.accepts:
@@ -308,7 +311,7 @@ class _Answers:
 
     async def metrics(self, request: Any) -> _Answer:
         """Counts and seconds by route and status, in Prometheus' text format."""
-        _require(request, self.tokens, "metrics")
+        self._admit(request, "metrics")
         lines = ["# TYPE dpindex_request_seconds summary"]
         for (path, status), (count, seconds) in sorted(self.seconds.items()):
             labels = f'{{route="{path}",status="{status}"}}'
@@ -325,13 +328,17 @@ class _Answers:
         secret, the same when sent again. 201: stored durably; 200: it was stored before; 409: an id
         is taken, and nothing was stored.
         """
-        _require(request, self.tokens, "submit")
-        body = await _body(request, (_CODES,), r.max_body(self.spec), self.body_seconds)
-        headers = request.headers
-        labels = headers.get("dpindex-ids"), headers.get("idempotency-key")
-        checked = await asyncio.to_thread(r.submission, body, *labels, self.spec, self.id_type)
-        status, sentence = _OUTCOMES[await asyncio.wrap_future(self.collector.submit(checked))]
+        self._admit(request, "submit")
+        body = await self._body(request, {_CODES: r.max_body(self.spec)})
+        labels = request.headers.get("dpindex-ids"), request.headers.get("idempotency-key")
+        batch = await asyncio.to_thread(self._submission, body, *labels)
+        status, sentence = _OUTCOMES[await asyncio.wrap_future(self.collector.submit(batch))]
         return status, {"detail": sentence}
+
+    def _submission(self, body: bytes, ids: str | None, key: str | None) -> Batch:
+        codes = r.sent_codes(body, [self.spec], r.max_rows(self.spec))
+        names = r.sent_ids(ids, self.id_type, len(codes))
+        return Batch(codes, names, r.receipts(key, ids or "", body))
 
     async def search(self, request: Any) -> _Answer:
         """Lists of ids, scores and estimates, one for each query.
@@ -339,23 +346,24 @@ class _Answers:
         The body is application/octet-stream, or application/json where exact queries are on.
         Query parameter k: neighbours of each query, 1 to 1000, default 10.
         """
-        _require(request, self.tokens, "search")
-        k = r.neighbours(request.query_params.get("k"))
-        exact = _content_type(request) == _JSON
-        if exact and not self.exact_queries:
+        self._admit(request, "search")
+        k = r.neighbours(request.query_params.get("k", "10"))
+        is_exact = _content_type(request) == _JSON
+        if is_exact and not self.exact_queries:
             raise r.RefusedError(
                 403, "exact queries are off here: privatize the query yourself and send its code."
             )
-        limit = r.max_vectors_body(self.spec) if exact else r.max_body(self.spec)
-        body = await _body(request, (_CODES, _JSON), limit, self.body_seconds)
+        limits = {_CODES: r.max_body(self.spec), _JSON: r.max_vectors_body(self.spec)}
+        body = await self._body(request, limits)
         async with self.searches:
-            return 200, await asyncio.to_thread(self._found, body, exact, k)
+            return 200, await asyncio.to_thread(self._found, body, is_exact, k)
 
-    def _found(self, body: bytes, exact: bool, k: int) -> dict[str, Any]:
-        if exact:
-            queries: Any = r.query_vectors(body, self.spec.dim)
+    def _found(self, body: bytes, is_exact: bool, k: int) -> dict[str, Any]:
+        queries: Any
+        if is_exact:
+            queries = r.query_vectors(body, self.spec.dim)
         else:
-            queries = r.query_codes(body, (self.spec, self.index.query_spec))
+            queries = r.sent_codes(body, [self.spec, self.index.query_spec], r.MAX_QUERIES)
         if len(self.index) == 0:
             raise r.RefusedError(409, "the index is empty.")
         try:
@@ -378,65 +386,56 @@ class _Answers:
         return 200, {"reaches": await self._compared(request, "reaches")}
 
     async def _compared(self, request: Any, role: r.Role) -> Any:
-        asker = _require(request, self.tokens, role)
+        asker = self._admit(request, role)
         assert self.comparisons is not None  # or there is no such route
-        body = await _body(request, (_JSON,), self.comparisons.max_body, self.body_seconds)
+        body = await self._body(request, {_JSON: self.comparisons.max_body})
         answer = partial(self.comparisons.answer, yes_or_no=role == "reaches")
         async with self.searches:
             return await asyncio.to_thread(answer, body, self.id_type, asker)
 
+    def _admit(self, request: Any, role: r.Role) -> str:
+        """Return what logs call the sender; RefusedError without a token of that role."""
+        if self.tokens is None:
+            return "somebody on this machine"
+        scheme, _, token = request.headers.get("authorization", "").partition(" ")
+        if scheme.lower() != "bearer" or not self.tokens.know(token):
+            raise r.RefusedError(401, "a valid token is needed: Authorization: Bearer TOKEN.")
+        if not self.tokens.allow(token, role):
+            raise r.RefusedError(403, f"this token does not have the role {role}.")
+        return self.tokens.name(token)
 
-def _endpoint(
-    answer: Callable[[Any], Awaitable[_Answer]], note: Callable[[int, float], None]
-) -> Callable[[Any], Awaitable[Any]]:
-    """A function of a request as Starlette takes it: every outcome is noted and answered."""
-    responses = import_extra("starlette.responses", _NEED, "serve")
+    async def _body(self, request: Any, limits: dict[str, int]) -> bytes:
+        """The whole body, at most so many bytes for each content type.
 
-    async def endpoint(request: Any) -> Any:
-        began = time.perf_counter()
-        response = await respond(request)
-        note(response.status_code, time.perf_counter() - began)
-        return response
-
-    async def respond(request: Any) -> Any:
+        RefusedError for another type, too many bytes, too slow ones, and compressed ones.
+        """
+        headers = request.headers
+        kind = _content_type(request)
+        if kind not in limits:
+            raise r.RefusedError(415, f"the content type must be {' or '.join(limits)}.")
+        if headers.get("content-encoding", "identity") != "identity":
+            raise r.RefusedError(415, "compressed bodies are not accepted.")
+        limit = limits[kind]
+        if "expect" in headers and int(headers.get("content-length", "0")) > limit:
+            raise _too_large(limit)  # the sender waits for this
         try:
-            status, content = await answer(request)
-            if isinstance(content, str):
-                return responses.PlainTextResponse(content, status)
-            return responses.JSONResponse(content, status)
-        except r.RefusedError as refusal:
-            status = refusal.status
-            sentence = str(refusal)
-        except UnavailableError:
-            status = 503
-            sentence = "nothing can be stored now, and nothing was; try again later."
-        except Exception as error:
-            # The message of an error may repeat what was sent; where it was raised does not.
-            places = "".join(traceback.format_tb(error.__traceback__))
-            _log.error("%s\n%s", type(error).__name__, places)
-            status = 500
-            sentence = "the server failed; its log says where."
-        # What is left of the body is not waited for.
-        headers = {"connection": "close"}
-        if status == 401:
-            headers["www-authenticate"] = "Bearer"
-        if status in _RETRY_SECONDS:
-            headers["retry-after"] = _RETRY_SECONDS[status]
-        return responses.JSONResponse({"detail": sentence}, status, headers)
-
-    return endpoint
+            return await asyncio.wait_for(_received(request, limit), self.body_seconds)
+        except (TimeoutError, asyncio.TimeoutError):  # one since Python 3.11
+            raise r.RefusedError(
+                408, f"the body did not arrive within {self.body_seconds:g} seconds."
+            ) from None
 
 
-def _require(request: Any, tokens: r.Tokens | None, role: r.Role) -> str:
-    """Return what logs call the sender; RefusedError without a token of that role."""
-    if tokens is None:
-        return "somebody on this machine"
-    scheme, _, token = request.headers.get("authorization", "").partition(" ")
-    if scheme.lower() != "bearer" or not tokens.know(token):
-        raise r.RefusedError(401, "a valid token is needed: Authorization: Bearer TOKEN.")
-    if not tokens.allow(token, role):
-        raise r.RefusedError(403, f"this token does not have the role {role}.")
-    return tokens.name(token)
+def _refusal(error: Exception) -> r.RefusedError:
+    """What is answered where a request could not be."""
+    if isinstance(error, r.RefusedError):
+        return error
+    if isinstance(error, UnavailableError):
+        return r.RefusedError(503, "nothing can be stored now, and nothing was; try again later.")
+    # The message of an error may repeat what was sent; where it was raised does not.
+    places = "".join(traceback.format_tb(error.__traceback__))
+    _log.error("%s\n%s", type(error).__name__, places)
+    return r.RefusedError(500, "the server failed; its log says where.")
 
 
 def _content_type(request: Any) -> str:
@@ -444,47 +443,30 @@ def _content_type(request: Any) -> str:
     return kind
 
 
-async def _body(request: Any, kinds: tuple[str, ...], limit: int, seconds: float) -> bytes:
-    """The whole body, or RefusedError for too many bytes, too slow ones, and compressed ones."""
-    headers = request.headers
-    if _content_type(request) not in kinds:
-        raise r.RefusedError(415, f"the content type must be {' or '.join(kinds)}.")
-    if headers.get("content-encoding", "identity") != "identity":
-        raise r.RefusedError(415, "compressed bodies are not accepted.")
-    large = r.RefusedError(413, f"a body has at most {limit} bytes; send several.")
-    declared = headers.get("content-length", "0")
-    if "expect" in headers and int(declared) > limit:
-        raise large  # the sender waits for this
-    try:
-        body = await asyncio.wait_for(_received(request, limit), seconds)
-    except (TimeoutError, asyncio.TimeoutError):  # one since Python 3.11
-        raise r.RefusedError(408, f"the body did not arrive within {seconds:g} seconds.") from None
-    if body is None:
-        raise large
-    return body
-
-
-async def _received(request: Any, limit: int) -> bytes | None:
-    """The bytes of a body, None if there are too many.
+async def _received(request: Any, limit: int) -> bytes:
+    """The bytes of a body; RefusedError if there are too many.
 
     Up to a limit those are received and dropped: who still sends would not see an answer.
     """
-    parts: list[bytes] = []
+    disconnected = import_extra("starlette.requests", _NEED, "serve").ClientDisconnect
+    parts = []
     size = 0
-    while True:
-        message = await request.receive()
-        if message["type"] != "http.request":
-            raise r.RefusedError(400, "the body ends too early.")
-        part = message.get("body", b"")
-        size += len(part)
-        if size > limit:
-            parts.clear()
-        else:
-            parts.append(part)
-        if size > _DRAINED_BYTES or not message.get("more_body", False):
+    try:
+        async for part in request.stream():
+            size += len(part)
             if size <= limit:
-                return b"".join(parts)
-            return None
+                parts.append(part)
+            if size > _DRAINED_BYTES:
+                break
+    except disconnected:
+        raise r.RefusedError(400, "the body ends too early.") from None
+    if size > limit:
+        raise _too_large(limit)
+    return b"".join(parts)
+
+
+def _too_large(limit: int) -> r.RefusedError:
+    return r.RefusedError(413, f"a body has at most {limit} bytes; send several.")
 
 
 def _as_json(hits: Hits) -> dict[str, Any]:

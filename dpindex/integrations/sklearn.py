@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -22,6 +23,7 @@ from dpindex.storage.release import release_in_memory
 __all__ = ["PrivateProjection"]
 
 
+@dataclass(eq=False, repr=False)
 class PrivateProjection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """Transform rows to differentially private codes, for example to train a classifier on them.
 
@@ -77,53 +79,28 @@ class PrivateProjection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
     }
     """Checks of scikit-learn's ``check_estimator`` that fail, and why."""
 
-    def __init__(
-        self,
-        method: str = "dp-oporp-staircase",
-        *,
-        k: int | None = None,
-        epsilon: float | None = 1.0,
-        delta: float = 0.0,
-        adjacency: VectorAdjacency | None = None,
-        repetitions: int = 1,
-        scale: float = 1.0,
-        bounds: tuple[float, float] = (-1.0, 1.0),
-        clip: bool | None = None,
-        min_norm: float | None = None,
-        norm: float | None = None,
-        seed: int = 0,
-        entries: int | None = None,
-        sparsity: int | None = None,
-        codebook: Codebook | None = None,
-        subset: int | None = None,
-        design: Design | None = None,
-        record_epsilon: float | None = None,
-        ranges: Ranges | None = None,
-        allow_unprotected: bool = False,
-        skip_leak_check: bool = False,
-    ) -> None:
-        # scikit-learn looks up every parameter under its own name.
-        self.method = method
-        self.k = k
-        self.epsilon = epsilon
-        self.delta = delta
-        self.adjacency = adjacency
-        self.repetitions = repetitions
-        self.scale = scale
-        self.bounds = bounds
-        self.clip = clip
-        self.min_norm = min_norm
-        self.norm = norm
-        self.seed = seed
-        self.entries = entries
-        self.sparsity = sparsity
-        self.codebook = codebook
-        self.subset = subset
-        self.design = design
-        self.record_epsilon = record_epsilon
-        self.ranges = ranges
-        self.allow_unprotected = allow_unprotected
-        self.skip_leak_check = skip_leak_check
+    method: str = "dp-oporp-staircase"
+    _: KW_ONLY
+    k: int | None = None
+    epsilon: float | None = 1.0
+    delta: float = 0.0
+    adjacency: VectorAdjacency | None = None
+    repetitions: int = 1
+    scale: float = 1.0
+    bounds: tuple[float, float] = (-1.0, 1.0)
+    clip: bool | None = None
+    min_norm: float | None = None
+    norm: float | None = None
+    seed: int = 0
+    entries: str | None = None
+    sparsity: int | None = None
+    codebook: Codebook | None = None
+    subset: int | None = None
+    design: Design | None = None
+    record_epsilon: float | None = None
+    ranges: Ranges | None = None
+    allow_unprotected: bool = False
+    skip_leak_check: bool = False
 
     def fit(self, X: Vectors, y: Any = None) -> PrivateProjection:
         """Make the spec for the width of ``X``. Values are checked; nothing is learned from them.

@@ -20,7 +20,7 @@ import pytest
 
 import dpindex as dpi
 from dpindex.base.errors import InputError
-from dpindex.integrations.collector import AcceptedBatch, AcceptedLog, Collector, Submission
+from dpindex.integrations.collector import AcceptedLog, Batch, Collector
 
 DIM, OLD = 32, 50
 RNG = np.random.default_rng(0)
@@ -53,12 +53,12 @@ class CollectorContract:
         index, save = opened()
         with Collector(index, tmp_path / "log", save) as collector:
             outcomes = [
-                collector.submit(Submission(codes.take(slice(i, i + 1)), np.array([name]), key))
+                collector.submit(Batch(codes.take(slice(i, i + 1)), np.array([name]), key))
                 for i, (name, key) in enumerate(
-                    [("it's new", 32 * b"1"), ("new1", None), ("old3", None), ("it's new", None)]
+                    [("it's new", [32 * b"1"]), ("new1", []), ("old3", []), ("it's new", [])]
                 )
             ]
-            again = Submission(codes.take(slice(0, 1)), np.array(["it's new"]), 32 * b"1")
+            again = Batch(codes.take(slice(0, 1)), np.array(["it's new"]), [32 * b"1"])
             assert [outcome.result(600) for outcome in outcomes] == [
                 *("stored", "stored", "taken", "taken")
             ]
@@ -78,7 +78,7 @@ class CollectorContract:
         codes = dpi.Privatizer(filled.spec).privatize(X[OLD : OLD + 2])
         for _ in range(2):  # the second time it is there already
             log = AcceptedLog(tmp_path / "log")
-            log.append(AcceptedBatch(codes, np.array(["a", "b"]), []))
+            log.append(Batch(codes, np.array(["a", "b"]), []))
             log.close()
             index, save = opened()
             with Collector(index, tmp_path / "log", save):
@@ -86,7 +86,7 @@ class CollectorContract:
             assert len(opened()[0]) == OLD + 2
         other = dpi.Privatizer(filled.spec).privatize(-X[OLD : OLD + 2])
         log = AcceptedLog(tmp_path / "log")
-        log.append(AcceptedBatch(other, np.array(["a", "b"]), []))
+        log.append(Batch(other, np.array(["a", "b"]), []))
         log.close()
         index, save = opened()
         if not np.array_equal(other.stored[0], codes.stored[0]):

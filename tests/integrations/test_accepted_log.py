@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 
 from dpindex import InputError
-from dpindex.integrations.collector import AcceptedBatch, AcceptedLog
+from dpindex.integrations.collector import AcceptedLog, Batch
 from dpindex.mechanism.codes import SignFormat
 
 FORMAT = SignFormat(16, bytes(16))
 
 
-def batch(start: int, count: int = 3, receipts: int = 1) -> AcceptedBatch:
+def batch(start: int, count: int = 3, receipts: int = 1) -> Batch:
     stored = np.arange(2 * start, 2 * (start + count), dtype=np.uint8).reshape(count, 2)
     ids = np.array([f"id {i}" for i in range(start, start + count)])
-    return AcceptedBatch(FORMAT.codes(stored), ids, [bytes([start]) * 32] * receipts)
+    return Batch(FORMAT.codes(stored), ids, [bytes([start]) * 32] * receipts)
 
 
 def read(path: Path) -> list[tuple[list[str], list[list[int]], list[bytes]]]:

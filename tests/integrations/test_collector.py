@@ -15,11 +15,10 @@ from collector_contract import CollectorContract
 
 import dpindex as dpi
 from dpindex.integrations.collector import (
-    AcceptedBatch,
     AcceptedLog,
+    Batch,
     Collector,
     Outcome,
-    Submission,
     UnavailableError,
 )
 
@@ -27,9 +26,13 @@ SPEC = dpi.Spec("dp-signoporp-rr", dim=16, k=16, epsilon=4.0, adjacency=dpi.attr
 pytestmark = pytest.mark.usefixtures("known_noise")
 
 
-def submission(*names: str, receipt: bytes | None = None, seed: int = 0) -> Submission:
+def submission(*names: str, receipt: bytes | None = None, seed: int = 0) -> Batch:
     vectors = np.random.default_rng(seed).uniform(-1, 1, (len(names), 16))
-    return Submission(dpi.Privatizer(SPEC).privatize(vectors), np.array(names), receipt)
+    return Batch(
+        dpi.Privatizer(SPEC).privatize(vectors),
+        np.array(names),
+        [] if receipt is None else [receipt],
+    )
 
 
 @pytest.fixture
@@ -43,14 +46,6 @@ def collecting(index: dpi.PrivateIndex, **limits: Any) -> Collector:
     path = index.path
     assert path is not None
     return Collector(index, path / ".accepted", lambda: index.save(path), **limits)
-
-
-def batch(parts: list[Submission]) -> AcceptedBatch:
-    """What the log keeps of several submissions."""
-    ids = np.concatenate([part.ids for part in parts])
-    stored = np.concatenate([part.codes.stored for part in parts])
-    receipts = [part.receipt for part in parts if part.receipt is not None]
-    return AcceptedBatch(SPEC.format.codes(stored), ids, receipts)
 
 
 def reopened(index: dpi.PrivateIndex) -> dpi.PrivateIndex:
@@ -80,7 +75,7 @@ def test_the_first_to_use_an_id_has_it(index: dpi.PrivateIndex) -> None:
         for names in (["a"], ["b", "a"], ["a", "c"]):
             assert done(collector.submit(submission(*names, seed=1))) == "taken"
         # The very same codes too: whether a guess is right is not told.
-        assert done(collector.submit(Submission(first.codes, first.ids))) == "taken"
+        assert done(collector.submit(Batch(first.codes, first.ids))) == "taken"
     assert list(reopened(index)) == ["a"]
     with collecting(index) as collector:
         assert done(collector.submit(submission("a"))) == "taken"
@@ -89,9 +84,9 @@ def test_the_first_to_use_an_id_has_it(index: dpi.PrivateIndex) -> None:
 def test_a_submission_that_comes_again_is_known_by_its_receipt(index: dpi.PrivateIndex) -> None:
     one = submission("a", "b", receipt=32 * b"1")
     with collecting(index) as collector:
-        both = [collector.submit(Submission(one.codes, one.ids, one.receipt)) for _ in range(2)]
+        both = [collector.submit(Batch(one.codes, one.ids, one.receipts)) for _ in range(2)]
         assert sorted(map(done, both)) == ["repeated", "stored"]
-        other = Submission(one.codes, one.ids, 32 * b"2")
+        other = Batch(one.codes, one.ids, [32 * b"2"])
         assert done(collector.submit(other)) == "taken"
     assert len(reopened(index)) == 2
 
@@ -120,13 +115,13 @@ def test_a_start_saves_what_the_last_process_accepted(index: dpi.PrivateIndex) -
     assert index.path is not None
     place, one = index.path / ".accepted", submission("a", "b", receipt=32 * b"1")
     log = AcceptedLog(place)
-    log.append(batch([one, submission("c")]))
+    log.append(Batch.joined([one, submission("c")]))
     log.close()
     left = place.read_bytes()
     with collecting(index) as collector:
         assert list(reopened(index)) == ["a", "b", "c"]
         assert place.stat().st_size == 0
-        again = Submission(one.codes, one.ids, one.receipt)
+        again = Batch(one.codes, one.ids, one.receipts)
         assert done(collector.submit(again)) == "repeated"
     # Killed between saving and forgetting: the rows are in the index already.
     place.write_bytes(left)
@@ -138,7 +133,7 @@ def test_a_start_saves_what_the_last_process_accepted(index: dpi.PrivateIndex) -
 def test_an_id_that_somebody_else_added_meanwhile_is_reported(index: dpi.PrivateIndex) -> None:
     assert index.path is not None
     log = AcceptedLog(index.path / ".accepted")
-    log.append(batch([submission("a")]))
+    log.append(submission("a"))
     log.close()
     index.add_codes(submission("a", seed=5).codes, ["a"])
     with pytest.raises(dpi.InputError, match=r"under an id which .* \('a'\)"):

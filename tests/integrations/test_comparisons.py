@@ -22,7 +22,7 @@ from dpindex.data import Ranges
 from dpindex.integrations.client import Client
 from dpindex.integrations.collector import Collector
 from dpindex.integrations.requests import MAX_CANDIDATES, Comparisons, RefusedError, Tokens
-from dpindex.integrations.server import comparisons_of, make_app
+from dpindex.integrations.server import Service, comparisons_of
 
 pytest.importorskip("starlette")
 testclient = pytest.importorskip("starlette.testclient")
@@ -49,7 +49,7 @@ def server(tmp_path: Path) -> Iterator[Any]:
     owner = dpi.Originals(X, NAMES)
     comparisons = Comparisons(owner, SPEC, index.metric, per_minute=100, clock=lambda: 0.0)
     with Collector(index, tmp_path / "log", lambda: None) as collector:
-        app = make_app(collector, tokens, comparisons=comparisons)
+        app = Service(collector, tokens, comparisons=comparisons).app()
         yield testclient.TestClient(app, base_url="http://localhost")
 
 
@@ -94,7 +94,7 @@ def test_a_threshold_is_answered_without_the_similarity(metric: Any, tmp_path: P
     least = float(np.median(exact))
     body = {"query": X[3].tolist(), "ids": ["nobody", *NAMES]}
     with Collector(index, tmp_path / "log", lambda: None) as collector:
-        app = make_app(collector, tokens, comparisons=comparisons)
+        app = Service(collector, tokens, comparisons=comparisons).app()
         client = testclient.TestClient(app, base_url="http://localhost")
 
         def post(token: str, path: str = "/reaches", **more: Any) -> Any:
@@ -115,7 +115,7 @@ def test_the_route_is_off_and_has_a_role(server: Any, tmp_path: Path) -> None:
     assert ask(server, X[3].tolist(), ["n 3"], 32 * "z").status_code == 401
     index = dpi.PrivateIndex(SPEC)
     with Collector(index, tmp_path / "other log", lambda: None) as collector:
-        without = testclient.TestClient(make_app(collector, None), base_url="http://localhost")
+        without = testclient.TestClient(Service(collector, None).app(), base_url="http://localhost")
         assert ask(without, X[3].tolist(), ["n 3"]).status_code == 404
 
 

@@ -10,7 +10,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,8 @@ from made_datasets import DIM, FolderView, vectors, watched, write_dataset
 
 import dpindex as dpi
 from dpindex.base.errors import InputError
+from dpindex.index.build import build_index
+from dpindex.integrations import dask as on_dask
 from dpindex.storage.release import CodeCheck, Terms
 from dpindex.storage.targets import IndexOptions
 
@@ -49,11 +50,16 @@ def client(cluster: Any) -> Iterator[Any]:
         yield made
 
 
+def built(dataset: Any, target: Path, client: Any, **options: Any) -> int:
+    """Rows that a build on the cluster privatized."""
+    return build_index(
+        dataset, target, SPEC, engine=on_dask.engine(client), threads=1, **options
+    ).drawn
+
+
 @pytest.mark.slow
 def test_workers_are_killed(cluster: Any, client: Any, tmp_path: Path) -> None:
     """One of two workers, at five random moments: every id once, and no other code was seen."""
-    import dpindex.integrations.dask
-
     rows, files = 3200, 32
     data = write_dataset(tmp_path / "data", rows, files, group=100)
     ledger, chance = dpi.Ledger(tmp_path / "ledger"), random.Random(13)
@@ -74,13 +80,11 @@ def test_workers_are_killed(cluster: Any, client: Any, tmp_path: Path) -> None:
                 killed.append(victim)
 
     with watched(FolderView(tmp_path / "index")):
-        made = dpindex.integrations.dask.build(
-            data,
+        made = built(
+            dpi.open_dataset(data, id_column="id"),
             tmp_path / "index",
-            SPEC,
-            client=client,
-            id_column="id",
-            ledger=ledger,
+            client,
+            terms=Terms(ledger),
             progress=kill,
         )
     assert len(killed) == KILLS
@@ -95,51 +99,28 @@ def test_workers_are_killed(cluster: Any, client: Any, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_files_with_a_payload_and_a_denoiser(client: Any, tmp_path: Path) -> None:
-    import dpindex.integrations.dask
-
     rows = 600  # enough for a denoiser
     data = write_dataset(tmp_path / "data", rows)
-    stated: dict[str, Any] = {"id_column": "id", "payload_columns": ["row"], "denoise": "linear"}
-    assert (
-        dpindex.integrations.dask.build(data, tmp_path / "index", SPEC, client=client, **stated)
-        == rows
-    )
+    dataset = dpi.open_dataset(data, id_column="id", payload_columns=["row"])
+    options = IndexOptions(denoise="linear")
+    assert built(dataset, tmp_path / "index", client, options=options) == rows
     index = dpi.PrivateIndex.open(tmp_path / "index")
     assert [f"n{row}" for row in index.payload["row"].to_pylist()] == index.ids.tolist()
     assert index.denoiser is not None
     assert index.denoiser.rows == rows
     np.save(tmp_path / "x.npy", vectors(rows))
-    np.save(tmp_path / "ids.npy", np.arange(rows)[::-1])
-    options = {"client": client, "ids": tmp_path / "ids.npy"}
-    assert (
-        dpindex.integrations.dask.build(tmp_path / "x.npy", tmp_path / "other", SPEC, **options)
-        == rows
-    )
+    labelled = dpi.open_dataset(tmp_path / "x.npy").with_labels(np.arange(rows)[::-1])
+    assert built(labelled, tmp_path / "other", client) == rows
     ids = dpi.PrivateIndex.open(tmp_path / "other").ids
     assert ids.tolist() == list(range(rows))[::-1]
 
 
 @pytest.mark.slow
-def test_what_is_refused(client: Any, tmp_path: Path) -> None:
-    import dask.array as da
-
-    import dpindex.integrations.dask
-
-    def refused(match: str, data: Any, **options: Any) -> None:
-        with pytest.raises(InputError, match=match):
-            dpindex.integrations.dask.build(
-                data, tmp_path / "index", SPEC, client=client, **options
-            )
-        assert not (tmp_path / "index").exists()
-
-    np.save(tmp_path / "x.npy", vectors(9))
-    refused("data is a path or URL, not list", [1.0, 2.0])
-    refused(r"not Array; write the partitions of a Dask DataFrame to \.parquet", da.zeros((9, DIM)))
-    refused("there are 3 ids for 9 vectors", tmp_path / "x.npy", ids=[1, 2, 3])
-    refused("rows 0 and 1 have the same id", tmp_path / "x.npy", ids=[1] * 9)
+def test_there_is_no_scheduler() -> None:
+    pytest.importorskip("distributed")
     with (
         pytest.raises(InputError, match="there is no Dask scheduler at"),
-        dpindex.integrations.dask.connected("nonsense://x:1"),
+        on_dask.connected("nonsense://x:1"),
     ):
         pass
 
@@ -175,81 +156,27 @@ def test_f3_neither_messages_nor_logs_are_functions_of_the_vectors(
     client: Any, tmp_path: Path
 ) -> None:
     """Dask logs the arguments of a task that raises: here none does."""
-    import dpindex.integrations.dask
-
     wrong = vectors(9)
     wrong[7, 3] = 7.125  # beyond the bounds
     np.save(tmp_path / "x.npy", wrong)
     with pytest.raises(InputError, match=r"x\.npy: row 7, column 3") as refusal:
-        dpindex.integrations.dask.build(tmp_path / "x.npy", tmp_path / "index", SPEC, client=client)
+        built(dpi.open_dataset(tmp_path / "x.npy"), tmp_path / "index", client)
     logs = str(client.get_worker_logs()) + str(client.get_scheduler_logs())
     for place in (str(refusal.value), logs):
         assert "7.125" not in place
     assert "key=" not in logs
 
 
-def test_every_term_reaches_the_release(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A ledger that is forgotten on the way, or a check that is skipped, is seen by nobody."""
-    pytest.importorskip("distributed")
-    import dpindex.integrations.dask as on_dask
-
-    called: list[Any] = []
-
-    def build_index(*arguments: Any, **_: Any) -> Any:
-        called.extend(arguments)
-        return SimpleNamespace(drawn=0)
-
-    monkeypatch.setattr(on_dask, "build_index", build_index)
-    np.save(tmp_path / "x.npy", vectors(4))
-    client: Any = object()
-    place = (tmp_path / "x.npy", tmp_path / "i", SPEC)
-    ledger = dpi.Ledger(tmp_path / "ledger")
-    for terms in (
-        {},
-        {"ledger": ledger},
-        {"ledger": ledger, "allow_rerelease": True},
-        {"skip_leak_check": True},
-    ):
-        called.clear()
-        on_dask.build(*place, client=client, ids=[*"dcba"], **terms)
-        dataset, target, spec, options, stated = called
-        assert (target, spec) == place[1:]
-        assert options == IndexOptions()
-        assert stated == Terms(**terms)
-        (part,) = dataset.parts
-        assert part.ids().tolist() == [*"dcba"]
-    called.clear()
-    stated = {"denoise": "linear", "allow_unprotected": True, "private": tmp_path / "p"}
-    on_dask.build(*place, client=client, **stated)
-    assert called[3] == IndexOptions(**stated)
-
-
 def test_f3_what_a_cluster_logs_of_a_task_is_no_secret() -> None:
     """Dask logs the arguments of a task that fails, and what a task returns is shown by name."""
     check = CodeCheck(SPEC, b"a secret key", None)
     assert "secret" not in repr(check)
-    on_dask = pytest.importorskip("dpindex.integrations.dask")
     failure = on_dask._attempted(lambda shard: 1 / shard, 0)
     assert isinstance(failure.error, ZeroDivisionError)
     assert "division" not in repr(failure)
 
 
-@pytest.mark.slow
-def test_without_a_client(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    distributed = pytest.importorskip("distributed")
-    import dpindex.integrations.dask
-
-    def none() -> None:
-        raise ValueError("No global client found and no address provided")
-
-    monkeypatch.setattr(distributed, "get_client", none)
-    with pytest.raises(InputError, match="there is no Dask client"):
-        dpindex.integrations.dask.build("x.npy", tmp_path / "index", SPEC)
-
-
-def test_without_dask(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    import dpindex.integrations.dask
-
+def test_without_dask(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "distributed", None)
     with pytest.raises(InputError, match=r"run pip install distributed"):
-        dpindex.integrations.dask.build("x.npy", tmp_path / "index", SPEC)
+        on_dask.engine(None)

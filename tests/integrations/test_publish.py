@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +11,13 @@ from lite import LITE, PLACES, address
 
 import dpindex as dpi
 from dpindex import InputError
+from dpindex.base.files import pack, unpack
 from dpindex.integrations import publication
 from dpindex.integrations.database import Database, Layout, open_database
 from dpindex.integrations.lance import Lance
 from dpindex.integrations.milvus import Milvus
 from dpindex.integrations.postgres import Postgres
-from dpindex.integrations.publication import Documents
+from dpindex.integrations.publication import WHOLE, Documents
 
 pytestmark = LITE
 SPEC = dpi.Spec("dp-oporp-staircase", dim=16, k=8, epsilon=8.0, adjacency=dpi.attribute(1.0))
@@ -126,17 +126,19 @@ def test_wrong_documents_are_named(place: str) -> None:
     database = open_database(place, "books")
     documents = Documents(database)
     assert documents.open()
-    facts = json.loads(documents.read("facts") or b"")
+    whole = documents.read(WHOLE) or b""
     assert documents.read("begun") == b""
-    for change, said in (
-        ({"format": 99}, "another version"),
-        ({"documents": {"denoiser": ""}}, "missing or was changed"),
-        ({"settings": {}}, "settings are damaged"),
-        ({"rows": None, "more": 1}, "unknown field"),
-        ({"rows": None}, "wrong rows"),
+    facts, arrays = unpack(whole, WHOLE)
+    for data, said in (
+        (whole[:-1] + b"x", "checksum does not match"),
+        (whole[:4] + b"\x63" + whole[5:], "format version 99"),
+        (pack("denoiser", facts, arrays), "no publication"),
+        (pack(WHOLE, {**facts, "settings": {}}, arrays), "settings are damaged"),
+        (pack(WHOLE, {**facts, "rows": None}, arrays), "states a wrong rows"),
+        (pack(WHOLE, {**facts, "rows": -1}, arrays), "contradicts itself"),
     ):
         documents.begin()
-        documents.write("facts", json.dumps({**facts, **change}).encode())
+        documents.write(WHOLE, data)
         with pytest.raises(InputError, match=said):
             dpi.open(place, "books")
     database.close()
@@ -162,14 +164,16 @@ def test_nothing_but_the_index_is_published(place: str, tmp_path: Path) -> None:
         assert isinstance(database, Lance)
         rows = database._connection.open_table("books_dpindex").to_arrow().to_pylist()
         columns = database._connection.open_table("books").schema.names
-    assert {row["id"].removesuffix("/0") for row in rows} == {"begun", "facts"}
+    assert {row["id"].removesuffix("/0") for row in rows} == {"begun", WHOLE}
     assert columns == ["id", "code", "vector"]
     documents = Documents(database)
     assert documents.open()
-    facts = documents.read("facts") or b""
-    assert str(tmp_path).encode() not in facts
-    assert set(json.loads(facts)) == {
-        *("format", "settings", "documents", "dtype", "text_ids", "exact_queries"),
+    whole = documents.read(WHOLE) or b""
+    assert str(tmp_path).encode() not in whole
+    facts, arrays = unpack(whole, WHOLE)
+    assert set(facts) == {
+        *("settings", "dtype", "text_ids", "exact_queries"),
         *("ids_are_rows", "rows"),
     }
+    assert arrays.keys() <= {"calibration"}
     database.close()

@@ -14,7 +14,7 @@ import pytest
 import dpindex as dpi
 from dpindex.integrations.collector import Collector
 from dpindex.integrations.requests import Tokens, max_body, max_rows
-from dpindex.integrations.server import make_app
+from dpindex.integrations.server import Service
 
 pytest.importorskip("starlette")
 anyio = pytest.importorskip("anyio")
@@ -62,7 +62,7 @@ def make(index: dpi.PrivateIndex) -> Iterator[Make]:
             known = (
                 Tokens(f"submit {SUBMIT}\nsearch {SEARCH}\nmetrics {METRICS}") if tokens else None
             )
-            app = make_app(collector, known, **options)
+            app = Service(collector, known, **options).app()
             return testclient.TestClient(app, base_url="http://localhost")
 
         yield client
@@ -149,8 +149,10 @@ def test_wrong_ids(make: Make, index: dpi.PrivateIndex, ids: str | None) -> None
     assert len(index) == 20
 
 
-def test_ids_that_are_numbers(make: Make) -> None:
-    client = make(id_type=int)
+def test_ids_that_are_numbers(make: Make, index: dpi.PrivateIndex) -> None:
+    index.remove(index.ids)
+    index.add(VECTORS[:3], ids=[5, 6, 7])
+    client = make()
     for ids in ([True], [-1], [2**53 + 1], [1.0], ["1"]):
         answer = client.post("/codes", content=codes(), headers=as_submitter(ids))
         assert answer.status_code == 422

@@ -32,7 +32,7 @@ from dpindex.audit.verdict import Check
 from dpindex.base.arrays import AnyArray, Doubles
 from dpindex.base.errors import InputError, QualityWarning
 from dpindex.data import Ranges, as_source
-from dpindex.data.dataset import Dataset, as_dataset
+from dpindex.data.dataset import Dataset, as_dataset, open_dataset
 from dpindex.index.build import build_index
 from dpindex.index.hits import Hits
 from dpindex.index.private_index import PrivateIndex
@@ -389,7 +389,7 @@ class _Paths:
     def _on_dask(self) -> Iterator[Way]:
         """A build by the threads of a cluster in this process, whose words are recorded too."""
         # here: Dask need not be installed
-        from dpindex.integrations.dask import build
+        from dpindex.integrations.dask import engine
 
         distributed: Any = import_module("distributed")
 
@@ -399,7 +399,9 @@ class _Paths:
                 distributed.Client(processes=False, dashboard_address="127.0.0.1:0") as client,
             ):
                 np.save(Path(name) / "x.npy", rows)
-                build(Path(name) / "x.npy", Path(name) / "index", self.spec, client=client)
+                dataset = open_dataset(Path(name) / "x.npy")
+                run = {"engine": engine(client), "threads": 1}
+                build_index(dataset, Path(name) / "index", self.spec, **run)
                 return PrivateIndex.open(Path(name) / "index").codes
 
         kinds = self._by_size(_SMALL)
