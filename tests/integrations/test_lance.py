@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +11,10 @@ from lite import LITE
 
 import dpindex as dpi
 from dpindex import InputError
+from dpindex.base.files import pack, unpack
 from dpindex.integrations.database import Layout, Rows
 from dpindex.integrations.lance import Lance
-from dpindex.integrations.publication import Documents
+from dpindex.integrations.publication import WHOLE, Documents
 
 pa = pytest.importorskip("pyarrow")
 pytest.importorskip("lancedb")
@@ -103,17 +102,15 @@ def _documents(place: str) -> Documents:
     return documents
 
 
-def _publish_also(documents: Documents, facts: bytes, name: str, data: bytes) -> None:
-    """A document that the facts name too, as somebody who writes the database can."""
-    stated = json.loads(facts)
-    stated["documents"][name] = hashlib.sha256(data).hexdigest()
-    _write_anew(documents, {"facts": json.dumps(stated).encode(), name: data})
-
-
-def _write_anew(documents: Documents, contents: dict[str, bytes]) -> None:
+def _write_anew(documents: Documents, data: bytes) -> None:
     documents.begin()
-    for name, data in contents.items():
-        documents.write(name, data)
+    documents.write(WHOLE, data)
+
+
+def _with_part(whole: bytes, name: str, part: bytes) -> bytes:
+    """A publication with a part that somebody else wrote."""
+    facts, arrays = unpack(whole, WHOLE)
+    return pack(WHOLE, facts, {**arrays, name: np.frombuffer(part, np.uint8)})
 
 
 FOREIGN_DOCUMENTS = (
@@ -122,8 +119,7 @@ FOREIGN_DOCUMENTS = (
 )
 FOREIGN_FIELDS = (
     *({"dtype": 1}, {"dtype": "O"}, {"dtype": "nonsense"}, {"rows": "9"}, {"rows": -1}),
-    *({"text_ids": 1}, {"settings": 1}, {"settings": {}}, {"documents": []}, {"more": 1}),
-    *({"documents": {"denoiser": "00"}}, {"documents": {"facts": 1}}),
+    *({"text_ids": 1}, {"settings": 1}, {"settings": {}}, {"settings": []}, {"rows": True}),
 )
 FOREIGN_SETTINGS = (
     *(
@@ -132,6 +128,8 @@ FOREIGN_SETTINGS = (
         {"metric": []},
         {"query_epsilon": []},
         {"query_epsilon": -1.0},
+        {"index_type": "HNSW32"},
+        {"index_type": []},
     ),
     *(
         {"spec": None},
@@ -151,26 +149,28 @@ def test_low_foreign_documents_end_in_one_sentence(tmp_path: Path) -> None:
     index.add(np.random.default_rng(0).uniform(-1, 1, (9, 6)))
     dpi.publish(index, place, "books")
     documents = _documents(place)
-    facts = documents.read("facts")
-    assert facts is not None
-    known = json.loads(facts)
+    whole = documents.read(WHOLE)
+    assert whole is not None
+    known, arrays = unpack(whole, WHOLE)
     fields = [*FOREIGN_FIELDS, *({"settings": known["settings"] | s} for s in FOREIGN_SETTINGS)]
-    changed = [json.dumps({**known, **field}).encode() for field in fields]
-    for document in (*FOREIGN_DOCUMENTS, *changed):
-        _write_anew(documents, {"facts": document})
+    changed = [pack(WHOLE, {**known, **field}, arrays) for field in fields]
+    lacking = [pack(WHOLE, {k: known[k] for k in known if k != name}, arrays) for name in known]
+    parts = [_with_part(whole, part, b"AAAA") for part in ("denoiser", "calibration")]
+    headless = pack(WHOLE, {}, {}), pack("denoiser", known, arrays)
+    for document in (*FOREIGN_DOCUMENTS, *changed, *lacking, *parts, *headless):
+        _write_anew(documents, document)
         with pytest.raises(InputError) as caught:
             dpi.open(place, "books")
         assert str(caught.value).isprintable()
         assert str(caught.value).endswith("."), document
     for document in (*FOREIGN_DOCUMENTS, b"AAAA"):
-        _publish_also(documents, facts, "schema", document)
+        _write_anew(documents, _with_part(whole, "schema", document))
         with pytest.raises(InputError, match="no schema"):
             dpi.open(place, "books")
-    schema = pa.schema([]).serialize().to_pybytes()
-    stated = {**known, "documents": {"schema": hashlib.sha256(b"another").hexdigest()}}
-    _write_anew(documents, {"facts": json.dumps(stated).encode(), "schema": schema})
-    with pytest.raises(InputError, match="a document is missing or was changed"):
-        dpi.open(place, "books")
+    for place_ in range(0, len(whole), 97):
+        _write_anew(documents, whole[:place_] + bytes([whole[place_] ^ 1]) + whole[place_ + 1 :])
+        with pytest.raises(InputError):
+            dpi.open(place, "books")
 
 
 def test_h2_a_published_schema_with_names_that_forge_is_refused(tmp_path: Path) -> None:
@@ -182,7 +182,7 @@ def test_h2_a_published_schema_with_names_that_forge_is_refused(tmp_path: Path) 
     dpi.publish(index, place, "books")
     documents = _documents(place)
     schema = pa.schema([("year\n\x1b[2Jepsilon = 0.1", "string")]).serialize().to_pybytes()
-    _publish_also(documents, documents.read("facts") or b"", "schema", schema)
+    _write_anew(documents, _with_part(documents.read(WHOLE) or b"", "schema", schema))
     with pytest.raises(InputError, match="characters that cannot be printed") as caught:
         dpi.open(place, "books")
     assert str(caught.value).isprintable()
@@ -191,18 +191,18 @@ def test_h2_a_published_schema_with_names_that_forge_is_refused(tmp_path: Path) 
 @pytest.mark.parametrize(
     "table",
     [
-        {"id": ["facts"]},
-        {"id": ["facts"], "data": [7]},
-        {"id": ["facts"], "data": ["{}"]},
+        {"id": ["publication"]},
+        {"id": ["publication"], "data": [7]},
+        {"id": ["publication"], "data": ["{}"]},
         {"id": [1], "data": [b"{}"]},
-        {"key": ["facts"], "data": [b"{}"]},
-        {"id": ["facts/0"], "code": [1], "data": [None]},
-        {"id": ["facts/0"], "code": [1], "data": ["%"]},
-        {"id": ["facts/0", "facts/0"], "code": [1, 1], "data": ["", ""]},
+        {"key": ["publication"], "data": [b"{}"]},
+        {"id": ["publication/0"], "code": [1], "data": [None]},
+        {"id": ["publication/0"], "code": [1], "data": ["%"]},
+        {"id": ["publication/0", "publication/0"], "code": [1, 1], "data": ["", ""]},
     ],
 )
 def test_low_a_foreign_table_of_documents_is_refused(tmp_path: Path, table: Any) -> None:
     place = str(tmp_path / "x.lance")
     Lance(place, "books")._connection.create_table("books_dpindex", pa.table(table))
-    with pytest.raises(InputError, match=r"LanceDB refuses|damaged|no published|not valid"):
+    with pytest.raises(InputError, match=r"LanceDB refuses|damaged|no published|no dpindex publication"):
         dpi.open(place, "books")
