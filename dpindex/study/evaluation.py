@@ -15,7 +15,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, get_args
@@ -23,7 +23,15 @@ from typing import Any, get_args
 import numpy as np
 from scipy import sparse
 
-from dpindex.base.arrays import in_units_of_largest, limited_threads, row_norms, unit, whole_number
+from dpindex.base.arrays import (
+    Bools,
+    idle_cores,
+    in_units_of_largest,
+    limited_threads,
+    row_norms,
+    unit,
+    whole_number,
+)
 from dpindex.base.display import Progress, no_progress
 from dpindex.base.errors import InputError
 from dpindex.base.files import holding_lock, machine_secret, make_folder, read_file
@@ -34,11 +42,11 @@ from dpindex.index.search import QueryMode
 from dpindex.mechanism.spec import Spec
 from dpindex.similarity.similarity import Metric
 from dpindex.storage.leak_check import LeakCheck, LeakEvidence, refuse_leaks
-from dpindex.study.curve import Curve, Run, recall_within
+from dpindex.study.curve import Curve, Run, Sample, recall_within
 from dpindex.study.examples import Gallery
 from dpindex.study.linkage import LINKED
 from dpindex.study.specs import common_adjacency, hides_records, in_ranges, label
-from dpindex.study.trial import Trial
+from dpindex.study.trial import Trial, in_threads
 from dpindex.study.truth import GroundTruth, ground_truth
 
 RUNS_FILE = "runs.csv"
@@ -84,8 +92,8 @@ def evaluate(
     base (:class:`dpindex.study.reconstruction.Reconstructor`). Attacks, and more than 100
     candidates, are measured in the first run of each spec alone.
 
-    BLAS and OpenMP use no more threads than there are idle processors when it begins:
-    :func:`dpindex.base.arrays.limited_threads`.
+    As many builds are measured at once as processors are idle when it begins, so times are those
+    of one thread beside others.
 
     The codes are discarded, so nothing private is published by measuring. A published curve,
     however, is a statistic of the data without any guarantee.
@@ -182,8 +190,9 @@ def evaluate(
             _check_public_parts(group, sources[0])
         tasks.append(_Task(curve, *sources, _builds(curve, group, sources, runs, query_modes)))
     keys = {key for task in tasks for build in task.builds for key in build.keys.values()}
+    workers = idle_cores()
     with kept_in(report, keys, replace=replace_report) as kept, limited_threads():
-        return [_measured(task, kept, examples, progress or no_progress) for task in tasks]
+        return [_measured(task, kept, examples, workers, progress or no_progress) for task in tasks]
 
 
 @dataclass(frozen=True)
@@ -193,6 +202,11 @@ class _Build:
     spec: Spec
     seed: int
     keys: dict[QueryMode, str]
+
+    @property
+    def is_first(self) -> bool:
+        """Whether it is the first build of its spec, which alone is attacked and shown."""
+        return self.seed == self.spec.seed
 
 
 @dataclass(frozen=True)
@@ -322,31 +336,40 @@ def run_key(**facts: Any) -> str:
     return hashlib.blake2b(text, key=machine_secret(), digest_size=8).hexdigest()
 
 
-def _measured(task: _Task, kept: RunsFile, examples: int, progress: Progress) -> Curve:
+def _measured(
+    task: _Task, kept: RunsFile, examples: int, workers: int, progress: Progress
+) -> Curve:
     """Measure the runs of one curve that are not kept yet, and return the curve of all."""
     curve = task.curve
     queries = task.queries.read()
     truth = ground_truth(task.base, task.queries, curve.neighbours, curve.metric)
-    gallery = Gallery(curve, task.base, task.queries, examples) if examples else None
+    gallery = Gallery(curve, task.base, task.queries, truth, examples) if examples else None
+    known = frozenset(kept.lines)
+
+    def measure(build: _Build) -> tuple[list[Run], Sample | None]:
+        is_known = known.issuperset(build.keys.values())
+        is_shown = gallery is not None and build.is_first
+        if is_known and not is_shown:
+            return [], None
+        trial = Trial(replace(build.spec, seed=build.seed), task.base, **curve.trial)
+        runs = [] if is_known else list(_runs(trial, curve, build, queries, truth))
+        return runs, gallery.sample(trial, build.keys) if gallery and is_shown else None
+
     runs: list[Run] = []
-    for done, build in enumerate(task.builds):
-        name = label(build.spec)
-        if build.spec.epsilon is not None:
-            name += f", ε = {build.spec.epsilon:g}"
-        progress(done, len(task.builds), name)
-        is_known = set(build.keys.values()) <= kept.lines.keys()
-        is_shown = gallery is not None and build.seed == build.spec.seed
-        if not is_known or is_shown:
-            trial = Trial(replace(build.spec, seed=build.seed), task.base, **curve.trial)
-        if not is_known:
-            measured = _runs(trial, curve, build, queries, truth)
-            kept.append([curve.line(run) for run in measured if run.key not in kept.lines])
-        if gallery is not None and is_shown:
-            gallery.add(trial, build.keys)
-        for mode, key in build.keys.items():
-            runs.append(curve.run_of(kept.lines[key], build.spec, mode))
+    samples: list[Sample] = []
+    with closing(in_threads(measure, task.builds, workers)) as results:
+        for done, build in enumerate(task.builds):
+            name = label(build.spec)
+            if build.spec.epsilon is not None:
+                name += f", ε = {build.spec.epsilon:g}"
+            progress(done, len(task.builds), name)
+            measured, sample = next(results)
+            kept.append([curve.line(run) for run in measured if run.key not in known])
+            samples += [sample] if sample else []
+            for mode, key in build.keys.items():
+                runs.append(curve.run_of(kept.lines[key], build.spec, mode))
     progress(len(task.builds), len(task.builds), "done")
-    shown = gallery.examples() if gallery is not None else None
+    shown = gallery.examples(samples) if gallery is not None else None
     return replace(curve, runs=tuple(runs), examples=shown)
 
 
@@ -354,49 +377,50 @@ def _runs(
     trial: Trial, curve: Curve, build: _Build, queries: Any, truth: GroundTruth
 ) -> Iterator[Run]:
     """Yield the run of a build in each query mode."""
-    # Attacks and many candidates take long, and runs differ in the projection alone.
-    is_first = build.seed == build.spec.seed
     values: dict[str, float] = {
         "build_seconds": trial.build_seconds,
         "bytes_per_vector": float(trial.bytes_per_vector),
     }
-    if is_first:
+    candidates = curve.candidates
+    if build.is_first:
         values |= trial.reconstruction()
         # By the law of the noise, or by a search: whichever finds more.
         values[LINKED] = max(trial.linkage().share, trial.own_codes_found())
+    else:  # attacks and many candidates take long, and runs differ in the projection alone
+        candidates = tuple(level for level in candidates if level <= _FOUND)
     for mode, key in build.keys.items():
-        found = _retrieval(trial, queries, mode, truth, curve.candidates, is_first)
+        found = _retrieval(trial, queries, mode, truth, candidates)
         denoised = trial.denoiser is not None
         yield Run(build.spec, mode, build.seed, values | found, denoised, key)
 
 
 def _retrieval(
-    trial: Trial,
-    queries: Any,
-    mode: QueryMode,
-    truth: GroundTruth,
-    candidates: Sequence[int],
-    is_first: bool,
+    trial: Trial, queries: Any, mode: QueryMode, truth: GroundTruth, candidates: Sequence[int]
 ) -> dict[str, float]:
     """Return the quality and the speed of a search, by measure."""
     trial.nearest(queries[:1], 1, mode)  # the first search builds the search structure
     start = time.perf_counter()
     found = trial.nearest(queries, min(_FOUND, len(trial.index)), mode)
     seconds = time.perf_counter() - start
-    if is_first and candidates[-1] > found.shape[1]:  # one noise for all: more candidates find more
+    if candidates[-1] > found.shape[1]:  # one noise for all: more candidates find more
         found = trial.nearest(queries, candidates[-1], mode)
+    near = truth.relevant(found[:, :_FOUND], truth.depth)
+    nearest = truth.relevant(found, 10)
     values = {
-        "precision@10": float(truth.precision(found, 10, truth.depth).mean()),
-        "recall@100": float(truth.recall(found, _FOUND, truth.depth).mean()),
-        "recall@10": float(truth.recall(found, 10, 10).mean()),
+        "precision@10": float(near[:, :10].mean()),
+        "recall@100": _recall(near, truth.depth),
+        "recall@10": _recall(nearest[:, :10], 10),
         "rankings_per_second": len(found) / max(seconds, 1e-9),
     }
-    among_ten = truth.relevant(found, 10)
-    for level in (level for level in candidates if level <= found.shape[1]):
+    for level in candidates:
         # The owner orders the first R answers exactly: the true ten among them come first.
-        recall = np.minimum(among_ten[:, :level].sum(axis=1), 10) / 10
-        values[recall_within(level)] = float(recall.mean())
+        values[recall_within(level)] = _recall(nearest[:, :level], 10)
     return values
+
+
+def _recall(relevant: Bools, neighbours: int) -> float:
+    """Return the share of true neighbours found, of which ties at the last may be more."""
+    return float(np.minimum(relevant.sum(axis=1), neighbours).mean() / neighbours)
 
 
 Line = Mapping[str, Any]
@@ -420,7 +444,7 @@ class RunsFile:
         """Add the lines of one build; those in a file are kept whatever happens later."""
         for line in lines:
             self.lines[line["run"]] = as_text(line)
-        if self._path is None:
+        if self._path is None or not lines:
             return
         with open(self._path, "ab") as file:
             file.write(csv_bytes(lines, header=file.tell() == 0))

@@ -22,8 +22,8 @@ from dpindex.similarity.similarity import Metric, exact_similarities
 from dpindex.storage.ids import Rows
 from dpindex.study.curve import Curve, Examples, Reconstructed, Sample
 from dpindex.study.reconstruction import can_be_reconstructed, cosines
-from dpindex.study.trial import Trial
-from dpindex.study.truth import ground_truth
+from dpindex.study.trial import Trial, attacked_rows
+from dpindex.study.truth import GroundTruth, ground_truth
 
 FOUND = 10
 """Answers shown for each query."""
@@ -43,23 +43,31 @@ class Gallery:
         Its vectors and settings; its runs are not read.
     base, queries : VectorSource
         The queries are held in memory.
+    truth : GroundTruth
+        Of all queries.
     count : int
         Queries and records to show, [1, ∞).
     """
 
-    def __init__(self, curve: Curve, base: VectorSource, queries: VectorSource, count: int) -> None:
+    def __init__(
+        self,
+        curve: Curve,
+        base: VectorSource,
+        queries: VectorSource,
+        truth: GroundTruth,
+        count: int,
+    ) -> None:
         self._base = base
         self._levels = curve.candidates
         self._rows = spaced(curve.queries[1], count)
-        self._count = count
+        attacked = attacked_rows(curve.base[1])
+        self._records: Rows = attacked[spaced(len(attacked), count)]
         self._queries = dense_rows(queries, self._rows)
-        self._truth = ground_truth(base, self._queries, FOUND, curve.metric)
+        self._truth = truth.of_queries(self._rows)
         self._scores = _scores(base, self._queries, curve.metric)
-        self._records: Rows = np.zeros(0, dtype=np.int64)
-        self._samples: list[Sample] = []
 
-    def add(self, trial: Trial, modes: Iterable[QueryMode]) -> None:
-        """Search a build, and attack its codes."""
+    def sample(self, trial: Trial, modes: Iterable[QueryMode]) -> Sample:
+        """Return what searches of a build find, and what attacks on its codes give back."""
         spec = trial.index.spec
         found = {}
         true = {}
@@ -69,19 +77,18 @@ class Gallery:
             answers += [_ordered(rows[:, :level], self._scores) for level in self._levels[1:]]
             found[mode] = np.stack(answers)
             true[mode] = np.stack([self._truth.relevant(answer, FOUND) for answer in answers])
-        self._records = trial.attacked[spaced(len(trial.attacked), self._count)]
         reconstructed = None
         if can_be_reconstructed(spec):
             vectors = trial.attacker(trial.index.codes.take(self._records))
             nearest = _nearest(self._base, vectors)
             originals = dense_rows(self._base, self._records)
             reconstructed = Reconstructed(vectors, cosines(vectors, originals), nearest)
-        self._samples.append(Sample(spec, found, true, reconstructed))
+        return Sample(spec, found, true, reconstructed)
 
-    def examples(self) -> Examples:
-        """Return what was added."""
+    def examples(self, samples: Iterable[Sample]) -> Examples:
+        """Return samples, with what they are of."""
         truth = self._truth.ids[:, :FOUND]
-        return Examples(self._rows, self._records, truth, tuple(self._samples))
+        return Examples(self._rows, self._records, truth, tuple(samples))
 
 
 def _scores(base: VectorSource, queries: AnyArray, metric: Metric) -> Doubles:

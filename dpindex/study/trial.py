@@ -7,10 +7,20 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable, Generator, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
-from dpindex.base.arrays import AnyArray, Vectors, spaced
+import faiss
+
+from dpindex.base.arrays import (
+    AnyArray,
+    Vectors,
+    limited_threads,
+    share_cores,
+    spaced,
+)
 from dpindex.data import as_source, dense_rows
 from dpindex.denoise import Denoiser, Kind, fit_if_possible
 from dpindex.index.kinds import kind_of
@@ -34,6 +44,9 @@ _KNOWN = 250
 _RECONSTRUCTED = 500
 # Numbers in the vectors that an attacker knows, at most.
 _MAX_NUMBERS = 1 << 26
+
+_Task = TypeVar("_Task")
+_Result = TypeVar("_Result")
 
 
 class Trial:
@@ -141,15 +154,12 @@ class Trial:
         return float((found[:, 0] == self.known).mean())
 
     @cached_property
-    def attacked(self) -> Rows:
-        """Rows of the vectors that an attacker reconstructs, evenly spaced."""
-        return spaced(len(self.index), _RECONSTRUCTED)
-
-    @cached_property
     def attacker(self) -> Reconstructor:
         """The strongest attacker: with all codes, and other rows of the base as public vectors."""
         spec = self.index.spec
-        public = dense_rows(self._base, public_rows(len(self.index), spec.dim, self.attacked))
+        public = dense_rows(
+            self._base, public_rows(len(self.index), spec.dim, attacked_rows(len(self.index)))
+        )
         return reconstructor_of(spec, public, self.index.codes, self.denoiser)
 
     def reconstruction(self) -> dict[str, float]:
@@ -159,5 +169,27 @@ class Trial:
         """
         if not can_be_reconstructed(self.index.spec):
             return dict.fromkeys(EXPOSURE, math.nan)
-        originals = dense_rows(self._base, self.attacked)
-        return self.attacker.exposure(originals, self.index.codes.take(self.attacked))
+        attacked = attacked_rows(len(self.index))
+        originals = dense_rows(self._base, attacked)
+        return self.attacker.exposure(originals, self.index.codes.take(attacked))
+
+
+def attacked_rows(n: int) -> Rows:
+    """Return the rows of n vectors that an attacker reconstructs, evenly spaced."""
+    return spaced(n, _RECONSTRUCTED)
+
+
+def in_threads(
+    work: Callable[[_Task], _Result], tasks: Iterable[_Task], workers: int
+) -> Generator[_Result, None, None]:
+    """Yield what ``work`` returns for each task, in order; at most ``workers`` run at once.
+
+    Several trials at once use the processors better than BLAS and OpenMP do, which get one each.
+    """
+
+    def begin() -> None:
+        share_cores()
+        faiss.omp_set_num_threads(1)  # of this thread alone
+
+    with limited_threads(1), ThreadPoolExecutor(workers, initializer=begin) as pool:
+        yield from pool.map(work, tasks)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias, get_args
 
 import faiss
@@ -74,6 +74,10 @@ class GroundTruth:
         asked = found + offsets
         place = np.minimum(np.searchsorted(wanted, asked), len(wanted) - 1)
         return np.asarray((wanted[place] == asked) & (found >= 0))
+
+    def of_queries(self, rows: Rows) -> GroundTruth:
+        """Return the true neighbours of some of the queries."""
+        return replace(self, ids=self.ids[rows], scores=self.scores[rows])
 
     def precision(self, found: AnyArray, at: int, neighbours: int) -> Doubles:
         """Share of the first ``at`` found ids that are true neighbours, shape (nq,)."""
