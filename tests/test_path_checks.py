@@ -38,7 +38,7 @@ from dpindex import PrivateIndex, Privatizer, Spec, attribute, l2, record
 from dpindex.accounting.ledger import Ledger
 from dpindex.audit import verify
 from dpindex.audit.law_verifiers import VERIFIERS, law_verifier_class
-from dpindex.data import Dataset, Ranges
+from dpindex.data import Ranges
 from dpindex.index.search import QueryMaker
 from dpindex.integrations.client import Client
 from dpindex.mechanism.noise.additive import AdditiveNoise, staircase_noise
@@ -372,15 +372,15 @@ def device_that_accepts_any_epsilon(patch: Patch) -> Spec:
 
 
 def single_replacements_at_twice_epsilon(patch: Patch) -> Spec:
-    original = PrivateIndex._released
+    original = dpindex.storage.release.release_in_memory
 
-    def released(index: PrivateIndex, vectors: Any, *terms: Any) -> Any:
-        codes = original(index, vectors, *terms)
+    def released(vectors: Any, privatizer: Privatizer, **terms: Any) -> Any:
+        codes = original(vectors, privatizer, **terms)
         if len(codes) > 1:
             return codes
-        return louder(index.spec, vectors)
+        return louder(privatizer.spec, vectors)
 
-    patch.setattr(PrivateIndex, "_released", released)
+    patch.setattr(dpindex.storage.release, "release_in_memory", released)
     return STAIRCASE
 
 
@@ -595,14 +595,8 @@ def exact_size_in_a_header(patch: Patch) -> SketchSpec:
 
 
 def released_under_the_budget_of_queries(patch: Patch) -> Spec:
-    def released(index: PrivateIndex, vectors: Any, *_: Any) -> Any:
-        if isinstance(vectors, Dataset):
-            with vectors.parts[0].vectors() as source:
-                vectors = source.read()
-        codes = Privatizer(index.query_spec).privatize(vectors)
-        return index.spec.format.codes(codes.stored)
-
-    patch.setattr(PrivateIndex, "_released", released)
+    privatizer = property(lambda index: Privatizer(index.query_spec))
+    patch.setattr(PrivateIndex, "_privatizer", privatizer)
     return STAIRCASE
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from contextlib import contextmanager
 from copy import copy
 from functools import cache
 from typing import Any
@@ -53,28 +51,6 @@ def faiss() -> Any:
         library.cvar.distance_compute_blas_threshold, 4096
     )
     return library
-
-
-_LITTLE_WORK = 1 << 26
-"""Coordinates that one thread compares in about ten milliseconds."""
-
-
-@contextmanager
-def few_threads(coordinates: int) -> Iterator[None]:
-    """Let Faiss search in the calling thread where little is compared.
-
-    Beside a busy process a second thread comes up to a hundred times later than the first is done.
-    Other threads that search keep their own settings.
-    """
-    before = faiss().omp_get_max_threads()
-    if coordinates > _LITTLE_WORK or before == 1:
-        yield
-        return
-    faiss().omp_set_num_threads(1)
-    try:
-        yield
-    finally:
-        faiss().omp_set_num_threads(before)
 
 
 class SearchBackend(ABC):
@@ -141,11 +117,12 @@ class SearchBackend(ABC):
 
     @abstractmethod
     def search(self, queries: AnyArray, count: int) -> tuple[Doubles, Rows]:
-        """The nearest items of queries that are items themselves.
+        """The nearest items of queries.
 
         Parameters
         ----------
         queries : array, shape (nq, …)
+            Items themselves, or exact vectors, which a backend tells apart where they differ.
         count : int
             Items wanted for each query, [1, len].
 
@@ -154,10 +131,6 @@ class SearchBackend(ABC):
         Scores (higher is nearer) and rows, both of shape (nq, count), best first; every row number
         is of an item, and none stands twice for a query.
         """
-
-    def search_exact(self, queries: AnyArray, count: int) -> tuple[Doubles, Rows]:
-        """Return the nearest items of exact vectors; by default as :meth:`search` does."""
-        return self.search(queries, count)
 
     max_subset: int = 1 << 62
     """Items that :meth:`subset` should be asked for at once."""
@@ -329,8 +302,14 @@ class FaissSigns(SearchBackend):
         part.add(self._codes.take(rows))
         return part
 
-    def search(self, queries: Bytes, count: int) -> tuple[Doubles, Rows]:
-        """Scores ``k − 2·hamming = Σ s_j t_j`` and rows of the best ``count`` for each query."""
+    def search(self, queries: AnyArray, count: int) -> tuple[Doubles, Rows]:
+        """Scores and rows of the best ``count`` for each query, packed signs or exact floats."""
+        if queries.dtype == np.uint8:
+            return self._search_signs(queries, count)
+        return self._search_exact(queries, count)
+
+    def _search_signs(self, queries: Bytes, count: int) -> tuple[Doubles, Rows]:
+        """Scores ``k − 2·hamming = Σ s_j t_j`` and rows."""
         queries = np.ascontiguousarray(queries)
         near = np.empty((len(queries), 0), dtype=np.int32)
         rows = np.empty((len(queries), 0), dtype=np.int64)
@@ -341,8 +320,8 @@ class FaissSigns(SearchBackend):
             )
         return self._width + 2 * near.astype(np.float64), rows
 
-    def search_exact(self, queries: Floats, count: int) -> tuple[Doubles, Rows]:
-        """Scores ``Σ y_j s_j``, exact, and rows of the best ``count`` for each query."""
+    def _search_exact(self, queries: Floats, count: int) -> tuple[Doubles, Rows]:
+        """Scores ``Σ y_j s_j``, exact, and rows."""
         padded = np.zeros((len(queries), 8 * self._bytes), dtype=np.float64)
         padded[:, : self._width] = queries
         scores = np.empty((len(queries), count))

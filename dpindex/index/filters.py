@@ -305,12 +305,12 @@ class Selection:
         """Search the rows by themselves, exactly."""
         if len(self._rows) <= self._ranking.backend.max_subset:
             # In the order of the backend, also among equals.
-            scores, places = self._ranking.search_in(self._subset, queries, count)
+            scores, places = self._ranking.search(queries, count, self._subset)
             return scores, self._rows[places]
         scores = np.empty((len(queries), 0))
         rows = np.empty((len(queries), 0), np.int64)
         for block, backend in self._blocks():
-            near, places = self._ranking.search_in(backend, queries, min(count, len(block)))
+            near, places = self._ranking.search(queries, min(count, len(block)), backend)
             all_scores = np.hstack([scores, near])
             all_rows = np.hstack([rows, block[places]])
             scores, rows = best_of(all_scores, all_rows, count)

@@ -6,6 +6,8 @@ decoded numbers, a row here.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
@@ -14,7 +16,7 @@ import numpy as np
 from dpindex.base.arrays import AnyArray, Doubles, limited_threads, spaced, unit
 from dpindex.base.files import release_pages
 from dpindex.denoise import Denoiser
-from dpindex.index.backends import FaissSigns, SearchBackend, SymbolLists, few_threads
+from dpindex.index.backends import FaissSigns, SearchBackend, SymbolLists, faiss
 from dpindex.index.faiss_vectors import FaissVectors, parse_index_type
 from dpindex.mechanism.codes import CodeFormat, Codes, SignFormat, SymbolFormat
 from dpindex.mechanism.spec import Spec
@@ -56,6 +58,28 @@ if TYPE_CHECKING:
     from dpindex.denoise import Denoiser
 
 
+_LITTLE_WORK = 1 << 26
+"""Coordinates that one thread compares in about ten milliseconds."""
+
+
+@contextmanager
+def few_threads(coordinates: int) -> Iterator[None]:
+    """Let Faiss search in the calling thread where little is compared.
+
+    Beside a busy process a second thread comes up to a hundred times later than the first is done.
+    Other threads that search keep their own settings.
+    """
+    before = faiss().omp_get_max_threads()
+    if coordinates > _LITTLE_WORK or before == 1:
+        yield
+        return
+    faiss().omp_set_num_threads(1)
+    try:
+        yield
+    finally:
+        faiss().omp_set_num_threads(before)
+
+
 class Ranking:
     """A search backend that follows a store.
 
@@ -82,8 +106,11 @@ class Ranking:
     def __init__(self, width: int, metric: Metric, index_type: str) -> None:
         self.width = width
         self.backend = self.backend_type(width, metric, index_type)
+        self.rows = 0
         self._removals: int | None = None
-        self._rows = 0
+
+    def __len__(self) -> int:
+        return self.rows
 
     def items(self, codes: Codes) -> AnyArray:
         """The backend's items of some codes."""
@@ -95,14 +122,14 @@ class Ranking:
 
     def is_synced(self, store: CodeStore) -> bool:
         """Return True if the backend holds every row of the store."""
-        return (self._removals, self._rows) == (store.removals, len(store))
+        return (self._removals, self.rows) == (store.removals, len(store))
 
     def sync(self, store: CodeStore) -> None:
         """Bring the backend up to date; after Ctrl-C the next call goes on where it ended."""
         backend = self.backend
         if self._removals != store.removals or backend.needs_retraining(len(store)):
             self._removals = None
-            self._rows = 0
+            self.rows = 0
             sample = store.take(spaced(len(store), backend.sample_rows))
             backend.begin(self.items(sample))
             backend.reserve(len(store))
@@ -111,21 +138,19 @@ class Ranking:
             backend.add(self.items(codes))
             release_pages(codes.stored)
         backend.finish()
-        self._rows = len(store)
+        self.rows = len(store)
 
-    def search(self, queries: Queries, count: int) -> tuple[Doubles, Rows]:
-        """Scores and rows of the best ``count`` for each query, best first, shape (nq, count)."""
-        return self.search_in(self.backend, queries, count)
-
-    def search_in(
-        self, backend: SearchBackend, queries: Queries, count: int
+    def search(
+        self, queries: Queries, count: int, subset: SearchBackend | None = None
     ) -> tuple[Doubles, Rows]:
-        """Search another backend of the same items, such as a subset of this one."""
+        """Scores and rows of the best ``count`` for each query, best first, shape (nq, count).
+
+        With a ``subset`` of the backend, of its items alone.
+        """
+        backend = self.backend if subset is None else subset
         asked = self.asked(queries)
         with few_threads(len(backend) * asked.size):
-            if isinstance(queries, PrivateQueries):
-                return backend.search(asked, count)
-            return backend.search_exact(asked, count)
+            return backend.search(asked, count)
 
 
 class PackedSigns(Ranking):
@@ -174,7 +199,9 @@ class DenoisedVectors(Ranking):
         self._metric = metric
         self._denoiser = denoiser
 
-    @limited_threads(1)  # blocks of codes use the processors better than BLAS does
+    # Blocks of codes use the processors better than BLAS does.
+    sync = limited_threads(1)(Ranking.sync)
+
     def items(self, codes: Codes) -> AnyArray:
         by_cosine = self._metric == "cosine"
         if self._is_short:
@@ -204,7 +231,8 @@ class DecodedVectors(Ranking):
         self._spec = spec
         self._denoiser = denoiser
 
-    @limited_threads(1)
+    sync = limited_threads(1)(Ranking.sync)
+
     def items(self, codes: Codes) -> AnyArray:
         return decoded(codes, self._spec, self._denoiser)
 

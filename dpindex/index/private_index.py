@@ -6,6 +6,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
@@ -24,10 +25,10 @@ from dpindex.index.hits import Estimates, Hits, without_error
 from dpindex.index.kinds import Ranking, calibration_of, new_ranking, posterior_of
 from dpindex.index.reranking import direction
 from dpindex.index.search import (
+    BATCH_QUERIES,
     Found,
     FoundCodes,
     Searchable,
-    query_blocks,
 )
 from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.public_random import PublicStream
@@ -50,6 +51,7 @@ from dpindex.storage.payload import Table
 if TYPE_CHECKING:
     from dpindex.accounting.ledger import Ledger
     from dpindex.base.display import Progress
+    from dpindex.mechanism.privatizer import Privatizer
 
 
 class ReadWriteLock:
@@ -68,7 +70,8 @@ class ReadWriteLock:
         held = False
         try:
             with self._condition:
-                self._condition.wait_for(lambda: not self._writing and not self._waiting)
+                while self._writing or self._waiting:
+                    self._condition.wait()
                 self._readers += 1
                 held = True
             yield
@@ -84,7 +87,8 @@ class ReadWriteLock:
             with self._condition:
                 self._waiting += 1
                 waiting = True
-                self._condition.wait_for(lambda: not self._writing and not self._readers)
+                while self._writing or self._readers:
+                    self._condition.wait()
                 self._writing = held = True
             yield
         finally:
@@ -379,19 +383,8 @@ class PrivateIndex(Searchable):
             For bad vectors, ids or payload, ids that the ledger knows, and a codebook that holds
             private vectors; nothing is added then.
         """
-        with self._lock.write():
-            vectors, count = self._vectors(X)
-            checked_ids = self._store.ids.check(ids, count)
-            columns = self.check_payload(payload, count)
-            if ledger is None and not allow_rerelease:
-                codes = self._released(vectors, skip_leak_check, progress)
-                self._store.append(codes, checked_ids, columns)
-                return
-            dataset = _dataset(vectors)
-            if ids is not None:
-                dataset = dataset.with_labels(checked_ids)
-            terms = (ledger, allow_rerelease, skip_leak_check)
-            self._release_durably(dataset, checked_ids, columns, terms, progress)
+        terms = (ledger, allow_rerelease, skip_leak_check)
+        self._add(X, ids, payload, terms, progress)
 
     def upsert(
         self,
@@ -433,34 +426,51 @@ class PrivateIndex(Searchable):
         """
         if ids is None:
             raise InputError("upsert replaces by id; give every vector an id.")
-        with self._lock.write():
-            vectors, count = self._vectors(X)
-            checked_ids = self._store.ids.check(ids, count, replace=True)
-            columns = self.check_payload(payload, count)
-            replaced = self.check_rerelease(checked_ids, allow_rerelease)
-            if ledger is None:  # the index alone says what was released before
-                codes = self._released(vectors, skip_leak_check, progress)
-                self._store.append(codes, checked_ids, columns, replace=True)
-                return replaced
-            dataset = _dataset(vectors).with_labels(checked_ids)
-            terms = (ledger, allow_rerelease, skip_leak_check)
-            self._release_durably(dataset, checked_ids, columns, terms, progress, replace=True)
-            return replaced
+        terms = (ledger, allow_rerelease, skip_leak_check)
+        return self._add(X, ids, payload, terms, progress, replace=True)
 
-    def _vectors(self, X: Vectors | Dataset) -> tuple[Any, int]:
-        """Return a dataset as it is, vectors as a matrix, and the number of rows."""
-        if isinstance(X, Dataset):
-            return X, X.rows
-        rows = self._queries.vectors(X)
-        return rows, rows.shape[0]
-
-    def _released(self, vectors: Any, skip_leak_check: bool, progress: Progress | None) -> Codes:
+    def _add(
+        self,
+        X: Vectors | Dataset,
+        ids: Any | None,
+        payload: Any,
+        terms: tuple[Ledger | None, bool, bool],
+        progress: Progress | None,
+        *,
+        replace: bool = False,
+    ) -> int:
+        """Release vectors and add them; return how many rows they replace."""
         # Imported here: who only searches needs no secret stream.
         from dpindex.storage.release import release_in_memory
 
-        return release_in_memory(
-            vectors, self.spec, skip_leak_check=skip_leak_check, progress=progress
-        )
+        ledger, allow_rerelease, skip_leak_check = terms
+        with self._lock.write():
+            vectors = X if isinstance(X, Dataset) else self._queries.projector.rows(X)
+            count = vectors.rows if isinstance(vectors, Dataset) else vectors.shape[0]
+            checked_ids = self._store.ids.check(ids, count, replace=replace)
+            columns = self.check_payload(payload, count)
+            replaced = 0
+            if replace:
+                replaced = self.check_rerelease(checked_ids, allow_rerelease)
+            # Without a ledger the index alone says what was released before.
+            if ledger is None and (replace or not allow_rerelease):
+                codes = release_in_memory(
+                    vectors, self._privatizer, skip_leak_check=skip_leak_check, progress=progress
+                )
+                self._store.append(codes, checked_ids, columns, replace=replace)
+                return replaced
+            if not isinstance(vectors, Dataset):
+                vectors = as_dataset(as_source(vectors, ""), count)
+            if ids is not None:
+                vectors = vectors.with_labels(checked_ids)
+            self._release_durably(vectors, checked_ids, columns, terms, progress, replace=replace)
+        return replaced
+
+    @cached_property
+    def _privatizer(self) -> Privatizer:
+        from dpindex.mechanism.privatizer import Privatizer
+
+        return Privatizer(self.spec, allow_unprotected=True)
 
     def _release_durably(
         self,
@@ -470,7 +480,7 @@ class PrivateIndex(Searchable):
         terms: tuple[Ledger | None, bool, bool],
         progress: Progress | None,
         *,
-        replace: bool = False,
+        replace: bool,
     ) -> None:
         """Release vectors that a ledger counts into the folder of the index, and into memory."""
         from dpindex.storage.release import Terms, release
@@ -585,17 +595,14 @@ class PrivateIndex(Searchable):
             raise InputError("the index is empty: add vectors before searching.")
 
     def _find(self, queries: Queries, count: int, selection: Selection | None) -> Found:
-        ranking: Ranking | Selection = self._ranking
-        total = available = len(self)
-        if selection is not None:
-            ranking = selection
-            available = len(selection)
+        ranking: Ranking | Selection = self._ranking if selection is None else selection
+        available = len(ranking)
         if available == 0:
             rows = np.empty((len(queries), 0), np.int64)
             scores = np.empty(rows.shape)
         else:
             scores, rows = ranking.search(queries, min(count, available))
-        return Found(self._store.ids.take(rows), scores, rows, total)
+        return Found(self._store.ids.take(rows), scores, rows, self._ranking.rows)
 
     def _codes_of(self, found: Found) -> FoundCodes:
         rows = np.asarray(found.rows)
@@ -659,7 +666,7 @@ class PrivateIndex(Searchable):
             if filter_ is not None:
                 rows = kept_rows(filter_, self._store)
             hits: list[Hits] = []
-            for block in query_blocks(len(queries), 1):
+            for block in row_blocks(len(queries), BATCH_QUERIES):
                 hits += self._compared(queries[block], threshold, rows)
             return hits
 
@@ -811,9 +818,3 @@ class PrivateIndex(Searchable):
         index._rank_with(contents.denoiser)
         index._checkpoint = checkpoint
         return index
-
-
-def _dataset(vectors: Any) -> Dataset:
-    if isinstance(vectors, Dataset):
-        return vectors
-    return as_dataset(as_source(vectors, ""), vectors.shape[0])

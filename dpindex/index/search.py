@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, NamedTuple
@@ -31,16 +31,11 @@ if TYPE_CHECKING:
 BLOCK_NUMBERS = 1 << 22
 """Numbers that are handled together where similarities are estimated: 32 MB."""
 
-_BATCH_QUERIES = 128
+BATCH_QUERIES = 128
 """Query batch size: Ctrl-C is honoured between batches, 0.2 seconds on a million sign codes."""
 
 _BATCH_CANDIDATES = 1 << 22
 """Candidates of a batch of queries, each of which takes about 50 bytes."""
-
-
-def query_blocks(count: int, candidates: int) -> Iterator[slice]:
-    """Yield batches of queries; Ctrl-C is honoured between them."""
-    return row_blocks(count, min(_BATCH_QUERIES, _BATCH_CANDIDATES // candidates))
 
 
 class Found(NamedTuple):
@@ -170,10 +165,13 @@ class Searchable(ABC):
         >>> hits.ids.tolist(), hits.similarity.tolist(), hits.exact.tolist()
         ([[0], [1]], [[1.0], [1.0]], [[True], [True]])
         """
-        count = checked_k(k)
-        reranking = self._reranking(Q, count, candidates, rerank)
+        if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:
+            raise InputError(f"k must be a whole number of at least 1, not {k!r}.", field="k")
+        reranking = None
+        if rerank is not None or candidates is not None:
+            reranking = self._reranking(Q, int(k), candidates, rerank)
         queries = self._queries(Q, query, allow_unprotected=allow_unprotected)
-        return self._answers(queries, count, reranking, filter)
+        return self._answers(queries, int(k), reranking, filter)
 
     def range_search(
         self,
@@ -210,7 +208,9 @@ class Searchable(ABC):
         similarities (for ``l2``: minus the squared distances). Errors as ``search``.
         """
         least = finite_number(threshold, "the threshold")
-        reranking = self._reranking(Q, 1, candidates, rerank)
+        reranking = None
+        if rerank is not None or candidates is not None:
+            reranking = self._reranking(Q, 1, candidates, rerank)
         queries = self._queries(Q, query, allow_unprotected=allow_unprotected)
         if reranking is None:
             return self._in_range(queries, least, filter)
@@ -239,12 +239,10 @@ class Searchable(ABC):
 
     def _reranking(
         self, queries: Vectors | Codes, k: int, candidates: int | None, rerank: Rerank
-    ) -> Reranking | None:
-        """Return what orders the candidates of queries, None without ``rerank``."""
-        if rerank is None and candidates is None:
-            return None
+    ) -> Reranking:
+        """Return what orders the candidates of queries."""
         if not isinstance(queries, Codes):
-            queries = self._queries.vectors(queries)
+            queries = self._queries.projector.rows(queries)
         return new_reranking(rerank, candidates, k, queries, self.metric, self.spec)
 
     def _answers(
@@ -256,14 +254,16 @@ class Searchable(ABC):
             count = reranking.candidates
         parts = []
         with self._selected(filter_, count) as selection:
-            for block in query_blocks(len(queries), count):
-                found = self._find(queries[block], count, selection)
+            size = min(BATCH_QUERIES, _BATCH_CANDIDATES // count)
+            for block in row_blocks(len(queries), size):
+                batch = queries[block]
+                found = self._find(batch, count, selection)
                 if reranking is None:
-                    parts.append(self._hits(queries[block], found))
+                    parts.append(self._hits(batch, found))
                     continue
                 candidates = Candidates(found.ids, found.rows, found.total)
                 nearest = reranking[block].nearest(candidates, k)
-                hits = self._hits(queries[block], found.at(nearest.places))
+                hits = self._hits(batch, found.at(nearest.places))
                 parts.append(with_exact(hits, nearest.similarity, self.metric))
         return parts[0] if len(parts) == 1 else joined(parts)
 
@@ -308,52 +308,16 @@ class Searchable(ABC):
 QueryMode = Literal["exact", "private"]
 
 
-def checked_k(k: Any) -> int:
-    """Return ``k``; InputError unless it is a whole number of at least 1."""
-    if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:
-        raise InputError(f"k must be a whole number of at least 1, not {k!r}.", field="k")
-    return int(k)
-
-
-def query_mode(mode: QueryMode | None, *, leaves: bool) -> QueryMode:
-    """Decide whether queries are compared as they are: the only place that does.
-
-    Parameters
-    ----------
-    mode : "exact" or "private", optional
-        What the caller says; on this machine "exact" by default.
-    leaves : bool
-        Whether queries leave this machine. Then it has to be said: whoever has an exact query's
-        projection can compute the query.
-
-    Raises
-    ------
-    InputError
-        For anything else, and for a query that would leave without a word.
-
-    >>> query_mode(None, leaves=False)
-    'exact'
-    """
-    if mode is None and leaves:
-        raise InputError(
-            "queries leave this machine: say query='private', or 'exact' where whoever is asked "
-            "may know them.",
-            field="query",
-        )
-    if mode not in (None, "exact", "private"):
-        raise InputError(f"query must be 'exact' or 'private', not {mode!r}.")
-    return mode or "exact"
-
-
 class QueryMaker:
-    """Makes queries of vectors or codes.
+    """Makes queries of vectors or codes: nothing else decides whether a query is used as it is.
 
     Parameters
     ----------
     spec, query_spec : Spec
         Of the codes that are searched, and of private queries.
     leaves : bool
-        Whether queries leave this machine.
+        Whether queries leave this machine. Then the caller says whether they are exact: whoever has
+        an exact query's projection can compute the query.
 
     Raises
     ------
@@ -370,28 +334,44 @@ class QueryMaker:
         self.spec = spec
         self.query_spec = query_spec
         self._leaves = leaves
-        self._projector = Projector(spec)
+        self.projector = Projector(spec)
         Projector(query_spec)  # refuses now what could not be asked later
-
-    def vectors(self, queries: Vectors) -> Any:
-        """Return queries as an array or CSR matrix, shape (nq, dim)."""
-        return self._projector.rows(queries)
 
     def __call__(
         self, queries: Vectors | Codes, mode: QueryMode | None, *, allow_unprotected: bool = False
     ) -> Queries:
-        """Return vectors projected or privatized, codes as they are."""
+        """Return vectors projected or privatized, codes as they are.
+
+        Parameters
+        ----------
+        queries : array, sparse matrix or Codes
+        mode : "exact" or "private", optional
+            Default "exact" on this machine.
+        allow_unprotected : bool
+            Allow a "private" query without noise.
+
+        Raises
+        ------
+        InputError
+            For another mode, and for a query that would leave without a word.
+        """
+        if mode not in (None, "exact", "private"):
+            raise InputError(f"query must be 'exact' or 'private', not {mode!r}.")
         if isinstance(queries, Codes):
-            query_mode(mode or "private", leaves=self._leaves)
             return self._of_codes(queries)
-        mode = query_mode(mode, leaves=self._leaves)
-        if mode == "exact":
-            vectors = None
-            if self.spec.design is not None:
-                vectors = exact_coordinates(self._projector.scaled(queries), self.spec)
-            return ExactQueries(self._projector.asked(queries), self.spec, vectors)
-        self.query_spec.refuse_unprotected(allow_unprotected, "send its query as a private one")
-        return PrivateQueries(self._privatizer.privatize(queries), self.query_spec)
+        if mode is None and self._leaves:
+            raise InputError(
+                "queries leave this machine: say query='private', or 'exact' where whoever is "
+                "asked may know them.",
+                field="query",
+            )
+        if mode == "private":
+            self.query_spec.refuse_unprotected(allow_unprotected, "send its query as a private one")
+            return PrivateQueries(self._privatizer.privatize(queries), self.query_spec)
+        vectors = None
+        if self.spec.design is not None:
+            vectors = exact_coordinates(self.projector.scaled(queries), self.spec)
+        return ExactQueries(self.projector.asked(queries), self.spec, vectors)
 
     @cached_property
     def _privatizer(self) -> Privatizer:

@@ -15,6 +15,7 @@ from dpindex.base.arrays import Vectors
 from dpindex.base.errors import QualityWarning
 from dpindex.data import Ranges
 from dpindex.mechanism.method_table import find_method
+from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.public_parts import Codebook, Design
 from dpindex.mechanism.spec import Spec, quality_warnings
 from dpindex.privacy import VectorAdjacency
@@ -138,9 +139,9 @@ class PrivateProjection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         """
         check_is_fitted(self)
         rows = validate_data(self, X, accept_sparse=("csr", "csc"), reset=False)
-        self.spec_.refuse_unprotected(self.allow_unprotected, "privatize with it")
+        privatizer = Privatizer(self.spec_, allow_unprotected=self.allow_unprotected)
         skip = self.skip_leak_check
-        return release_in_memory(rows, self.spec_, skip_leak_check=skip).to_float()
+        return release_in_memory(rows, privatizer, skip_leak_check=skip).to_float()
 
     @property
     def _n_features_out(self) -> int:

@@ -293,7 +293,9 @@ class CodeDraw:
         """Draw a segment, and return its files; that of codes comes last."""
         labels.refuse_changed(self.key, shard, segment, chunk)
         first_row = shard.part.start + segment.start
-        codes = _privatized(self.spec, shard.part.name, first_row, chunk, self.threads)
+        # Who releases refused methods without protection before anything was read.
+        privatizer = Privatizer(self.spec, allow_unprotected=True)
+        codes = _privatized(privatizer, shard.part.name, first_row, chunk, self.threads)
         files: dict[str, bytes] = {}
         if self.with_labels:
             ids, payload = labels.to_bytes(segment)
@@ -305,18 +307,16 @@ class CodeDraw:
 
 
 def _privatized(
-    spec: Spec, name: str, first_row: int, chunk: Chunk, threads: int | None = None
+    privatizer: Privatizer, name: str, first_row: int, chunk: Chunk, threads: int | None = None
 ) -> Codes:
     """Check rows and draw their codes, in one pass; messages count rows from ``first_row``."""
-    # Who releases refused methods without protection before anything was read.
-    privatizer = Privatizer(spec, allow_unprotected=True)
     with naming(name):
         return privatizer.privatize(chunk, first_row=first_row, threads=threads)
 
 
 def release_in_memory(
     dataset: Dataset | Vectors,
-    spec: Spec,
+    privatizer: Privatizer,
     *,
     skip_leak_check: bool,
     progress: Progress | None = None,
@@ -328,7 +328,7 @@ def release_in_memory(
     Parameters
     ----------
     dataset : Dataset, or array or sparse matrix of shape (n, dim)
-    spec : Spec
+    privatizer : Privatizer
     skip_leak_check : bool
         Accept a public part made of the vectors: see :mod:`dpindex.storage.leak_check`.
     progress : callable, optional
@@ -340,24 +340,29 @@ def release_in_memory(
     else:
         chunks = _chunks(dataset)
         rows = dataset.rows
-    leak_check = None if skip_leak_check else LeakCheck.of(spec, rows)
+    spec = privatizer.spec
+    leak_check = None
+    if spec.public is not None and not skip_leak_check:
+        leak_check = LeakCheck.of(spec, rows)
     stored = []
     leaks: list[LeakEvidence] = []
     clipped = 0.0
     done = 0
-    projector = Projector(spec)
     for name, first_row, chunk in chunks:
-        codes = _privatized(spec, name, first_row, chunk)
+        codes = _privatized(privatizer, name, first_row, chunk)
         stored.append(codes.stored)
-        clipped += len(codes) * projector.clipped(chunk)
+        if spec.clip:
+            clipped += chunk.shape[0] * privatizer.clipped(chunk)
         if leak_check is not None:
-            leaks.append(leak_check.evidence(done, projector.scaled(chunk)))
-        done += len(codes)
+            leaks.append(leak_check.evidence(done, privatizer.scaled(chunk)))
+        done += chunk.shape[0]
         if progress is not None:
             progress(done, rows, "privatizing")
     if leak_check is not None:
         refuse_leaks(leak_check.part, LeakEvidence.joined(leaks))
     _warn_of_clipping(clipped / done)
+    if len(stored) == 1:
+        return codes
     return spec.format.codes(spec.format.concatenate(stored))
 
 

@@ -14,9 +14,9 @@ from made_datasets import low_rank
 
 from dpindex import InputError, PrivateIndex, Spec, attribute
 from dpindex.base.arrays import matrix_product, unit
-from dpindex.index.backends import FaissSigns, SearchBackend, SymbolLists, faiss, few_threads
+from dpindex.index.backends import FaissSigns, SearchBackend, SymbolLists, faiss
 from dpindex.index.faiss_vectors import FaissVectors
-from dpindex.index.kinds import KINDS, DenoisedVectors, Kind, kind_of
+from dpindex.index.kinds import KINDS, DenoisedVectors, Kind, few_threads, kind_of
 from dpindex.mechanism.codes import SymbolFormat
 
 Array = npt.NDArray[Any]
@@ -114,9 +114,8 @@ def test_exact_search_is_numpys(case: Case, found: int) -> None:
     backend, queries = contract.filled(), contract.queries()
     truth = contract.truth(queries)
     wanted = -np.sort(-truth, axis=1)[:, :found]
-    asked = [(backend.search, contract.items(queries)), (backend.search_exact, queries)]
-    for find, what in asked:
-        scores, rows = find(what, found)
+    for asked in (contract.items(queries), queries):
+        scores, rows = backend.search(asked, found)
         assert scores.dtype == np.float64
         np.testing.assert_allclose(scores, wanted, atol=1e-5)
         # The rows are those scores' rows: among ties any order will do.
@@ -148,11 +147,8 @@ def test_every_place_is_filled(case: Case) -> None:
     contract = Contract(case)
     backend, queries = contract.filled(), contract.queries()
     for wanted in (1, 700, len(backend)):
-        for find, what in (
-            (backend.search, contract.items(queries)),
-            (backend.search_exact, queries),
-        ):
-            scores, rows = find(what, wanted)
+        for asked in (contract.items(queries), queries):
+            scores, rows = backend.search(asked, wanted)
             assert scores.shape == rows.shape == (len(queries), wanted)
             assert np.isfinite(scores).all()
             assert (np.diff(scores, axis=1) <= 1e-6).all()
@@ -186,8 +182,8 @@ def test_added_in_pieces_with_searches_between(case: Case) -> None:
         pieces.backend.add(pieces.items(pieces.vectors[start : start + 400]))
         pieces.backend.finish()
         assert len(pieces.backend) == min(1500, start + 400)
-        pieces.backend.search_exact(pieces.queries(), 5)
-    ours, theirs = (c.backend.search_exact(c.queries(), 50)[0] for c in (whole, pieces))
+        pieces.backend.search(pieces.queries(), 5)
+    ours, theirs = (c.backend.search(c.queries(), 50)[0] for c in (whole, pieces))
     if "HNSW" not in case[2]:  # a graph's links depend on the order in which threads add
         np.testing.assert_allclose(ours, theirs, atol=1e-5)
     assert pieces.backend.recall == pytest.approx(whole.backend.recall, abs=0.02)
@@ -202,7 +198,7 @@ def test_beginning_anew_forgets_everything(case: Case) -> None:
     assert len(backend) == 0
     contract.filled()
     assert len(backend) == 600
-    rows = backend.search_exact(contract.queries(), 600)[1]
+    rows = backend.search(contract.queries(), 600)[1]
     assert np.array_equal(np.sort(rows, axis=1), np.tile(np.arange(600), (len(rows), 1)))
 
 
@@ -212,8 +208,8 @@ def test_equal_items_have_equal_scores(case: Case) -> None:
     crowd = np.arange(700, 740)
     contract.vectors[crowd] = contract.vectors[700]
     backend, queries = contract.filled(), contract.queries()
-    for find, what in ((backend.search, contract.items(queries)), (backend.search_exact, queries)):
-        scores, rows = find(what, len(backend))
+    for asked in (contract.items(queries), queries):
+        scores, rows = backend.search(asked, len(backend))
         of_rows = np.take_along_axis(scores, np.argsort(rows, axis=1), axis=1)
         assert np.ptp(of_rows[:, crowd], axis=1).max() <= 1e-5
 
@@ -236,7 +232,7 @@ def test_one_item_alone() -> None:
         if "PQ" in case[2] or "IVF" in case[2]:
             continue
         contract = Contract(case, rows=1)
-        scores, rows = contract.filled().search_exact(contract.queries(), 1)
+        scores, rows = contract.filled().search(contract.queries(), 1)
         assert rows.tolist() == [[0]] * len(scores)
         assert contract.backend.recall in (None, 1.0)
 

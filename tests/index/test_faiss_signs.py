@@ -35,7 +35,7 @@ def _ranking(scores: Array, count: int) -> tuple[Array, Array]:
 
 def _check_exact(store: FaissSigns, signs: Array, queries: Array, count: int) -> None:
     expected = _ranking(queries @ signs.T, count)
-    scores, rows = store.search_exact(queries.astype(np.float32), count)
+    scores, rows = store.search(queries.astype(np.float32), count)
     np.testing.assert_array_equal(scores, expected[0])
     np.testing.assert_array_equal(rows, expected[1])
 
@@ -73,7 +73,7 @@ def test_crowds_of_equal_codes_come_in_row_order() -> None:
 def test_the_size_of_a_query_does_not_matter(size: float) -> None:
     signs = _signs(4000, 64)
     queries = np.random.default_rng(3).integers(-1000, 1000, (4, 64)) * size
-    _, rows = _bits(signs).search_exact(queries, 10)
+    _, rows = _bits(signs).search(queries, 10)
     np.testing.assert_array_equal(rows, _ranking(queries @ signs.T, 10)[1])
 
 

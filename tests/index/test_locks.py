@@ -81,17 +81,17 @@ def test_an_exception_releases(kind: str) -> None:
 
 def test_a_writer_that_gives_up_waiting_lets_readers_in(monkeypatch: pytest.MonkeyPatch) -> None:
     lock, log = ReadWriteLock(), list[str]()
-    plain = lock._condition.wait_for
+    plain = lock._condition.wait
 
-    def interrupted(predicate: object, timeout: float | None = None) -> bool:
-        monkeypatch.setattr(lock._condition, "wait_for", plain)
+    def interrupted(timeout: float | None = None) -> bool:
+        monkeypatch.setattr(lock._condition, "wait", plain)
         reader.append(_thread(lock, "read", log, "reader"))
         lock._condition.wait(0.1)  # lets the reader begin to wait for us
         raise KeyboardInterrupt
 
     reader: list[threading.Thread] = []
     with lock.read():
-        monkeypatch.setattr(lock._condition, "wait_for", interrupted)
+        monkeypatch.setattr(lock._condition, "wait", interrupted)
         with pytest.raises(KeyboardInterrupt), lock.write():
             pass
         reader[0].join(SOON)
