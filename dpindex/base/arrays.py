@@ -460,7 +460,7 @@ def map_from_both_ends(
     [1, 2, 3]
     """
     if workers == 1:
-        return [task(item) for item in items]
+        return list(map(task, items))
     with ThreadPoolExecutor(workers - 1) as pool:
         others = [pool.submit(task, item) for item in items]
         last: list[_Result] = []

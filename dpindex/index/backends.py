@@ -281,7 +281,7 @@ class FaissSigns(SearchBackend):
             items = np.concatenate([last, items]) if len(last) else items
             self._codes = RowParts([*others, items])
         else:
-            self._codes = self._codes.plus(items)
+            self._codes = RowParts([*self._codes.arrays, items])
 
     def _scanned(self) -> list[Any]:
         """Fast scans of all codes, of :data:`_SCAN_ROWS` each; 0.3 s per million to be made."""

@@ -327,10 +327,6 @@ class PrivateIndex(Searchable):
             )
         return replaced
 
-    def check_payload(self, payload: Any, count: int) -> Table:
-        """The payload of ``count`` new rows as a table, or the InputError of adding it."""
-        return self._store.payload.checked(payload, count)
-
     def remove(self, ids: Any) -> int:
         """Remove vectors by id; returns how many. Their codes are gone from the next save on.
 
@@ -448,7 +444,7 @@ class PrivateIndex(Searchable):
             vectors = X if isinstance(X, Dataset) else self._queries.projector.rows(X)
             count = vectors.rows if isinstance(vectors, Dataset) else vectors.shape[0]
             checked_ids = self._store.ids.check(ids, count, replace=replace)
-            columns = self.check_payload(payload, count)
+            columns = self._store.payload.checked(payload, count)
             replaced = 0
             if replace:
                 replaced = self.check_rerelease(checked_ids, allow_rerelease)
@@ -536,7 +532,7 @@ class PrivateIndex(Searchable):
         self._check_codes(codes)
         with self._lock.write():
             checked = self._store.ids.check(ids, len(codes), replace=replace)
-            columns = self.check_payload(payload, len(codes))
+            columns = self._store.payload.checked(payload, len(codes))
             self._store.append(codes, checked, columns, replace=replace)
 
     def fit_denoiser(self, kind: Kind = "auto") -> Denoiser:

@@ -99,10 +99,12 @@ class Privatizer(Projector):
             exact = self._project_block(block, first_row + start)
             return format_.pack(law.perturb(exact, stream))
 
+        workers = 1
         if len(starts) > 1:
             keep_freed_memory()
+            workers = min(threads or cores(), len(starts))
         try:
-            blocks = map_from_both_ends(task, starts, min(threads or cores(), len(starts)))
+            blocks = map_from_both_ends(task, starts, workers)
         except InputError:
             self.check(rows, first_row=first_row)  # of several faults, the first is reported
             raise

@@ -409,7 +409,8 @@ class Projector:
     def rows(self, x: Vectors) -> Any:
         """Vectors as an ndarray or CSR matrix of shape (n, dim); values are not looked at yet."""
         rows = real_matrix(x, self.spec.dim)
-        if issparse(rows) and (self.spec.bounds[0] > 0 or self.spec.bounds[1] < 0):
+        low, high = self.spec.bounds
+        if (low > 0 or high < 0) and issparse(rows):
             raise InputError("sparse vectors hold zeros, which lie outside the public bounds.")
         return rows
 
@@ -435,9 +436,9 @@ class Projector:
         if issparse(block):
             parts = (grid.round(block.data), block.indices, block.indptr)
             rounded = scipy.sparse.csr_matrix(parts, shape=block.shape)
+            projected = self.spec.projection.apply_sparse(rounded)
         else:
-            rounded = grid.round(block)
-        projected = self.spec.projection.apply_any(rounded)
+            projected = self.spec.projection.apply(grid.round(block))
         if self.spec.offset is not None:  # whole numbers: exact in either float type
             projected -= self.spec.offset.astype(projected.dtype)
         return projected

@@ -107,10 +107,6 @@ class CodeStore:
             return self.format.codes(self.format.concatenate([arrays[0].copy()]))
         return self.format.codes(self.format.concatenate(arrays))
 
-    @property
-    def _added(self) -> Integers:
-        return self._room[: len(self) - len(self._fixed)]
-
     def append(
         self, codes: Codes, ids: AnyArray, payload: Table = None, *, replace: bool = False
     ) -> None:
@@ -122,8 +118,9 @@ class CodeStore:
             self._become(self.grown(codes, ids, payload, replace=True))
             return
         # The ids say how many rows there are: what lies beyond, left by Ctrl-C, is overwritten.
-        self._put(codes.stored)
-        self.payload = self.payload.extended(len(self), payload, len(ids))
+        count = len(self.ids)
+        self._put(codes.stored, count - len(self._fixed))
+        self.payload = self.payload.extended(count, payload, len(ids))
         self.ids.append(ids)
 
     def grown(
@@ -139,10 +136,8 @@ class CodeStore:
         store.append(codes, ids, payload)
         return store
 
-    def _put(self, rows: Integers) -> None:
-        """Write rows after those that have ids."""
-        rows = self.format.concatenate([rows])  # as narrow as can be
-        count = len(self._added)
+    def _put(self, rows: Integers, count: int) -> None:
+        """Write rows after the first ``count`` that were added."""
         end = count + len(rows)
         dtype = rows.dtype
         if count:
@@ -160,9 +155,9 @@ class CodeStore:
     @property
     def table(self) -> RowParts:
         """The stored codes in row order, which stay as they are when others come or go."""
-        added = self._added
-        if len(added) or not len(self._fixed):
-            return self._fixed.plus(added)
+        count = len(self.ids) - len(self._fixed)
+        if count or not self._fixed.arrays:
+            return RowParts([*self._fixed.arrays, self._room[:count]])
         return self._fixed
 
     def blocks(self, start: int = 0, rows: int | None = None) -> Iterator[Codes]:
@@ -200,12 +195,14 @@ class CodeStore:
     def _without(self, rows: Rows) -> CodeStore:
         """Return a new store without some rows."""
         store = CodeStore(self.format)
-        kept = np.ones(len(self), dtype=np.bool_)
+        count = len(self.ids)
+        fixed = len(self._fixed)
+        kept = np.ones(count, dtype=np.bool_)
         kept[rows] = False
         store.ids = self.ids.without(rows)
         store.payload = Payload(self.payload.take(np.flatnonzero(kept)))
         store._fixed = self._fixed.where(kept)
-        store._room = self.format.concatenate([self._added[kept[len(self._fixed) :]]])
+        store._room = self._room[: count - fixed][kept[fixed:]]
         return store
 
     def _become(self, other: CodeStore) -> None:

@@ -44,10 +44,6 @@ class RowParts:
     def __len__(self) -> int:
         return int(self._starts[-1])
 
-    def plus(self, array: Any) -> RowParts:
-        """Return these arrays and one more below."""
-        return RowParts([*self.arrays, array])
-
     def __iter__(self) -> Iterator[tuple[int, Any]]:
         """Yield the number of the first row of each array, and the array."""
         return zip(self._starts.tolist(), self.arrays, strict=False)
@@ -407,11 +403,11 @@ class Ids:
         self._room[count:end] = ids
         # Made again, should anything go wrong half-way.
         rows_by_id = vars(self).pop("_rows_by_id", None)
-        before = len(self)
         self._ascend = self._ascend and _ascend(self._room[max(0, count - 1) : end])
         self._count = end
         if rows_by_id is not None:
-            rows_by_id.update(zip(ids.tolist(), range(before, len(self)), strict=True))
+            rows = range(self.stored.count + count, len(self))
+            rows_by_id.update(zip(ids.tolist(), rows, strict=True))
             self._rows_by_id = rows_by_id
 
     def rows(self, ids: Any, *, missing: bool = False) -> Rows:

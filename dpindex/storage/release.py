@@ -360,7 +360,8 @@ def release_in_memory(
             progress(done, rows, "privatizing")
     if leak_check is not None:
         refuse_leaks(leak_check.part, LeakEvidence.joined(leaks))
-    _warn_of_clipping(clipped / done)
+    if clipped:
+        _warn_of_clipping(clipped / done)
     if len(stored) == 1:
         return codes
     return spec.format.codes(spec.format.concatenate(stored))

@@ -486,9 +486,9 @@ def test_ctrl_c_while_rows_are_removed_changes_nothing(monkeypatch: pytest.Monke
     index = _filled("none-oporp")
     index.search(_vectors(1))
     before = _state(index)
-    stored, interrupt = type(index.spec.format), lambda *_: (_ for _ in ()).throw(KeyboardInterrupt)
+    interrupt = lambda *_: (_ for _ in ()).throw(KeyboardInterrupt)  # noqa: E731
     with monkeypatch.context() as patch:
-        patch.setattr(stored, "concatenate", interrupt)
+        patch.setattr("dpindex.storage.code_store.RowParts.where", interrupt)
         with pytest.raises(KeyboardInterrupt):
             index.remove([3])
     assert _state(index) == before

@@ -240,12 +240,6 @@ def test_a_slice_of_one_part_is_no_copy() -> None:
     assert all(np.shares_memory(piece, parts.arrays[1]) for _, piece in parts.within(4, 9, 2))
 
 
-def test_one_more_part_leaves_the_others_as_they_are() -> None:
-    parts = RowParts([np.arange(2)])
-    more = parts.plus(np.array([9]))
-    assert (len(parts), more.take(slice(None)).tolist()) == (2, [0, 1, 9])
-
-
 @pytest.mark.parametrize(
     ("parts", "dtype"),
     [([np.int8, np.int16], np.int16), ([np.int16, np.int32], np.int32), (["U2", "U5"], "U5")],

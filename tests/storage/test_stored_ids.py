@@ -94,7 +94,7 @@ def test_ids_added_to_stored_ones(first: list[str], then: list[str]) -> None:
             ids.rows([value], missing=True).tolist() == plain.rows([value], missing=True).tolist()
         )
         if value in plain:
-            with pytest.raises(InputError, match="have the same id"):
+            with pytest.raises(InputError, match="already in the index"):
                 ids.check([value], 1)
             rows = plain.rows([value])
             assert ids.without(rows).array.tolist() == plain.without(rows).array.tolist()
