@@ -218,7 +218,7 @@ class Public:
 
         The size is the number of n ≥ 1 with ``u < 2^63·P(size ≥ n)``, nearest integers.
         """
-        sizes = RoundedNormal(float(1 << bits), 64)
+        sizes = rounded_normal(float(1 << bits), 64)
         entries = []
         for word in self.words(64, count):
             size = sizes.above(word >> 1)
@@ -572,6 +572,12 @@ class RoundedNormal:
 
     def end(self, value: int) -> int:
         return self.beyond(-value) if value < 0 else (1 << self.bits) - self.beyond(value + 1)
+
+
+@cache
+def rounded_normal(sigma: float, bits: int) -> RoundedNormal:
+    """One for all that draw from it: its boundaries are computed once."""
+    return RoundedNormal(sigma, bits)
 
 
 def geometric(drop: Any, width: int, inner: int) -> Table:
@@ -1007,7 +1013,7 @@ class IndividualGaussian:
     def __init__(self, sigma: float, bits: int, changes: int) -> None:
         self._sigma, self._changes = sigma, changes
         self._deviation = max(1024.0, sigma * math.sqrt(changes))
-        self.table = RoundedNormal(self._deviation, bits)
+        self.table = rounded_normal(self._deviation, bits)
 
     def release(self, rows: Rows, words: Words) -> Rows:
         moved, places = [], []
@@ -1335,11 +1341,11 @@ class Oracle:
         """
         precision = table_bits(self.epsilon, delta, self.map.k)
         if sigma <= 1024:
-            return NumberLaw([(RoundedNormal(sigma, precision), 0)], cell_bits, bits)
+            return NumberLaw([(rounded_normal(sigma, precision), 0)], cell_bits, bits)
         digit = max(1, round(math.log2(math.sqrt(sigma) / 2)))
         fine = 4.0 * (1 << digit)
         coarse = math.sqrt(sigma**2 - fine**2) / (1 << digit) * (1 + 2.0**-40)
-        high, low = discrete_gaussian(coarse, precision), RoundedNormal(fine, precision)
+        high, low = discrete_gaussian(coarse, precision), rounded_normal(fine, precision)
         return NumberLaw([(high, digit), (low, 0)], cell_bits, bits)
 
     def gaussian_in_betas(self, sigma: float, delta: float) -> NumberLaw:

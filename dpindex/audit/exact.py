@@ -86,11 +86,13 @@ def verify(spec: Spec | SketchSpec) -> ExactReport:
     >>> [check.name for check in report.checks][:2]
     ['grid: steps of one beta', 'grid: sums are exact integers']
     """
-    return _report(spec, stream_check)
+    return _report(spec, stream_check, known_answers)
 
 
 def _report(
-    spec: Spec | SketchSpec, check_stream: Callable[[Callable[[], Any]], Check]
+    spec: Spec | SketchSpec,
+    check_stream: Callable[[Callable[[], Any]], Check],
+    answers: Callable[[type[LawVerifier]], list[Check]],
 ) -> ExactReport:
     started = time.perf_counter()
     if isinstance(spec, SketchSpec):
@@ -110,7 +112,7 @@ def _report(
     elif apart.moves.count == 1:
         theorem = "one coordinate differs: its loss is the loss of the release"
     checks.append(Check("composition", difference, f"ε = {spec.epsilon!r}", theorem, True))
-    checks += [*verifier.checks(), *known_answers(type(verifier))]
+    checks += [*verifier.checks(), *answers(type(verifier))]
     checks += [check_stream(stream), _definition(spec, verifier)]
     return ExactReport(subject(spec), spec, tuple(checks), time.perf_counter() - started)
 
@@ -162,7 +164,7 @@ def subject(spec: Spec | SketchSpec) -> str:
 
 
 def verify_each(specs: Iterable[Spec | SketchSpec]) -> Iterator[ExactReport]:
-    """Reports on several specs, as :func:`verify`; the stream they share is checked once.
+    """Reports on several specs, as :func:`verify`; what they share is checked once.
 
     Raises
     ------
@@ -173,9 +175,9 @@ def verify_each(specs: Iterable[Spec | SketchSpec]) -> Iterator[ExactReport]:
     >>> [report.passed for report in verify_each([spec, spec])]
     [True, True]
     """
-    checked_once = cache(stream_check)
+    stream_once, answers_once = cache(stream_check), cache(known_answers)
     for spec in specs:
-        yield _report(spec, checked_once)
+        yield _report(spec, stream_once, answers_once)  # type: ignore[arg-type]
 
 
 def read_claim(path: str | os.PathLike[str]) -> tuple[Spec | SketchSpec, Codes | None]:

@@ -10,6 +10,7 @@ compared with an independent implementation in the tests of the package.
 from __future__ import annotations
 
 import hashlib
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -66,7 +67,13 @@ def self_test() -> tuple[Check, ...]:
 
 def known_answers(kind: type[LawVerifier]) -> list[Check]:
     """The known answers of the kind of law that this class verifies."""
-    return [_sampler_check(name) for name in _KNOWN if law_verifier_class(_spec(name)) is kind]
+    return [_sampler_check(name) for name in _KNOWN if _kind(name) is kind]
+
+
+@cache
+def _kind(method: str) -> type[LawVerifier]:
+    """Kept, as a law is calibrated in a tenth of a second and a report needs those of one kind."""
+    return law_verifier_class(_spec(method))
 
 
 def _spec(method: str) -> Any:

@@ -61,6 +61,7 @@ class UncountedFolder(BuiltFolder):
     """Without a ledger nothing is counted, but no token is drawn twice."""
 
     counts = False
+    like_another = True
 
     def terms(self, allow_rerelease: bool) -> Terms:
         return Terms()
@@ -92,6 +93,8 @@ class Stored(BuiltFolder):
 
 
 class WrittenCodes(Case):
+    like_another = True
+
     def run(self, vectors: Any = VECTORS, allow_rerelease: bool = False) -> None:
         terms = Terms(self.ledger, allow_rerelease)
         release(dataset(vectors), CodesFile(self.place, SPEC), terms)
@@ -107,6 +110,8 @@ class WrittenCodes(Case):
 
 
 class Sketch(Case):
+    like_another = True
+
     def run(self, vectors: Any = VECTORS, allow_rerelease: bool = False) -> None:
         build_sketch(dataset(vectors), self.place, SKETCH, Terms(self.ledger, allow_rerelease))
 
