@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
@@ -13,23 +14,16 @@ from dpindex.base.errors import InputError
 from dpindex.cli import options as o
 from dpindex.cli import output as out
 
-if TYPE_CHECKING:  # a command on an index loads no sketch, and help no noise laws
-    from dpindex.mechanism.codes import Codes
-    from dpindex.mechanism.spec import Spec
-    from dpindex.race import SketchSpec
 
+class _Report(NamedTuple):
+    """What one check found: as JSON values, in words, and whether the claim stands."""
 
-@dataclass(frozen=True)
-class AttackOptions:
-    """How long an attack takes, and how sure it is."""
-
-    seconds: Annotated[float, "Time for the trials of the attack."] = 20.0
-    trials: Annotated[int | None, "Vectors for each neighbour, instead of a time."] = None
-    confidence: Annotated[float, "Confidence of all lower bounds together."] = 0.999
+    facts: dict[str, Any]
+    text: str
+    passed: bool
 
 
 def audit(
-    effort: AttackOptions,
     spec: Annotated[
         Path | None,
         typer.Argument(
@@ -42,6 +36,9 @@ def audit(
     self_test: Annotated[
         bool, "Check this installation: known answers of cipher and noise, a release of each kind."
     ] = False,
+    seconds: Annotated[float, "Time for the trials of the attack."] = 20.0,
+    trials: Annotated[int | None, "Vectors for each neighbour, instead of a time."] = None,
+    confidence: Annotated[float, "Confidence of all lower bounds together."] = 0.999,
     as_json: o.AsJson = False,
 ) -> None:
     """Attack a guarantee, or prove it.
@@ -56,97 +53,80 @@ def audit(
     if self_test:
         if spec is not None or exact:
             raise InputError("leave out SPEC and --exact beside --self-test.")
-        raise typer.Exit(0 if _self_test_passes(as_json) else 1)
-    if exact:
-        _verify(spec, public_part, as_json)
-    if spec is None:
+        reports = _self_test()
+    elif spec is not None:
+        reports = _of_claim(spec, public_part, exact, seconds, trials, confidence)
+    elif exact:
+        reports = _of_default_set()
+    else:
         raise InputError("name the spec to attack: a JSON file of `dpindex spec`, or an index.")
-    claim, codes = _subject(spec, public_part)
-    refuted = _attack(claim, effort, as_json)
-    codes_pass = _codes_pass(claim, codes, as_json)
-    raise typer.Exit(0 if codes_pass and not refuted else 1)
+    failed = False
+    for report in reports:
+        if as_json:
+            out.print_json(report.facts, indent=None)  # one a line, since there may be many
+        else:
+            typer.echo(report.text)
+        failed |= not report.passed
+    raise typer.Exit(1 if failed else 0)
 
 
-def _attack(claim: Spec | SketchSpec, effort: AttackOptions, as_json: bool) -> bool:
-    """Whether the attack refutes the claim."""
-    from dpindex.audit import attack
-
-    with out.progress_bar("attacking") as bar:
-        report = attack(
-            claim,
-            trials=effort.trials,
-            seconds=effort.seconds,
-            confidence=effort.confidence,
-            progress=lambda done: bar(math.floor(100 * done), 100),
-        )
-    _print(report.to_dict(), str(report), as_json)
-    return report.violated
-
-
-def _self_test_passes(as_json: bool) -> bool:
-    """Print the checks of the self-test, and a verdict; whether all hold."""
+def _self_test() -> Iterator[_Report]:
+    """Yield one report on all checks of the self-test."""
     from dpindex.audit import self_test
 
     checks = self_test()
     failed = [check.name for check in checks if not check.passed]
     verdict = f"FAILED: {', '.join(failed)}" if failed else f"{len(checks)} checks hold"
     facts = {"passed": not failed, "checks": [asdict(check) for check in checks]}
-    _print(
-        facts, "\n".join([f"self-test: {verdict}", *(f"  {check}" for check in checks)]), as_json
-    )
-    return not failed
+    lines = [f"self-test: {verdict}", *(f"  {check}" for check in checks)]
+    yield _Report(facts, "\n".join(lines), not failed)
 
 
-def _subject(path: Path, public_part: Path | None) -> tuple[Spec | SketchSpec, Codes | None]:
-    """Return the claim at a path, and the codes of an index."""
-    from dpindex.audit import read_claim
+def _of_claim(
+    path: Path,
+    public_part: Path | None,
+    exact: bool,
+    seconds: float,
+    trials: int | None,
+    confidence: float,
+) -> Iterator[_Report]:
+    """Yield reports on the claim at a path, and on the codes of an index."""
+    from dpindex.audit import attack, examine, read_claim, verify
     from dpindex.mechanism.spec import Spec
 
     claim, codes = read_claim(path)
     if isinstance(claim, Spec) and public_part is not None:
         claim = claim.with_public(public_part)
-    return claim, codes
-
-
-def _verify(path: Path | None, public_part: Path | None, as_json: bool) -> None:
-    """Verify a claim, or the default set, of which only what fails is shown in full."""
-    from dpindex.audit import default_specs, not_covered, verify, verify_each
-
-    failed = 0
-    codes_pass = True
-    subject = None
-    if path is not None:
-        subject = _subject(path, public_part)
-    for report in verify_each(default_specs()) if subject is None else [verify(subject[0])]:
-        failed += not report.passed
-        in_full = path is not None or not report.passed
-        _print(report.to_dict(), str(report) if in_full else str(report).splitlines()[0], as_json)
-    for method, reason in not_covered().items() if path is None else ():
-        facts = {"method": method, "not_covered": reason}
-        _print(facts, f"{method}: NOT COVERED: {reason}.", as_json)
-    if subject is not None:
-        codes_pass = _codes_pass(*subject, as_json)
-    raise typer.Exit(0 if codes_pass and not failed else 1)
-
-
-def _codes_pass(claim: Spec | SketchSpec, codes: Codes | None, as_json: bool) -> bool:
-    """Report on the codes of an index, if there are any; whether the noise can be in them."""
-    from dpindex.audit import examine
-    from dpindex.mechanism.spec import Spec
-
-    if codes is None or not isinstance(claim, Spec):
-        return True
-    report = examine(codes, claim)
-    _print({"codes": report.to_dict()}, str(report), as_json)
-    return report.passed
-
-
-def _print(facts: Any, text: str, as_json: bool) -> None:
-    """One report; as JSON on one line, since there may be many."""
-    if as_json:
-        out.print_json(facts, indent=None)
+    if exact:
+        proof = verify(claim)
+        yield _Report(proof.to_dict(), str(proof), proof.passed)
     else:
-        typer.echo(text)
+        with out.progress_bar("attacking") as bar:
+            found = attack(
+                claim,
+                trials=trials,
+                seconds=seconds,
+                confidence=confidence,
+                progress=lambda done: bar(math.floor(100 * done), 100),
+            )
+        yield _Report(found.to_dict(), str(found), not found.violated)
+    if codes is not None and isinstance(claim, Spec):
+        examined = examine(codes, claim)
+        yield _Report({"codes": examined.to_dict()}, str(examined), examined.passed)
+
+
+def _of_default_set() -> Iterator[_Report]:
+    """Yield a report on each method; only what fails is shown in full."""
+    from dpindex.audit import default_specs, not_covered, verify_each
+
+    for proof in verify_each(default_specs()):
+        text = str(proof)
+        if proof.passed:
+            text = text.splitlines()[0]
+        yield _Report(proof.to_dict(), text, proof.passed)
+    for method, reason in not_covered().items():
+        facts = {"method": method, "not_covered": reason}
+        yield _Report(facts, f"{method}: NOT COVERED: {reason}.", True)
 
 
 def ledger(

@@ -98,7 +98,6 @@ PublicFile = Annotated[
         help="The codebook or design that the spec names.",
     ),
 ]
-MaxSize = Annotated[str, "--max-size SIZE", "Write no more than this, e.g. 20GB."]
 Unprotected = Annotated[bool, "Allow a none-* method: it protects nothing."]
 
 

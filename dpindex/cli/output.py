@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import math
 import os
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from io import BytesIO
 from pathlib import Path
@@ -103,36 +101,13 @@ def size_in_words(size: float) -> str:
     return f"{size / _UNITS[unit]:.3g} {unit}"
 
 
-def parse_size(text: str) -> float:
-    """Bytes of a size such as 20GB; InputError for anything else.
-
-    >>> parse_size("1.5 GB")
-    1500000000.0
-    """
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?B)", text.strip().upper())
-    if match is None:
-        raise InputError(f"--max-size must be a size such as 500MB or 20GB, not {text!r}.")
-    return float(match[1]) * _UNITS[match[2]]
-
-
-def announce_size(count: int, format_: CodeFormat, max_size: str) -> None:
-    """Say how large the codes may become.
-
-    Raises InputError if that is more than ``max_size``.
-    """
-    limit = parse_size(max_size)
-    size = count * format_.max_row_bytes
-    words = (
-        f"{count} codes of {format_.contents}, at most {size_in_words(format_.max_row_bytes)} "
-        f"each: at most {size_in_words(size)}"
+def announce_size(count: int, format_: CodeFormat) -> None:
+    """Say how large the codes may become."""
+    each = format_.max_row_bytes
+    typer.echo(
+        f"{count} codes of {format_.contents}, at most {size_in_words(each)} each: at most "
+        f"{size_in_words(count * each)}."
     )
-    if size > limit:
-        raise InputError(
-            f"{words}, more than --max-size {max_size}; choose a shorter --code-length or another "
-            f"method, or pass --max-size {max(1, math.ceil(size / 10**9))}GB if disk and memory "
-            f"allow it."
-        )
-    typer.echo(f"{words}.")
 
 
 def print_totals(ledger: Ledger | None, ids: AnyArray | None) -> None:

@@ -77,7 +77,6 @@ def build(
         "--private FOLDER",
         "Folder of an unfinished build, for object stores.",
     ] = None,
-    max_size: o.MaxSize = "2GB",
     allow_unprotected: o.Unprotected = False,
 ) -> None:
     """Privatize vectors into an index; run again to resume.
@@ -109,7 +108,7 @@ def build(
         dataset = opened.with_labels(ids, table)
         spec = method.spec(dataset.columns, options)
         o.note_warnings(spec, dataset.rows)
-        out.announce_size(dataset.rows, spec.format, max_size)
+        out.announce_size(dataset.rows, spec.format)
         where: dict[str, Any] = {}
         if dask is not None:
             from dpindex.integrations.dask import connected, engine
@@ -161,7 +160,6 @@ def privatize(
     release: o.CodeReleaseOptions,
     public_part: o.PublicFile = None,
     max_epsilon: Annotated[float | None, "Refuse a spec with more, or of iDP."] = None,
-    max_size: o.MaxSize = "2GB",
     allow_unprotected: o.Unprotected = False,
 ) -> None:
     """Turn vectors into codes, as a device does.
@@ -188,7 +186,7 @@ def privatize(
         out.progress_bar("releasing") as report,
     ):
         o.note_warnings(described, dataset.rows)
-        out.announce_size(dataset.rows, described.format, max_size)
+        out.announce_size(dataset.rows, described.format)
         labelled = dataset.with_labels(ids)
         outcome = release_into(labelled, target, terms, progress=report)
     _tell_clipped(outcome.clipped)
@@ -209,7 +207,6 @@ def add(
     upsert: Annotated[
         bool, "Replace ids; of vectors a second release (--allow-rerelease)."
     ] = False,
-    max_size: o.MaxSize = "2GB",
     allow_unprotected: o.Unprotected = False,
 ) -> None:
     """Add codes of devices, or vectors.
@@ -238,7 +235,7 @@ def add(
                 open_dataset(items, in_process=True) as dataset,
                 out.progress_bar("releasing") as report,
             ):
-                out.announce_size(rows_before + dataset.rows, opened.spec.format, max_size)
+                out.announce_size(rows_before + dataset.rows, opened.spec.format)
                 change: Any = opened.upsert if upsert else opened.add
                 replaced = change(
                     dataset,
@@ -250,7 +247,7 @@ def add(
                     progress=report,
                 )
         else:
-            out.announce_size(rows_before + len(codes), opened.spec.format, max_size)
+            out.announce_size(rows_before + len(codes), opened.spec.format)
             # Short codes may be equal by chance.
             if 8 * codes.stored[:1].nbytes >= _TELLING_BITS and (again := opened.repeats(codes)):
                 o.note(

@@ -7,9 +7,10 @@ import json
 import os
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import cached_property
 from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -17,8 +18,9 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from dpindex.base.arrays import AnyArray, Bytes, Doubles, Singles
-from dpindex.base.errors import InputError
+from dpindex.base.errors import InputError, import_extra
 from dpindex.base.files import holding_folder
+from dpindex.storage.payload import Table
 
 _OWN = ("id", "code", "vector")
 """Columns that are no payload."""
@@ -53,51 +55,48 @@ class Layout:
         """The fields of the payload; none without a payload."""
         return tuple(self.schema or ())
 
-    def payload(self, columns: Sequence[Sequence[Any]]) -> Any:
-        """Values of the payload that came out of the collection, with lists as JSON or as lists."""
-        import pyarrow as pa
+    @cached_property
+    def columns(self) -> Any:
+        """The Arrow schema of rows: ``id``, ``code``, ``vector`` if there is one, and the payload.
 
-        arrays = []
-        for values, field in zip(columns, self.fields, strict=True):
-            if pa.types.is_nested(field.type):
+        A code is bytes of a fixed number, or an int32; a vector is a list of float32 of fixed size.
+        """
+        pa = arrow()
+        code = pa.binary(self.code_bytes) if self.code_bytes else pa.int32()
+        columns = [("id", pa.string() if self.text_ids else pa.int64()), ("code", code)]
+        if self.vector_width:
+            columns.append(("vector", pa.list_(pa.float32(), self.vector_width)))
+        return pa.schema([*columns, *self.fields])
+
+    def table(self, columns: Mapping[str, Sequence[Any]]) -> Table:
+        """Rows of values by column, with lists as JSON or as lists, times and decimals as text."""
+        pa = arrow()
+        arrays = {}
+        for name, values in columns.items():
+            kind = self.columns.field(name).type
+            if pa.types.is_nested(kind):
                 values = [json.loads(one) if isinstance(one, str) else one for one in values]
-            elif pa.types.is_integer(field.type):
+            elif pa.types.is_integer(kind):
                 values = [None if one is None else int(one) for one in values]
             elif any(isinstance(one, str) for one in values):
-                values = pa.array(values, pa.string()).cast(field.type)
-            arrays.append(pa.array(values, field.type))
-        return pa.table(arrays, schema=self.schema)
+                values = pa.array(values, pa.string()).cast(kind)
+            arrays[name] = pa.array(values, kind)
+        return pa.table(arrays)
 
     def id_array(self, values: Sequence[Any]) -> AnyArray:
         """Ids that came out of the collection, int64 or strings, shape (n,)."""
         return np.array(values, np.str_ if self.text_ids else np.int64)
 
-    def code_array(self, values: Sequence[Any]) -> AnyArray:
-        """Codes that came out of the collection, bytes or whole numbers, as in :class:`Rows`."""
-        if self.code_bytes:
-            return np.frombuffer(b"".join(values), np.uint8).reshape(-1, self.code_bytes)
-        return np.array(values, np.int32)
+
+def arrow() -> Any:
+    """The module pyarrow; InputError where it is not installed."""
+    return import_extra("pyarrow", "rows of a database need pyarrow", "io")
 
 
-@dataclass(frozen=True)
-class Rows:
-    """Rows that go into a collection, or come out of it.
-
-    Attributes
-    ----------
-    ids : array, shape (n,)
-        int64 or strings.
-    codes : uint8 array, shape (n, code_bytes), or whole numbers, shape (n,)
-    vectors : float32 array, shape (n, vector_width), optional
-        They never come out.
-    payload : pyarrow.Table, optional
-        With the columns of the layout; None where it has none, and where it was not asked for.
-    """
-
-    ids: AnyArray
-    codes: AnyArray
-    vectors: Singles | None = None
-    payload: Any = None
+def code_bytes(column: Any) -> Bytes:
+    """The bytes of a column of codes, shape (n, code_bytes)."""
+    joined = b"".join(column.to_pylist())
+    return np.frombuffer(joined, np.uint8).reshape(-1, column.type.byte_width)
 
 
 class Database(ABC):
@@ -182,8 +181,8 @@ class Database(ABC):
         """Use the collection that is there."""
 
     @abstractmethod
-    def insert(self, rows: Rows) -> None:
-        """Add rows, whose ids are new."""
+    def insert(self, rows: Table) -> None:
+        """Add rows, with the columns of the layout, whose ids are new."""
 
     @abstractmethod
     def finish(self) -> None:
@@ -209,8 +208,8 @@ class Database(ABC):
         """
 
     @abstractmethod
-    def select(self, where: str, count: int, *, payload: bool = False) -> Rows:
-        """At most ``count`` rows that meet a condition, in any order."""
+    def select(self, where: str, count: int, *, payload: bool = False) -> Table:
+        """At most ``count`` rows that meet a condition, in any order, without their vectors."""
 
     @abstractmethod
     def count(self, where: str | None = None) -> int:

@@ -12,7 +12,8 @@ import numpy as np
 
 from dpindex.base.arrays import AnyArray, Bytes, Doubles, Singles
 from dpindex.base.errors import InputError, import_extra, one_line
-from dpindex.integrations.database import Database, Layout, Rows
+from dpindex.integrations.database import Database, Layout, arrow, code_bytes
+from dpindex.storage.payload import Table
 
 __all__ = ["Lance"]
 
@@ -34,7 +35,6 @@ class Lance(Database):
         super().__init__(address, name)
         self.files = address
         lance = import_extra("lancedb", "LanceDB needs lancedb", "lance")
-        self._pa = import_extra("pyarrow", "LanceDB needs pyarrow", "lance")
         with self._asking():
             # At once it sees what others write.
             self._connection = lance.connect(address, read_consistency_interval=timedelta(0))
@@ -64,13 +64,11 @@ class Lance(Database):
 
     def create(self, layout: Layout) -> None:
         self.check_columns(layout)
-        pa = self._pa
-        code = pa.list_(pa.uint8(), layout.code_bytes) if layout.code_bytes else pa.int32()
-        columns = [("id", pa.string() if layout.text_ids else pa.int64()), ("code", code)]
-        if layout.vector_width:
-            columns.append(("vector", pa.list_(pa.float32(), layout.vector_width)))
+        schema = layout.columns
+        if layout.code_bytes:  # it compares lists of bytes, and no binary values
+            code = arrow().list_(arrow().uint8(), layout.code_bytes)
+            schema = schema.set(1, arrow().field("code", code))
         with self._asking():
-            schema = pa.schema([*columns, *layout.fields])
             self._connection.create_table(self.name, schema=schema)
         self.open(layout)
 
@@ -79,19 +77,13 @@ class Lance(Database):
         with self._asking():
             self._table = self._connection.open_table(self.name)
 
-    def insert(self, rows: Rows) -> None:
-        columns = [self._pa.array(rows.ids.tolist()), self._column(rows.codes)]
-        if rows.vectors is not None:
-            columns.append(self._column(rows.vectors))
-        if rows.payload is not None:
-            columns += rows.payload.columns
+    def insert(self, rows: Table) -> None:
+        if width := self.layout.code_bytes:
+            numbers = code_bytes(rows["code"]).ravel()
+            codes = arrow().FixedSizeListArray.from_arrays(numbers, width)
+            rows = rows.set_column(1, "code", codes)
         with self._asking():
-            self._table.add(self._pa.table(columns, schema=self._table.schema))
-
-    def _column(self, values: AnyArray) -> Any:
-        if values.ndim == 1:
-            return self._pa.array(values, self._pa.int32())
-        return self._pa.FixedSizeListArray.from_arrays(values.ravel(), values.shape[1])
+            self._table.add(rows)
 
     def finish(self) -> None:
         with self._asking():
@@ -120,20 +112,18 @@ class Lance(Database):
         cuts = np.searchsorted(query[order], np.arange(1, len(queries)))
         return np.split(ids, cuts), np.split(scores, cuts)
 
-    def select(self, where: str, count: int, *, payload: bool = False) -> Rows:
-        names = []
+    def select(self, where: str, count: int, *, payload: bool = False) -> Table:
+        names = ["id", "code"]
         if payload:
-            names = [field.name for field in self.layout.fields]
+            names += [field.name for field in self.layout.fields]
         with self._asking():
-            request = self._table.search().where(where).select(["id", "code", *names]).limit(count)
-            rows = request.to_batches(_SCANNED_ROWS).read_all()
-        codes: AnyArray = rows["code"].to_numpy()
+            request = self._table.search().where(where).select(names).limit(count)
+            rows = request.to_batches(_SCANNED_ROWS).read_all().select(names)
         if width := self.layout.code_bytes:
-            codes = rows["code"].combine_chunks().flatten().to_numpy().reshape(-1, width)
-        table = None
-        if names:
-            table = rows.select(names).cast(self.layout.schema)
-        return Rows(self.layout.id_array(rows["id"].to_numpy()), codes, payload=table)
+            numbers = rows["code"].combine_chunks().flatten().to_numpy().reshape(-1, width)
+            codes = arrow().array(list(map(bytes, numbers)), arrow().binary(width))
+            rows = rows.set_column(1, "code", codes)
+        return rows.cast(arrow().schema([self.layout.columns.field(name) for name in names]))
 
     def count(self, where: str | None = None) -> int:
         with self._asking():

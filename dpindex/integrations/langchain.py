@@ -179,24 +179,25 @@ class PrivateVectorStore(VectorStore):
                 f"{len(listed)} texts need as many ids, each another, and as many metadata: got "
                 f"{len(names)} ids and {len(facts)} metadata."
             )
-        known = self._documents.mget(names)
-        released = [
-            place
-            for place, text in enumerate(listed)
-            if names[place] not in self.index or getattr(known[place], "page_content", None) != text
-        ]
-        if released:
-            self._release([listed[i] for i in released], [names[i] for i in released])
         documents = [
             Document(id=name, page_content=text, metadata=dict(about))
             for name, text, about in zip(names, listed, facts, strict=True)
         ]
+        known = self._documents.mget(names)
+        changed = [
+            new
+            for new, old in zip(documents, known, strict=True)
+            if new.id not in self.index or old is None or old.page_content != new.page_content
+        ]
+        if changed:
+            self._release(changed)
         self._documents.mset(list(zip(names, documents, strict=True)))
         return names
 
-    def _release(self, texts: list[str], ids: list[str]) -> None:
-        """Privatize texts into the index, and keep their vectors."""
-        vectors = self._embedding.embed_documents(texts)
+    def _release(self, documents: list[Document]) -> None:
+        """Privatize the texts of documents into the index, and keep their vectors."""
+        ids = [document.id or "" for document in documents]
+        vectors = self._embedding.embed_documents([one.page_content for one in documents])
         self.index.upsert(
             np.array(vectors),
             ids,

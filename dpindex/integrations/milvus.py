@@ -18,7 +18,8 @@ import numpy as np
 
 from dpindex.base.arrays import AnyArray, Bytes, Doubles, Singles
 from dpindex.base.errors import InputError, StorageError, import_extra, one_line
-from dpindex.integrations.database import Database, Layout, Rows
+from dpindex.integrations.database import Database, Layout
+from dpindex.storage.payload import Table
 
 __all__ = ["Milvus"]
 
@@ -144,18 +145,15 @@ class Milvus(Database):
             if self._client.get_load_state(self.name)["state"].name != "Loaded":
                 self._index()  # whoever made it was cut off
 
-    def insert(self, rows: Rows) -> None:
-        layout = self.layout
-        ids = [_id(value) for value in rows.ids.tolist()]
-        columns: dict[str, Sequence[Any]] = {"id": ids}
-        if layout.code_bytes:
-            columns["code"] = [code.tobytes() for code in rows.codes]
-        else:
-            columns |= {"code": rows.codes.tolist(), "vector": [b"\0"] * len(ids)}
-        if rows.vectors is not None:
-            columns["vector"] = list(rows.vectors)
-        for field in layout.fields:
-            values, nulls = _stored(field, rows.payload.column(field.name))
+    def insert(self, rows: Table) -> None:
+        columns: dict[str, Sequence[Any]] = {
+            name: rows[name].to_pylist() for name in rows.column_names
+        }
+        columns["id"] = [_id(value) for value in columns["id"]]
+        if not self.layout.code_bytes:
+            columns["vector"] = [b"\0"] * len(rows)
+        for field in self.layout.fields:
+            values, nulls = _stored(field, rows[field.name])
             columns |= {field.name: values, _NULL.format(field.name): nulls}
         made = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
         with self._asking():
@@ -181,39 +179,32 @@ class Milvus(Database):
         sign = 1.0
         if binary or self.layout.metric == "l2":
             sign = -1.0
-        ids = [self._ids(hits) for hits in answers]
+        ids = [self.layout.id_array(self._ids(hits)) for hits in answers]
         return ids, [sign * np.array([hit["distance"] for hit in hits], float) for hits in answers]
 
-    def _ids(self, rows: Sequence[Any]) -> AnyArray:
+    def _ids(self, rows: Sequence[Any]) -> list[Any]:
         ids = [row["id"] for row in rows]
-        if self.layout.text_ids:
-            ids = list(map(unquote, ids))
-        return self.layout.id_array(ids)
+        return list(map(unquote, ids)) if self.layout.text_ids else ids
 
-    def select(self, where: str, count: int, *, payload: bool = False) -> Rows:
+    def select(self, where: str, count: int, *, payload: bool = False) -> Table:
         names: list[str] = []
         if payload:
-            for field in self.layout.fields:
-                names += (field.name, _NULL.format(field.name))
+            names = [field.name for field in self.layout.fields]
+        nulls = map(_NULL.format, names)
         with self._asking():
             rows = self._client.query(
                 self.name,
                 filter=where,
                 limit=count,
-                output_fields=["id", "code", *names],
+                output_fields=["id", "code", *names, *nulls],
                 **_RETRIES,
             )
-        codes = [row["code"] for row in rows]
+        columns = {"id": self._ids(rows), "code": [row["code"] for row in rows]}
         if self.layout.code_bytes:
-            codes = [b"".join(code) for code in codes]
-        table = None
-        if names:
-            columns = [
-                [None if row[_NULL.format(field.name)] else row[field.name] for row in rows]
-                for field in self.layout.fields
-            ]
-            table = self.layout.payload(columns)
-        return Rows(self._ids(rows), self.layout.code_array(codes), payload=table)
+            columns["code"] = [b"".join(code) for code in columns["code"]]
+        for name in names:
+            columns[name] = [None if row[_NULL.format(name)] else row[name] for row in rows]
+        return self.layout.table(columns)
 
     def count(self, where: str | None = None) -> int:
         with self._asking():

@@ -13,7 +13,8 @@ import numpy as np
 
 from dpindex.base.arrays import AnyArray, Bytes, Doubles, Singles
 from dpindex.base.errors import BusyError, InputError, StorageError, import_extra, one_line
-from dpindex.integrations.database import Database, Layout, Rows
+from dpindex.integrations.database import Database, Layout, arrow
+from dpindex.storage.payload import Table
 
 __all__ = ["Postgres"]
 
@@ -53,7 +54,6 @@ class Postgres(Database):
         if re.search("//[^/@]*:[^/@]*@|password=", address):
             raise InputError("an address holds no password; give it as PGPASSWORD or in ~/.pgpass.")
         self._psycopg = import_extra("psycopg", "PostgreSQL needs psycopg", "postgres")
-        self._arrow = import_extra("pyarrow", "PostgreSQL needs pyarrow", "postgres")
         with self._asking():
             self._connection = self._psycopg.connect(address, autocommit=True)
 
@@ -127,7 +127,7 @@ class Postgres(Database):
 
     def _kind(self, field: Any) -> str:
         """The type in SQL of a payload column."""
-        types = self._arrow.types
+        types = arrow().types
         kinds = (
             (types.is_boolean, "boolean"),
             (types.is_uint64, "numeric"),
@@ -157,7 +157,7 @@ class Postgres(Database):
             (found,) = self._run("select to_regtype('vector') is not null").fetchone()
         return bool(found)
 
-    def insert(self, rows: Rows) -> None:
+    def insert(self, rows: Table) -> None:
         columns = ", ".join(map(_name, self._columns(self.layout)))
         command = f"copy {self._table} ({columns}) from stdin"
         with (
@@ -168,18 +168,17 @@ class Postgres(Database):
             for row in zip(*self._values(rows), strict=True):
                 copy.write_row(row)
 
-    def _values(self, rows: Rows) -> Iterator[Iterable[Any]]:
+    def _values(self, rows: Table) -> Iterator[Iterable[Any]]:
         """The columns of some rows, as values that psycopg writes as text."""
-        yield rows.ids.tolist()
-        if self.layout.code_bytes:
-            yield (f"x{code.tobytes().hex()}" for code in rows.codes)
-        else:
-            yield rows.codes.tolist()
-        if rows.vectors is not None:
-            yield map(_vector, rows.vectors)
-        for field in self.layout.fields:
-            values = rows.payload[field.name].to_pylist()
-            if self._arrow.types.is_list(field.type):
+        types = arrow().types
+        for name in rows.column_names:
+            values = rows[name].to_pylist()
+            kind = self.layout.columns.field(name).type
+            if types.is_fixed_size_binary(kind):
+                values = [f"x{code.hex()}" for code in values]
+            elif types.is_fixed_size_list(kind):
+                values = map(str, values)
+            elif types.is_list(kind):
                 values = [None if value is None else json.dumps(value) for value in values]
             yield values
 
@@ -213,18 +212,16 @@ class Postgres(Database):
         with self._asking():
             return list(self._run(command))
 
-    def select(self, where: str, count: int, *, payload: bool = False) -> Rows:
-        fields: Sequence[Any] = ()
+    def select(self, where: str, count: int, *, payload: bool = False) -> Table:
+        names = ["id", "code"]
         if payload:
-            fields = self.layout.fields
-        columns = ", ".join(map(_name, ["id", "code", *(field.name for field in fields)]))
-        rows = self._rows(f"select {columns} from {self._table} where {where} limit {count}")
-        ids, stored, *values = zip(*rows, strict=True) if rows else [()] * (2 + len(fields))
-        codes: Sequence[Any] = stored
-        if self.layout.code_bytes:
-            codes = [int(code, 2).to_bytes(self.layout.code_bytes, "big") for code in stored]
-        table = self.layout.payload(values) if fields else None
-        return Rows(self.layout.id_array(ids), self.layout.code_array(codes), payload=table)
+            names += [field.name for field in self.layout.fields]
+        listed = ", ".join(map(_name, names))
+        rows = self._rows(f"select {listed} from {self._table} where {where} limit {count}")
+        columns = {name: [row[place] for row in rows] for place, name in enumerate(names)}
+        if width := self.layout.code_bytes:
+            columns["code"] = [int(code, 2).to_bytes(width, "big") for code in columns["code"]]
+        return self.layout.table(columns)
 
     def count(self, where: str | None = None) -> int:
         among = f"where {where or 'true'}"

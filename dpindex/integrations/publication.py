@@ -19,13 +19,13 @@ import numpy as np
 
 from dpindex.base.arrays import AnyArray, Singles, row_blocks, unit
 from dpindex.base.display import no_progress
-from dpindex.base.errors import InputError, import_extra, naming, refuse_unprintable
+from dpindex.base.errors import InputError, naming, refuse_unprintable
 from dpindex.base.files import pack, unpack
 from dpindex.denoise import Denoiser, denoiser_from_bytes, denoiser_to_bytes
 from dpindex.index.backends import EXACT
 from dpindex.index.kinds import DenoisedVectors, PackedSigns, Ranking, Symbols, new_ranking
 from dpindex.index.private_index import PrivateIndex
-from dpindex.integrations.database import Database, Layout, Rows, open_database
+from dpindex.integrations.database import Database, Layout, arrow, code_bytes, open_database
 from dpindex.mechanism.codes import Codes
 from dpindex.similarity.calibration import SimilarityCalibration, calibration_from_bytes
 from dpindex.storage.manifest import Settings
@@ -69,9 +69,8 @@ class Documents:
 
     def __init__(self, database: Database) -> None:
         self.rows = database.beside("_dpindex")
-        arrow = import_extra("pyarrow", "published indexes need pyarrow", "io")
-        self._table = arrow.table
-        self._layout = Layout(True, 0, 0, "ip", arrow.schema([("data", arrow.string())]))
+        schema = arrow().schema([("data", arrow().string())])
+        self._layout = Layout(True, 0, 0, "ip", schema)
 
     def open(self) -> bool:
         """Whether there are any; a collection without documents counts as one."""
@@ -92,11 +91,11 @@ class Documents:
         while len(parts) < count:
             numbers = range(len(parts), min(count, len(parts) + _PARTS))
             ids = [f"{name}/{number}" for number in numbers]
-            rows = self.rows.select(self.rows.is_in("id", ids), len(ids), payload=True)
-            if sorted(rows.ids.tolist()) != sorted(ids):
+            rows = self.rows.select(self.rows.is_in("id", ids), len(ids), payload=True).to_pylist()
+            if sorted(row["id"] for row in rows) != sorted(ids):
                 return None
-            parts |= dict(zip(rows.ids.tolist(), rows.payload["data"].to_pylist(), strict=True))
-            count = int(rows.codes[0])
+            parts |= {row["id"]: row["data"] for row in rows}
+            count = rows[0]["code"]
         try:
             text = "".join(parts[f"{name}/{number}"] for number in range(len(parts)))
             return base64.b64decode(text, validate=True)
@@ -107,11 +106,11 @@ class Documents:
         """Keep a document under a name that none has."""
         text = base64.b64encode(data).decode()
         parts = [text[cut] for cut in row_blocks(max(1, len(text)), _PART)]
-        ids = np.array([f"{name}/{number}" for number in range(len(parts))])
-        codes = np.full(len(parts), len(parts), np.int32)
-        for cut in row_blocks(len(parts), _PARTS):
-            table = self._table({"data": parts[cut]}, schema=self._layout.schema)
-            self.rows.insert(Rows(ids[cut], codes[cut], payload=table))
+        count = len(parts)
+        ids = [f"{name}/{number}" for number in range(count)]
+        rows = self._layout.table({"id": ids, "code": [count] * count, "data": parts})
+        for cut in row_blocks(count, _PARTS):
+            self.rows.insert(rows.slice(cut.start, _PARTS))
 
 
 @dataclass(frozen=True)
@@ -261,27 +260,33 @@ class Publication:
             return single
         return unit(single)
 
-    def rows_of(self, codes: Codes, ids: AnyArray, payload: Table) -> Rows:
+    def rows_of(self, codes: Codes, ids: AnyArray, payload: Table) -> Table:
         """Rows of a collection with this layout."""
+        columns: dict[str, Any] = {"id": ids.tolist()}
         if self.by_symbol:
-            return Rows(ids, codes.stored[:, 0], payload=payload)
-        stored = codes.format.concatenate([codes.stored])  # as narrow as they can be
-        if not np.can_cast(stored.dtype, self.dtype):
-            raise InputError("these codes have larger numbers than the published index can hold.")
-        packed = np.ascontiguousarray(stored.astype(self.dtype)).view(np.uint8)
-        vectors = None
+            columns["code"] = codes.stored[:, 0]
+        else:
+            stored = codes.format.concatenate([codes.stored])  # as narrow as they can be
+            if not np.can_cast(stored.dtype, self.dtype):
+                raise InputError(
+                    "these codes have larger numbers than the published index can hold."
+                )
+            columns["code"] = [row.tobytes() for row in stored.astype(self.dtype)]
         if self.layout.vector_width:
             items: AnyArray = codes.to_float() if self.by_hamming else self.ranking.items(codes)
-            vectors = self.ranked(items)
-        return Rows(ids, packed, vectors, payload)
+            columns["vector"] = list(self.ranked(items))
+        rows = self.layout.table(columns)
+        for field in self.layout.fields:
+            rows = rows.append_column(field, payload[field.name])
+        return rows
 
-    def codes_of(self, rows: Rows) -> Codes:
+    def codes_of(self, rows: Table) -> Codes:
         """The codes of rows that came out of the collection; InputError if they are none."""
         format_ = self.settings.spec.format
         if self.by_symbol:
-            stored = rows.codes.astype(np.uint16).reshape(-1, 1)
+            stored = rows["code"].to_numpy().astype(np.uint16).reshape(-1, 1)
         else:
-            stored = np.ascontiguousarray(rows.codes).view(self.dtype)
+            stored = code_bytes(rows["code"]).view(self.dtype)
         if fault := format_.fault(stored):
             raise InputError(f"the collection is damaged: codes in it {fault}; publish it anew.")
         return format_.codes(stored)

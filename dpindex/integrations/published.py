@@ -18,7 +18,7 @@ from dpindex.index.filters import Filter
 from dpindex.index.hits import Hits
 from dpindex.index.kinds import posterior_of
 from dpindex.index.search import Found, FoundCodes, Searchable
-from dpindex.integrations.database import Database, Rows, open_database
+from dpindex.integrations.database import Database, open_database
 from dpindex.integrations.publication import Publication
 from dpindex.mechanism.codes import Codes
 from dpindex.similarity.similarity import PrivateQueries, Queries
@@ -194,30 +194,25 @@ class PublishedIndex(Searchable):
         fetched = self._fetched(names, payload=True)
         codes = self._publication.codes_of(fetched)
         places = inverse.reshape(found.ids.shape)
-        payload = fetched.payload
-        if payload is not None:
-            payload = payload.take(places.ravel())
+        payload = None
+        if self.payload_columns:
+            payload = fetched.select([*self.payload_columns]).take(places.ravel())
         return FoundCodes(lambda columns: codes.take(places[:, columns].ravel()), payload)
 
-    def _fetched(self, names: AnyArray, *, payload: bool = False) -> Rows:
+    def _fetched(self, names: AnyArray, *, payload: bool = False) -> Table:
         """Return the rows of ids, which are sorted and unique, in their order."""
+        import pyarrow as pa
+
         row_bytes = max(1, self._layout.code_bytes)
         size = min(self._database.max_found, _FETCHED_BYTES // row_bytes)
         parts = [
             self._database.select(self._among(names[rows].tolist()), size, payload=payload)
             for rows in row_blocks(len(names), size)
         ]
-        ids = np.concatenate([part.ids for part in parts])
-        order = np.argsort(ids)
-        if not np.array_equal(ids[order], names):
+        rows = pa.concat_tables(parts).sort_by("id")
+        if rows["id"].to_pylist() != names.tolist():
             raise InputError("rows were removed while they were searched; search again.")
-        table = None
-        if parts[0].payload is not None:
-            import pyarrow as pa
-
-            table = pa.concat_tables([part.payload for part in parts]).take(order)
-        codes = np.concatenate([part.codes for part in parts])
-        return Rows(names, codes[order], payload=table)
+        return rows
 
     def _among(self, ids: list[Any]) -> str:
         return self._database.is_in("id", ids)
@@ -287,9 +282,7 @@ def nearest_symbols(
     rows_of_symbol : float
         Rows that a symbol has on average, as far as is known.
     """
-    order = np.argsort(-similarities, axis=1, kind="stable")
     ids: dict[int, list[Any]] = {}
-    per_request = int(min(database.max_found / 2 / max(rows_of_symbol, 1e-9), _MAX_GROUP))
 
     def read(symbols: list[int]) -> None:
         condition = database.is_in("code", symbols)
@@ -298,31 +291,30 @@ def nearest_symbols(
         # The rows of one symbol are equal: so many of them are enough.
         limit = count if len(symbols) == 1 else database.max_found
         rows = database.select(condition, limit)
-        if len(rows.ids) == limit and len(symbols) > 1:  # some may be missing
+        if len(rows) == limit and len(symbols) > 1:  # some may be missing
             middle = len(symbols) // 2
             read(symbols[:middle])
             read(symbols[middle:])
             return
         ids.update({symbol: [] for symbol in symbols})
-        for name, symbol in zip(rows.ids.tolist(), rows.codes.tolist(), strict=True):
-            ids[symbol].append(name)
+        for row in rows.to_pylist():
+            ids[row["code"]].append(row["id"])
 
-    used = np.zeros(len(order), int)
-    more = math.ceil(count / max(rows_of_symbol, 1))  # as many as are likely to have the rows
-    pending = np.arange(len(order))
-    while len(pending):
-        used[pending] += more
-        more *= 2
-        wanted = {symbol for q in pending for symbol in order[q, : used[q]].tolist()}
-        unread = sorted(wanted - ids.keys())
-        for group in row_blocks(len(unread), max(1, per_request)):
-            read(unread[group])
-        rows = [sum(len(ids[s]) for s in order[q, : used[q]].tolist()) for q in pending]
-        pending = pending[(np.array(rows) < count) & (used[pending] < order.shape[1])]
     found = []
-    for nearest, last, scores in zip(order, used, similarities, strict=True):
-        symbols = nearest[:last].tolist()
-        names = [name for symbol in symbols for name in ids[symbol]][:count]
-        repeated = np.repeat(scores[symbols], [len(ids[symbol]) for symbol in symbols])
-        found.append((np.array(names), repeated[:count].astype(np.float64)))
+    likely = math.ceil(count / max(rows_of_symbol, 1))  # as many as are likely to have the rows
+    for scores in similarities:
+        order = np.argsort(-scores, kind="stable").tolist()
+        names: list[Any] = []
+        values: list[float] = []
+        start = 0
+        while start < len(order) and len(names) < count:
+            symbols = order[start : start + max(likely, start)]  # twice as many, each time
+            start += len(symbols)
+            unread = [symbol for symbol in symbols if symbol not in ids]
+            for group in row_blocks(len(unread), _MAX_GROUP):
+                read(unread[group])
+            for symbol in symbols:
+                names += ids[symbol]
+                values += [float(scores[symbol])] * len(ids[symbol])
+        found.append((np.array(names[:count]), np.array(values[:count], np.float64)))
     return found

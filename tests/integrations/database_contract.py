@@ -17,17 +17,21 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from dpindex.integrations.database import Database, Layout, Rows
+from dpindex.integrations.database import Database, Layout
 from dpindex.integrations.publication import Documents
 
 pa = pytest.importorskip("pyarrow")
 
 
-def rows_of(ids: Any, payload: Any = None) -> Rows:
+def rows_of(database: Database, ids: Any, payload: Any = None, size: float = 1.0) -> Any:
     """Rows with two bytes of code and three numbers of vector each."""
     codes = np.arange(2 * len(ids), dtype=np.uint8).reshape(-1, 2)
-    vectors = np.arange(3 * len(ids), dtype=np.float32).reshape(-1, 3) + 1
-    return Rows(np.array(ids), codes, vectors, payload)
+    vectors = np.arange(1, 3 * len(ids) + 1, dtype=np.float32).reshape(-1, 3) * np.float32(size)
+    columns = {"id": list(ids), "code": [code.tobytes() for code in codes], "vector": list(vectors)}
+    rows = database.layout.table(columns)
+    for field in database.layout.fields:
+        rows = rows.append_column(field, payload[field.name])
+    return rows
 
 
 class DatabaseContract:
@@ -51,48 +55,47 @@ class DatabaseContract:
     def test_ids_and_codes_come_back(self, database: Database, kind: str) -> None:
         ids: list[Any] = self.text_ids if kind == "text" else [1 - 2**63, -1, 0, 7, 2**63 - 1]
         database.create(Layout(kind == "text", 2, 3, "ip"))
-        rows = rows_of(ids)
+        rows = rows_of(database, ids)
         database.insert(rows)
         database.finish()
         assert database.count() == len(ids)
         for row, id_ in enumerate(ids):
             found = database.select(database.is_in("id", [id_]), 10)
-            assert found.ids.tolist() == [id_]
-            assert found.codes.tolist() == rows.codes[row : row + 1].tolist()
+            assert found.to_pylist() == rows.select(["id", "code"]).slice(row, 1).to_pylist()
         assert database.count(database.is_in("id", ids)) == len(ids)
 
     def test_symbols_are_found_by_their_number(self, database: Database) -> None:
         database.create(Layout(False, 0, 0, "ip"))
-        database.insert(Rows(np.arange(6), np.array([3, 1, 3, 0, 65535, 1])))
+        symbols = [3, 1, 3, 0, 65535, 1]
+        database.insert(database.layout.table({"id": range(6), "code": symbols}))
         database.finish()
         found = database.select(database.is_in("code", [3, 65535]), 10)
-        assert sorted(zip(found.ids.tolist(), found.codes.tolist(), strict=True)) == [
-            (0, 3), (2, 3), (4, 65535)
+        assert found.sort_by("id").to_pylist() == [
+            {"id": 0, "code": 3}, {"id": 2, "code": 3}, {"id": 4, "code": 65535}
         ]  # fmt: skip
-        assert len(database.select(database.is_in("code", [1]), 1).ids) == 1
+        assert len(database.select(database.is_in("code", [1]), 1)) == 1
         assert database.count(f"({database.is_in('code', [1])}) and (id > 3)") == 1
 
     def test_payload_comes_back_with_its_types_and_gaps(self, database: Database) -> None:
         columns = self.payload
         table = pa.table([pa.array(v, t) for t, v in columns.values()], names=list(columns))
         database.create(Layout(False, 2, 3, "ip", table.schema))
-        database.insert(rows_of([1, 2, 3], table))
+        database.insert(rows_of(database, [1, 2, 3], table))
         nulls = pa.table([pa.nulls(1, f.type) for f in table.schema], schema=table.schema)
-        database.insert(rows_of([4], nulls))
+        database.insert(rows_of(database, [4], nulls))
         database.finish()
         found = database.select(database.is_in("id", [1, 2, 3, 4]), 10, payload=True)
-        assert found.payload.schema == table.schema
-        ordered = found.payload.take(np.argsort(found.ids)).to_pylist()
-        assert ordered == [*table.to_pylist(), dict.fromkeys(columns)]
+        payload = found.sort_by("id").select(list(columns))
+        assert payload.schema == table.schema
+        assert payload.to_pylist() == [*table.to_pylist(), dict.fromkeys(columns)]
 
     @pytest.mark.parametrize("metric", ["ip", "l2"])
     def test_scores_are_the_metrics(self, database: Database, metric: Any) -> None:
         database.create(Layout(False, 2, 3, metric))
-        rows = rows_of([1, 2, 3, 4])
+        rows = rows_of(database, [1, 2, 3, 4])
         database.insert(rows)
         database.finish()
-        query, x = np.array([[1, -2, 0.5]], np.float32), rows.vectors
-        assert x is not None
+        query, x = np.array([[1, -2, 0.5]], np.float32), np.array(rows["vector"].to_pylist())
         expected = x @ query[0] if metric == "ip" else -((x - query) ** 2).sum(axis=1)
         ids, scores = database.search(query, 3, None)
         order = np.argsort(-expected)[:3]
@@ -101,7 +104,11 @@ class DatabaseContract:
         ids, scores = database.search(np.array([[0, 1], [6, 6]], np.uint8), 2, "id < 5")
         assert [i.tolist()[0] for i in ids] == [1, 4]
         assert [i.tolist() for i in scores] == [[0.0, -2.0], [-1.0, -3.0]]
-        assert [len(i) for i in database.search(rows.codes[:3], 2, "id > 4")[0]] == [0, 0, 0]
+        assert [len(i) for i in database.search(np.zeros((3, 2), np.uint8), 2, "id > 4")[0]] == [
+            0,
+            0,
+            0,
+        ]
 
     def test_documents_of_any_size(self, database: Database) -> None:
         documents = Documents(database)
@@ -127,4 +134,4 @@ class DatabaseContract:
             database.create(Layout(False, 2, 3, "ip"))
             assert database.exists()
             assert database.count() == 0
-            database.insert(rows_of([1]))
+            database.insert(rows_of(database, [1]))

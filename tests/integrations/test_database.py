@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -109,7 +108,7 @@ def test_codes_that_were_changed_or_removed_are_no_hits(
         def one_less(self: Toy, where: str, count: int, *, payload: bool = False) -> Any:
             found = select(self, where, count, payload=payload)
             if where.startswith("id"):
-                found = replace(found, ids=found.ids[1:], codes=found.codes[1:])
+                found = found.slice(1)
             return found
 
         patched.setattr(Toy, "select", one_less)

@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from database_contract import rows_of
 from lite import LITE
 
 import dpindex as dpi
 from dpindex import InputError
 from dpindex.base.files import pack, unpack
-from dpindex.integrations.database import Layout, Rows
+from dpindex.integrations.database import Layout
 from dpindex.integrations.lance import Lance
 from dpindex.integrations.publication import WHOLE, Documents
 
@@ -26,12 +27,6 @@ def database(tmp_path: Path) -> Lance:
     return Lance(str(tmp_path / "x.lance"), "books")
 
 
-def _rows(ids: Any, payload: Any = None, size: float = 1.0) -> Rows:
-    codes = np.arange(2 * len(ids), dtype=np.uint8).reshape(-1, 2)
-    vectors = np.arange(3 * len(ids), dtype=np.float32).reshape(-1, 3) * np.float32(size)
-    return Rows(np.array(ids), codes, vectors, payload)
-
-
 def test_conditions_are_those_of_sql(database: Lance) -> None:
     table = pa.table(
         {
@@ -42,7 +37,7 @@ def test_conditions_are_those_of_sql(database: Lance) -> None:
         }
     )
     database.create(Layout(False, 2, 3, "ip", table.schema))
-    database.insert(_rows([1, 2, 3], table))
+    database.insert(rows_of(database, [1, 2, 3], table))
     for where, count in {
         "small < 7": 1,
         "big > 0": 1,
@@ -58,19 +53,18 @@ def test_conditions_are_those_of_sql(database: Lance) -> None:
 @pytest.mark.parametrize("size", [1e-6, 1.0, 1e6])
 def test_products_of_any_size_lose_nothing(database: Lance, size: float) -> None:
     database.create(Layout(False, 2, 3, "ip"))
-    rows = _rows(range(9), size=size)
+    rows = rows_of(database, range(9), size=size)
     database.insert(rows)
     query = np.array([[0.3, -0.2, 0.1]], np.float32)
     ids, scores = database.search(query, 9, None)
-    assert rows.vectors is not None
-    expected = (rows.vectors.astype(float) @ query[0])[ids[0]]
+    expected = (np.array(rows["vector"].to_pylist()) @ query[0])[ids[0]]
     np.testing.assert_allclose(scores[0], expected, atol=3e-7 * np.abs(expected).max())
 
 
 def test_small_files_are_joined(database: Lance) -> None:
     database.create(Layout(False, 2, 3, "ip"))
     for i in range(102):
-        database.insert(_rows([i]))
+        database.insert(rows_of(database, [i]))
     other = Lance(database.address, "books")
     other.open(Layout(False, 2, 3, "ip"))
     database.finish()

@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
-import numpy as np
 import pytest
+from database_contract import rows_of
 from lite import LITE
 
 from dpindex import InputError
 from dpindex.base.errors import StorageError
 from dpindex.integrations import milvus
-from dpindex.integrations.database import Layout, Rows
+from dpindex.integrations.database import Layout
 from dpindex.integrations.milvus import Milvus
 
 pa = pytest.importorskip("pyarrow")
@@ -29,12 +28,6 @@ def database(tmp_path: Path) -> Iterator[Milvus]:
     made.close()
 
 
-def _rows(ids: Any, payload: Any = None) -> Rows:
-    codes = np.arange(2 * len(ids), dtype=np.uint8).reshape(-1, 2)
-    vectors = np.arange(3 * len(ids), dtype=np.float32).reshape(-1, 3) + 1
-    return Rows(np.array(ids), codes, vectors, payload)
-
-
 @pytest.mark.parametrize("name", ["two words", "code", "_ö"])
 def test_columns_that_milvus_cannot_have(database: Milvus, name: str) -> None:
     with pytest.raises(InputError, match="rename it"):
@@ -46,7 +39,7 @@ def test_what_milvus_refuses_is_one_sentence(database: Milvus) -> None:
     with pytest.raises(InputError, match="Milvus refuses this"):
         database.count("nothing == 3")
     with pytest.raises(InputError, match="cannot look up"):
-        database.insert(_rows([-(2**63)]))
+        database.insert(rows_of(database, [-(2**63)]))
 
 
 def test_a_full_disk_is_not_the_fault_of_a_server(
@@ -63,7 +56,7 @@ def test_numbers_beyond_64_bits_are_refused(database: Milvus) -> None:
     big = pa.table({"n": pa.array([2**64 - 1], "uint64")})
     database.create(Layout(False, 2, 3, "ip", big.schema))
     with pytest.raises(InputError, match="cannot keep payload column 'n'"):
-        database.insert(_rows([1], big))
+        database.insert(rows_of(database, [1], big))
 
 
 def test_places_where_no_milvus_is(tmp_path: Path) -> None:

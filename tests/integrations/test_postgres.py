@@ -16,7 +16,7 @@ from postgres_server import new_database, programs
 import dpindex as dpi
 from dpindex import InputError
 from dpindex.base.errors import StorageError
-from dpindex.integrations.database import Layout, Rows, open_database
+from dpindex.integrations.database import Layout, open_database
 from dpindex.integrations.postgres import Postgres
 
 psycopg = pytest.importorskip("psycopg")
@@ -93,11 +93,14 @@ def test_names_and_texts_are_no_commands(database: Postgres) -> None:
     database.create(Layout(True, 0, 0, "ip", schema))
     texts = ["'); drop table books; --", "\\'; select 1; --", "%s %(x)s"]
     table = pa.table({evil: texts, "100%": [1, 2, None]}, schema=schema)
-    database.insert(Rows(np.array(texts), np.arange(3), payload=table))
+    database.insert(
+        database.layout.table({"id": texts, "code": range(3)})
+        .append_column(schema.field(0), table[evil])
+        .append_column(schema.field(1), table["100%"])
+    )
     for text in texts:
         found = database.select(database.is_in("id", [text]), 9, payload=True)
-        assert found.ids.tolist() == [text]
-        assert found.payload[evil].to_pylist() == [text]
+        assert found["id"].to_pylist() == found[evil].to_pylist() == [text]
     assert database.count() == 3
 
 
@@ -110,10 +113,10 @@ def test_f7_submitted_ids_are_no_commands_where_backslashes_escape(uri: str) -> 
     database = open_database(uri, "books")
     database.create(Layout(True, 0, 0, "ip"))
     ids = np.array(["plain", "\\", "\\' or true --", "\\'; drop table books; --", "a\\\\'b"])
-    database.insert(Rows(ids, np.arange(len(ids))))
+    database.insert(database.layout.table({"id": ids.tolist(), "code": range(len(ids))}))
     for id_ in ids.tolist():
         assert database.count(database.is_in("id", [id_])) == 1
-        assert database.select(database.is_in("id", [id_]), 9).ids.tolist() == [id_]
+        assert database.select(database.is_in("id", [id_]), 9)["id"].to_pylist() == [id_]
     assert database.count(database.is_in("id", ["\\' or true --x"])) == 0
     assert database.count(database.is_in("id", ids.tolist())) == database.count() == len(ids)
     database.close()
@@ -135,7 +138,7 @@ def test_what_it_cannot_keep_is_said(database: Postgres, field: Any, sentence: s
 def test_a_text_with_a_zero_is_refused(database: Postgres) -> None:
     database.create(Layout(True, 0, 0, "ip"))
     with pytest.raises(InputError, match="PostgreSQL refuses this"):
-        database.insert(Rows(np.array(["a\0b", "c"]), np.arange(2)))
+        database.insert(database.layout.table({"id": ["a\0b", "c"], "code": range(2)}))
     assert database.count() == 0
 
 
@@ -148,7 +151,7 @@ def test_of_two_writers_of_one_id_one_is_refused(uri: str, database: Postgres) -
         own = open_database(uri, "books")
         own.open(SYMBOLS)
         try:
-            own.insert(Rows(np.arange(2000), np.full(2000, symbol)))
+            own.insert(SYMBOLS.table({"id": range(2000), "code": [symbol] * 2000}))
             outcomes.append(symbol)
         except InputError as error:
             outcomes.append(str(error))
@@ -166,14 +169,14 @@ def test_of_two_writers_of_one_id_one_is_refused(uri: str, database: Postgres) -
 
 def test_a_lost_connection_is_named_and_loses_nothing(uri: str, database: Postgres) -> None:
     database.create(SYMBOLS)
-    database.insert(Rows(np.arange(5), np.arange(5)))
+    database.insert(SYMBOLS.table({"id": range(5), "code": range(5)}))
     with psycopg.connect(uri, autocommit=True) as server:
         server.execute(
             "select pg_terminate_backend(pid) from pg_stat_activity "
             "where datname = current_database() and pid <> pg_backend_pid()"
         )
     with pytest.raises(StorageError, match="cannot be reached"):
-        database.insert(Rows(np.arange(5, 9), np.arange(4)))
+        database.insert(SYMBOLS.table({"id": range(5, 9), "code": range(4)}))
     again = open_database(uri, "books")
     again.open(SYMBOLS)
     assert again.count() == 5

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from dpindex.base.arrays import AnyArray, Bytes, Doubles, Singles
-from dpindex.integrations.database import Database, Layout, Rows
+from dpindex.integrations.database import Database, Layout
 
 MADE: dict[str, dict[Any, dict[str, Any]]] = {}
 """Rows by id, by collection."""
@@ -40,14 +40,9 @@ class Toy(Database):
         self.layout = layout
         self._rows = MADE[self.place]
 
-    def insert(self, rows: Rows) -> None:
-        for place, name in enumerate(rows.ids.tolist()):
-            row = {"id": name, "code": rows.codes[place].tolist(), "vector": None}
-            if rows.vectors is not None:
-                row["vector"] = rows.vectors[place]
-            if rows.payload is not None:
-                row |= rows.payload.slice(place, 1).to_pylist()[0]
-            self._rows[name] = row
+    def insert(self, rows: Any) -> None:
+        for row in rows.to_pylist():
+            self._rows[row["id"]] = {"vector": None, **row}
 
     def finish(self) -> None:
         """Nothing is pending."""
@@ -70,26 +65,17 @@ class Toy(Database):
 
     def _score(self, query: AnyArray, row: dict[str, Any]) -> float:
         if query.dtype == np.uint8:
-            return -float(np.unpackbits(query ^ np.array(row["code"], np.uint8)).sum())
+            return -float(np.unpackbits(query ^ np.frombuffer(row["code"], np.uint8)).sum())
         if self.layout.metric == "ip":
-            return float(row["vector"] @ query)
-        return -float(((row["vector"] - query) ** 2).sum())
+            return float(np.array(row["vector"]) @ query)
+        return -float(((np.array(row["vector"]) - query) ** 2).sum())
 
-    def select(self, where: str, count: int, *, payload: bool = False) -> Rows:
-        import pyarrow as pa
-
+    def select(self, where: str, count: int, *, payload: bool = False) -> Any:
         rows = self._matching(where)[:count]
-        table = None
-        if payload and self.layout.schema is not None:
-            names = self.layout.schema.names
-            table = pa.Table.from_pylist(
-                [{name: row[name] for name in names} for row in rows], schema=self.layout.schema
-            )
-        codes: Any = [row["code"] for row in rows]
-        if self.layout.code_bytes:
-            codes = [bytes(code) for code in codes]
-        ids = self.layout.id_array([row["id"] for row in rows])
-        return Rows(ids, self.layout.code_array(codes), payload=table)
+        names = ["id", "code"]
+        if payload:
+            names += [field.name for field in self.layout.fields]
+        return self.layout.table({name: [row[name] for row in rows] for name in names})
 
     def count(self, where: str | None = None) -> int:
         return len(self._matching(where))
