@@ -14,7 +14,7 @@ from dpindex.storage import journal, release
 from dpindex.storage.journal import BucketJournal, Journal
 from dpindex.storage.leak_check import LeakCheck
 from dpindex.storage.release import CodeDraw, CodeTarget
-from dpindex.storage.targets import FolderIndex
+from dpindex.storage.targets import IndexTarget
 
 
 def rows_changed(change: Callable[[Any, int], Any]) -> Callable[[Any], Any]:
@@ -107,7 +107,7 @@ def sent_before_drawn(original: Any) -> Any:
 
 
 def into_what_is_there(_: Any) -> Any:
-    def refuse_taken(self: FolderIndex, journal: Any) -> None:
+    def refuse_taken(self: IndexTarget, journal: Any) -> None:
         if self.path.is_dir():
             self.path.rename(self.path.with_name(f"{self.path.name}.before"))
 
@@ -118,7 +118,7 @@ BUILDS = [
     Mutant("build", "a finished index is built into again",
            ("test_places_of_another_use",
             "test_an_attempt_that_outlives_the_build_publishes_nothing"),
-           instead(FolderIndex, "refuse_taken", into_what_is_there)),
+           instead(IndexTarget, "refuse_taken", into_what_is_there)),
     Mutant("build", "two builds claim one store",
            ("test_one_store_is_claimed_by_one_build",),
            instead(BucketJournal, "claim", claimed_by_all)),

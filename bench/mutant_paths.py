@@ -52,7 +52,7 @@ from dpindex.storage.code_store import CodeStore
 from dpindex.storage.directory import IndexDirectory
 from dpindex.storage.manifest import Settings
 
-composition = import_module("dpindex.accounting.composition")
+composition = import_module("dpindex.accounting")
 device = import_module("dpindex.device")
 ledger = import_module("dpindex.accounting.ledger")
 payload = import_module("dpindex.storage.payload")

@@ -14,7 +14,7 @@ TYPE_CHECKING = False  # without typing: the command must soon be able to answer
 if TYPE_CHECKING:
     from typing import Any
 
-    from dpindex.accounting.composition import compose
+    from dpindex.accounting import compose
     from dpindex.accounting.ledger import Ledger
     from dpindex.base.errors import (
         BusyError,
@@ -82,7 +82,7 @@ __all__ = [
 # What is named is imported when it is first used: a device encodes without Faiss, and a searcher
 # never loads the secret stream.
 _HOME = {
-    "accounting.composition": ["compose"],
+    "accounting": ["compose"],
     "mechanism.public_parts": ["Codebook", "Design"],
     "mechanism.codes": ["BitCodes", "FloatCodes", "SymbolCodes", "codes_from_bytes"],
     "base.errors": [

@@ -36,7 +36,7 @@ from dpindex.mechanism.noise.signs import FlipsByLevel
 from dpindex.mechanism.noise.symbols import CapResponse, CodebookResponse, SquareWave
 from dpindex.mechanism.parameters import Grid
 from dpindex.mechanism.projections import Projection
-from dpindex.mechanism.projections.dense import Designed
+from dpindex.mechanism.projections.designed import Designed
 
 ROWS = {row.name: row for row in dpi.methods()}
 DTYPES: dict[int, Any] = {8: np.uint8, 16: np.uint16, 32: np.uint32, 64: np.uint64}
@@ -91,7 +91,6 @@ VARIANTS = [
     case("dp-designed-laplace", adjacency=attribute(0.3), scale=255.0),
     case("dp-designed-laplace", epsilon=40.0, bounds=(0.1, 0.2), clip=True),
     case("dp-signdesigned-geometric", epsilon=0.3, adjacency=attribute(0.02)),
-    case("dp-signdesigned-geometric", epsilon=3.0, design=designed(24, signs=True)),
     case("dp-signrp-rr", delta=1e-6, entries="gaussian", min_norm=2.0, k=40),
     case("dp-signrp-rr", entries="very-sparse"),
     case("dp-signrp-rr-smooth", entries="gaussian", epsilon=20.0),

@@ -25,10 +25,10 @@ from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
-from dpindex.accounting.composition import compose
+from dpindex.accounting import compose
 from dpindex.base.arrays import checked_epsilon, finite_number, json_value
 from dpindex.base.errors import BusyError, DamagedError, InputError, StorageError
-from dpindex.base.files import read_private_file, write_file
+from dpindex.base.files import AnyPath, read_private_file, write_file
 from dpindex.mechanism.spec import Spec
 from dpindex.privacy import Guarantee, Records, add_up
 
@@ -176,7 +176,7 @@ class Ledger:
     >>> folder.cleanup()
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: AnyPath) -> None:
         # A link is resolved here, so that the ledger, its key and its journal are in one folder.
         self.path = Path(os.path.realpath(path))
         self.key_path = self.path.with_name(self.path.name + ".key")

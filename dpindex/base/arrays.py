@@ -28,6 +28,8 @@ Bools: TypeAlias = npt.NDArray[np.bool_]
 Bytes: TypeAlias = npt.NDArray[np.uint8]
 Doubles: TypeAlias = npt.NDArray[np.float64]
 Singles: TypeAlias = npt.NDArray[np.float32]
+Longs: TypeAlias = npt.NDArray[np.int64]
+Indices: TypeAlias = npt.NDArray[np.intp]
 Floats: TypeAlias = npt.NDArray[np.floating[Any]]
 Integers: TypeAlias = npt.NDArray[np.integer[Any]]
 Vectors: TypeAlias = Any
@@ -104,7 +106,7 @@ def row_norms(vectors: Vectors) -> Doubles:
     return np.asarray(np.linalg.norm(wide, axis=1))
 
 
-def unit(vectors: Floats) -> npt.NDArray[np.float32]:
+def unit(vectors: Floats) -> Singles:
     """Rows brought to norm 1, float32; those of norm 0 stay."""
     norms = np.linalg.norm(vectors, axis=1, keepdims=True)
     norms[norms == 0] = 1.0
@@ -165,7 +167,7 @@ def row_blocks(stop: int, size: int, start: int = 0) -> Iterator[slice]:
         yield slice(first, min(first + step, stop))
 
 
-def spaced(rows: int, count: int) -> npt.NDArray[np.intp]:
+def spaced(rows: int, count: int) -> Indices:
     """Return ``count`` row numbers at equal distances, all of them if there are so many.
 
     >>> spaced(9, 3).tolist()

@@ -43,12 +43,13 @@ OWN_FILE = sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_CLOEXEC", "O_B
 
 _Parsed = TypeVar("_Parsed")
 
+AnyPath: TypeAlias = str | os.PathLike[str]
 Buffer: TypeAlias = bytes | bytearray | memoryview
 Contents: TypeAlias = tuple[dict[str, Any], dict[str, AnyArray]]
 """Facts and arrays of a container."""
 
 
-def read_file(path: str | os.PathLike[str], max_bytes: int, *, links: bool = True) -> bytes:
+def read_file(path: AnyPath, max_bytes: int, *, links: bool = True) -> bytes:
     """The bytes of a plain file of at most ``max_bytes`` bytes.
 
     Raises
@@ -62,9 +63,7 @@ def read_file(path: str | os.PathLike[str], max_bytes: int, *, links: bool = Tru
 
 
 @contextmanager
-def _opened(
-    path: str | os.PathLike[str], max_bytes: int, *, links: bool
-) -> Iterator[tuple[BinaryIO, int]]:
+def _opened(path: AnyPath, max_bytes: int, *, links: bool) -> Iterator[tuple[BinaryIO, int]]:
     """A plain file and its size, as :func:`read_file` promises."""
     name = os.fspath(path)
     if "\0" in name:
@@ -87,7 +86,7 @@ def _opened(
         raise StorageError(f"{name} cannot be read: {error.strerror}; check the path.") from None
 
 
-def map_file(path: str | os.PathLike[str], max_bytes: int, *, links: bool = True) -> memoryview:
+def map_file(path: AnyPath, max_bytes: int, *, links: bool = True) -> memoryview:
     """Map a file as :func:`read_file` reads it.
 
     Pages are read when they are used, and take no memory that the system could not have back. They
@@ -133,16 +132,25 @@ def release_pages(array: Any) -> None:
         source.madvise(mmap.MADV_DONTNEED)
 
 
-def parse_file(
-    path: str | os.PathLike[str], max_bytes: int, parse: Callable[[bytes], _Parsed]
-) -> _Parsed:
+def parse_file(path: AnyPath, max_bytes: int, parse: Callable[[bytes], _Parsed]) -> _Parsed:
     """Return what ``parse`` makes of the bytes of a file; its errors begin with the path."""
     data = read_file(path, max_bytes)
     with naming(os.fspath(path)):
         return parse(data)
 
 
-def write_file(path: str | os.PathLike[str], data: bytes, *, mode: int = 0o666) -> None:
+@contextmanager
+def writing(place: Path | str, remedy: str) -> Iterator[None]:
+    """Turn an error of the system into a sentence: what cannot be written, why, and what to do."""
+    try:
+        yield
+    except OSError as error:
+        raise StorageError(
+            f"{place} cannot be written: {error.strerror or error}; {remedy}."
+        ) from error
+
+
+def write_file(path: AnyPath, data: bytes, *, mode: int = 0o666) -> None:
     """Write durably and all at once: a temporary file, fsync, rename, fsync of the folder.
 
     ``mode`` are the permissions of the file, less the process's umask.
@@ -160,7 +168,7 @@ def write_file(path: str | os.PathLike[str], data: bytes, *, mode: int = 0o666) 
     sync_folder(place.parent)
 
 
-def create_file(path: str | os.PathLike[str], data: bytes, *, mode: int = 0o666) -> None:
+def create_file(path: AnyPath, data: bytes, *, mode: int = 0o666) -> None:
     """Write a new file durably; InputError if there is one, which is never overwritten.
 
     Its permissions are ``mode``, less the process's umask.
@@ -398,14 +406,9 @@ def holding_folder(folder: Path, what: str) -> Iterator[Path]:
     if folder.is_symlink():
         raise StorageError(f"{folder} is a symbolic link, not a folder; remove it.")
     with ExitStack() as stack:
-        try:
+        with writing(folder, "allow it, or move the index to a folder that can be written"):
             private_folder(folder)
             stack.enter_context(holding_lock(folder / "lock", what))
-        except OSError as error:
-            raise StorageError(
-                f"{folder} cannot be written: {error.strerror or error}; allow it, or move the "
-                f"index to a folder that can be written."
-            ) from None
         yield folder
 
 
@@ -433,16 +436,11 @@ def machine_secret() -> bytes:
     """
     folder = state_folder()
     place = folder / _SECRET
-    try:
+    with writing(folder, "name another folder in DPINDEX_STATE"):
         private_folder(folder)
         if not place.exists():
             with suppress(InputError):  # another process made it first
                 create_file(place, os.urandom(_SECRET_BYTES), mode=0o600)
-    except OSError as error:
-        raise StorageError(
-            f"{folder} cannot be written: {error.strerror or error}; name another folder in "
-            f"DPINDEX_STATE."
-        ) from None
     secret = read_private_file(place, _SECRET_BYTES)
     if len(secret) != _SECRET_BYTES:
         raise DamagedError(f"{place} is not the secret of a machine; remove it.")

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from dpindex.base.arrays import AnyArray, row_blocks
 from dpindex.base.errors import InputError
+from dpindex.base.files import AnyPath
 from dpindex.data.parquet import column_type, ids_of, open_file, sole_column, vectors_of
 from dpindex.data.readers import checked_ids, open_vectors
 from dpindex.data.source import Chunk, Location, VectorSource, split_key
@@ -126,7 +127,7 @@ class Dataset(AbstractContextManager["Dataset"]):
 
 
 def open_dataset(
-    location: str | os.PathLike[str],
+    location: AnyPath,
     *,
     id_column: str | None = None,
     payload_columns: Sequence[str] = (),

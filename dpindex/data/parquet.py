@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, islice
@@ -11,6 +10,7 @@ from typing import IO, Any, TypeAlias
 import numpy as np
 
 from dpindex.base.arrays import AnyArray
+from dpindex.base.files import AnyPath
 from dpindex.data.source import Location, VectorSource, locate
 
 _BATCH_BYTES = 1 << 20
@@ -145,7 +145,7 @@ Table: TypeAlias = Any
 """A ``pyarrow.Table``."""
 
 
-def read_payload(location: str | os.PathLike[str], columns: Sequence[str] | None = None) -> Table:
+def read_payload(location: AnyPath, columns: Sequence[str] | None = None) -> Table:
     """Read a table with one row for each vector.
 
     Parameters

@@ -5,13 +5,12 @@ from __future__ import annotations
 import csv
 import hashlib
 import io
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from dpindex.base.arrays import (
     MAX_TEXT,
@@ -23,7 +22,7 @@ from dpindex.base.arrays import (
     id_array,
 )
 from dpindex.base.errors import InputError
-from dpindex.base.files import parse_file
+from dpindex.base.files import AnyPath, parse_file
 from dpindex.data.source import VectorSource, as_source
 
 _HEADER = ["column", "low", "high"]
@@ -93,7 +92,7 @@ class Ranges:
         object.__setattr__(self, "highs", highs)
 
     @classmethod
-    def read(cls, path: str | os.PathLike[str]) -> Ranges:
+    def read(cls, path: AnyPath) -> Ranges:
         """Read a .csv file whose first line is ``column,low,high``.
 
         It has a line for each column, in the order of the columns; or these are numbers from 0, in
@@ -288,7 +287,7 @@ class Ranges:
 
 def one_per_person(
     vectors: ArrayLike, persons: Sequence[Any], how: Literal["mean", "first"] = "mean"
-) -> tuple[NDArray[np.float64], NDArray[Any]]:
+) -> tuple[Doubles, AnyArray]:
     """Return one vector for each person, and the persons in sorted order.
 
     What is returned for a person depends on that person's vectors alone, so one release of it under
@@ -331,8 +330,8 @@ def one_per_person(
     return _at_norm_1(sums), names
 
 
-def _at_norm_1(rows: NDArray[np.float64]) -> NDArray[np.float64]:
+def _at_norm_1(rows: Doubles) -> Doubles:
     """Return rows divided by their norms; rows of zeros stay zeros."""
     norms = np.linalg.norm(rows, axis=1, keepdims=True)
-    directions: NDArray[np.float64] = rows / np.where(norms > 0, norms, 1.0)
+    directions: Doubles = rows / np.where(norms > 0, norms, 1.0)
     return directions

@@ -17,7 +17,7 @@ import numpy as np
 import scipy
 
 from dpindex.base.arrays import AnyArray, Doubles, canonical_csr, id_array
-from dpindex.base.files import release_pages
+from dpindex.base.files import AnyPath, release_pages
 from dpindex.data.parquet import open_parquet, parquet_ids
 from dpindex.data.source import MAX_RATIO, Location, VectorSource, by_rows, is_matrix, locate
 
@@ -26,7 +26,7 @@ _MAX_PIPED = 1 << 30
 _PIECE = 1 << 20
 
 
-def open_vectors(location: str | os.PathLike[str]) -> VectorSource:
+def open_vectors(location: AnyPath) -> VectorSource:
     """Open a file of vectors, to be read in chunks; close it, or use it in a ``with``.
 
     Parameters
@@ -67,7 +67,7 @@ def open_vectors(location: str | os.PathLike[str]) -> VectorSource:
             raise
 
 
-def read_ids(location: str | os.PathLike[str]) -> AnyArray:
+def read_ids(location: AnyPath) -> AnyArray:
     """Read a file of ids, one for each vector; duplicates are not looked for.
 
     Parameters

@@ -10,9 +10,16 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
-from dpindex.base.arrays import AnyArray, as_matrix, as_table, canonical_csr, is_masked, issparse
+from dpindex.base.arrays import (
+    AnyArray,
+    Indices,
+    as_matrix,
+    as_table,
+    canonical_csr,
+    is_masked,
+    issparse,
+)
 from dpindex.base.errors import (
     EXTRAS,
     InputError,
@@ -22,6 +29,7 @@ from dpindex.base.errors import (
     one_line,
     refuse_unprintable,
 )
+from dpindex.base.files import AnyPath
 from dpindex.data.stores import is_url
 
 MAX_RATIO = 1032
@@ -122,9 +130,7 @@ class Location:
             raise self.error(f"cannot be read ({reason}); {advice}.") from error
 
 
-def locate(
-    location: str | os.PathLike[str], readers: Mapping[str, Reader], what: str
-) -> tuple[Location, Reader]:
+def locate(location: AnyPath, readers: Mapping[str, Reader], what: str) -> tuple[Location, Reader]:
     """The file that ``PATH`` or ``PATH:KEY`` names, and the reader of its suffix."""
     name = os.fsdecode(location)
     path, key = split_key(name)
@@ -329,7 +335,7 @@ class VectorSource(AbstractContextManager["VectorSource"]):
         self.close()
 
 
-def dense_rows(source: VectorSource, rows: npt.NDArray[np.intp]) -> AnyArray:
+def dense_rows(source: VectorSource, rows: Indices) -> AnyArray:
     """Return some rows of a source as a dense array.
 
     Parameters

@@ -16,13 +16,14 @@ from pathlib import Path
 from typing import IO, Any
 
 from dpindex.base.errors import DamagedError, InputError, StorageError, import_extra, one_line
+from dpindex.base.files import AnyPath
 
 _FILE = "file://"
 _WAITS = (0.1, 0.5, 2.0, 5.0)
 """Seconds before a PUT of unknown outcome is tried again; the client itself retries as well."""
 
 
-def local_path(location: str | os.PathLike[str]) -> Path | None:
+def local_path(location: AnyPath) -> Path | None:
     """Return the path of a folder or file on this machine; None for a URL of an object store.
 
     >>> local_path("file:///srv/index") == local_path("/srv/index") == Path("/srv/index")
@@ -39,7 +40,7 @@ def local_path(location: str | os.PathLike[str]) -> Path | None:
     return Path(text)
 
 
-def is_url(location: str | os.PathLike[str]) -> bool:
+def is_url(location: AnyPath) -> bool:
     """Whether a location is one in an object store."""
     return "://" in os.fspath(location)
 
@@ -67,7 +68,7 @@ class Store(ABC):
 class Folder(Store):
     """A folder of a local or shared file system."""
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: AnyPath) -> None:
         self._path = Path(path).resolve()
         self.location = str(self._path)
 
@@ -225,7 +226,7 @@ class _Object(io.RawIOBase):
         return len(data)
 
 
-def open_store(location: str | os.PathLike[str]) -> Store:
+def open_store(location: AnyPath) -> Store:
     """The store at a path, or at a URL such as ``s3://bucket/prefix``.
 
     Raises

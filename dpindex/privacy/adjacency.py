@@ -7,11 +7,11 @@ import re
 from abc import ABC, abstractmethod
 from dataclasses import asdict, dataclass, field, replace
 from fractions import Fraction
-from typing import Any, ClassVar, Literal, TypeAlias, TypeVar, get_args
+from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias, TypeVar, get_args
 
 from dpindex.base.arrays import finite_number, from_kind
 from dpindex.base.errors import InputError
-from dpindex.base.numbers import LowerBound, UpperBound
+from dpindex.base.numbers import LowerBound
 
 Neighbouring: TypeAlias = Literal["add-remove", "replace"]
 Unit: TypeAlias = Literal["vector", "person"]
@@ -48,10 +48,11 @@ class Adjacency(ABC):
         """The unit of protection in plain words."""
 
     @abstractmethod
-    def does_not_protect(self, epsilon: float, growth: str, dim: int) -> list[str]:
-        """Return what stays visible or costs more than one ``epsilon``, one line each.
+    def visible(self) -> list[str]:
+        """Return what stays visible or costs more than one epsilon, one line each.
 
-        ``growth`` says how delta grows under group privacy; inputs have ``dim`` attributes.
+        A guarantee fills in the fields, ``{epsilon}``, the ``{dim}`` attributes of an input,
+        ``{whole}`` for an epsilon of all of them, and ``{growth}`` of delta under group privacy.
         """
 
     def steps(self, change: Adjacency) -> int | None:
@@ -73,16 +74,6 @@ class VectorAdjacency(Adjacency):
         "Every vector is privatized on its own with its own secret noise, so this holds against "
         "everyone who sees the codes, including the operator of the search server."
     )
-    _visible = (
-        "ids, and anything written into ids",
-        "how many vectors there are, and when they were added",
-        "that a record exists",
-        "exact queries: in query mode 'exact' whoever runs the search sees the query itself, so "
-        "keep it on your own machine",
-        "correlated records: facts that can be learnt from other people's records",
-        "a second release of the same vector: epsilons and deltas add up",
-    )
-
     units: str = _DATA
     """Of sizes: "data", or the digest of the public ranges of columns of which they are shares."""
 
@@ -132,15 +123,16 @@ class VectorAdjacency(Adjacency):
             return super().steps(change)
         return math.ceil(Fraction(change.size) / Fraction(self.size))
 
-    @abstractmethod
-    def larger_changes(self, epsilon: float, growth: str, dim: int) -> list[str]:
-        """Return what changes beyond this adjacency cost.
-
-        ``epsilon``, ``growth`` and ``dim`` are those of ``does_not_protect``.
-        """
-
-    def does_not_protect(self, epsilon: float, growth: str, dim: int) -> list[str]:
-        return [*self._visible, *self.larger_changes(epsilon, growth, dim)]
+    def visible(self) -> list[str]:
+        return [
+            "ids, and anything written into ids",
+            "how many vectors there are, and when they were added",
+            "that a record exists",
+            "exact queries: in query mode 'exact' whoever runs the search sees the query itself, "
+            "so keep it on your own machine",
+            "correlated records: facts that can be learnt from other people's records",
+            "a second release of the same vector: epsilons and deltas add up",
+        ]
 
     def _check_units(self) -> None:
         if self.units != _DATA and not _DIGEST.fullmatch(str(self.units)):
@@ -194,11 +186,12 @@ class Attribute(VectorAdjacency):
             f"{self._in_units}"
         )
 
-    def larger_changes(self, epsilon: float, growth: str, dim: int) -> list[str]:
+    def visible(self) -> list[str]:
         return [
-            f"more than one attribute at once: a change of m attributes costs m × {epsilon:g}, and "
-            f"a whole record of {dim} attributes up to {UpperBound(dim * epsilon):g} (group "
-            f"privacy{growth}): an attribute-level epsilon is not a record-level one",
+            *super().visible(),
+            "more than one attribute at once: a change of m attributes costs m × {epsilon:g}, and "
+            "a whole record of {dim} attributes up to {whole:g} (group privacy{growth}): an "
+            "attribute-level epsilon is not a record-level one",
             "embeddings: one coordinate of an embedding is nobody's secret, and it is secret whose "
             "vector it is; methods for whole records (adjacency record) hide that",
         ]
@@ -234,10 +227,11 @@ class L2(VectorAdjacency):
             f"{self._in_units}"
         )
 
-    def larger_changes(self, epsilon: float, growth: str, dim: int) -> list[str]:
+    def visible(self) -> list[str]:
         return [
-            f"a change beyond the radius: m times {self.radius:g} costs m × {epsilon:g} (group "
-            f"privacy{growth})"
+            *super().visible(),
+            "a change beyond the radius: m times {radius:g} costs m × {epsilon:g} (group "
+            "privacy{growth})",
         ]
 
 
@@ -289,24 +283,35 @@ class Record(VectorAdjacency):
         return super().steps(change)
 
     def __str__(self) -> str:
-        if self.unit == "person":
-            return "record (any two persons, one vector each)"
-        return "record (any two vectors)"
+        return f"record ({_RECORDS[self.unit].pairs})"
 
     def describe(self) -> str:
-        if self.unit == "person":
-            return "all of one person's vectors, replaced by any others (one release a person)"
-        return "one whole vector, replaced by any other (any two vectors)"
+        return _RECORDS[self.unit].change
 
-    def larger_changes(self, epsilon: float, growth: str, dim: int) -> list[str]:
-        if self.unit == "person":
-            return [
-                "a person who appears under two names or in two releases: epsilons and deltas add "
-                "up"
-            ]
-        return [
-            f"one person's several vectors: m of them cost m × {epsilon:g} (group privacy{growth})"
-        ]
+    def visible(self) -> list[str]:
+        return [*super().visible(), _RECORDS[self.unit].several]
+
+
+class _Sentences(NamedTuple):
+    """What records of one unit are: the pairs of neighbours, their change, and several of them."""
+
+    pairs: str
+    change: str
+    several: str
+
+
+_RECORDS = {
+    "vector": _Sentences(
+        "any two vectors",
+        "one whole vector, replaced by any other (any two vectors)",
+        "one person's several vectors: m of them cost m × {epsilon:g} (group privacy{growth})",
+    ),
+    "person": _Sentences(
+        "any two persons, one vector each",
+        "all of one person's vectors, replaced by any others (one release a person)",
+        "a person who appears under two names or in two releases: epsilons and deltas add up",
+    ),
+}
 
 
 @dataclass(frozen=True)
@@ -349,19 +354,18 @@ class Records(Adjacency):
         change = {"add-remove": "added or removed", "replace": "replaced by any other"}
         return f"one whole record of the collection, {change[self.neighbouring]}"
 
-    def does_not_protect(self, epsilon: float, growth: str, dim: int) -> list[str]:
-        count = []
-        if self.neighbouring == "replace":
-            count = ["how many records there are"]
-        return [
+    def visible(self) -> list[str]:
+        lines = [
             "the collection against whoever builds the sketch: that party sees the records",
-            f"one person's several records: m of them cost m × {epsilon:g} (group privacy{growth})",
+            "one person's several records: m of them cost m × {epsilon:g} (group privacy{growth})",
             "a second sketch of the same records: epsilons and deltas add up",
             "facts that can be learnt from other people's records",
             "parameters chosen by looking at the records (bandwidth, scaling, class labels)",
             "queries: whoever answers them sees them",
-            *count,
         ]
+        if self.neighbouring == "replace":
+            lines.append("how many records there are")
+        return lines
 
 
 def attribute(beta: float) -> Attribute:

@@ -254,8 +254,12 @@ class Guarantee:
                 f"more than one such change ({self.adjacency.describe()}) at once: m of them cost "
                 f"m × {self.epsilon:g}, and never more than {widest.epsilon:g}",
             ]
-        growth = "" if self.delta == 0 else "; delta grows to m·exp((m−1)·epsilon)·delta"
-        lines = self.adjacency.does_not_protect(self.epsilon, growth, dim)
+        growth = ""
+        if self.delta > 0:
+            growth = "; delta grows to m·exp((m−1)·epsilon)·delta"
+        numbers = {"epsilon": self.epsilon, "whole": self.group(dim), "dim": dim, "growth": growth}
+        facts = {**vars(self.adjacency), **numbers}
+        lines = [line.format_map(facts) for line in self.adjacency.visible()]
         if self.definition == "iDP":
             lines.append(
                 "the vector as a whole: signs that no neighbour could change are published as "

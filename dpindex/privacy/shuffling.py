@@ -53,15 +53,15 @@ class ShuffledRecords(Adjacency):
     def describe(self) -> str:
         return f"one whole record of {self.count}, replaced by any other"
 
-    def does_not_protect(self, epsilon: float, growth: str, dim: int) -> list[str]:
+    def visible(self) -> list[str]:
         return [
-            f"a record against whoever saw its code arrive (the collector, its operator, the "
-            f"network): there epsilon is {self.local_epsilon:g}",
+            "a record against whoever saw its code arrive (the collector, its operator, the "
+            "network): there epsilon is {local_epsilon:g}",
             "codes that carry an id, a payload, a time or their order of arrival: nothing is "
             "amplified for them",
             "senders who are not honest: epsilon is counted over the senders who add their noise",
             "how many records there are",
-            f"one person's several records: m of them cost m × {epsilon:g} (group privacy{growth})",
+            "one person's several records: m of them cost m × {epsilon:g} (group privacy{growth})",
             "a second release of the same record: epsilons and deltas add up",
             "facts that can be learnt from other people's records",
         ]

@@ -6,10 +6,17 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from scipy import optimize
 
-from dpindex.base.arrays import Floats, Vectors, finite_number, real_matrix, whole_number
+from dpindex.base.arrays import (
+    Doubles,
+    Floats,
+    Longs,
+    Vectors,
+    finite_number,
+    real_matrix,
+    whole_number,
+)
 from dpindex.base.errors import InputError
 from dpindex.mechanism.public_random import PublicStream
 from dpindex.race.sketch import RaceSketch
@@ -97,7 +104,7 @@ def _climbed(
     """Return where Nelder & Mead's simplex climbs to from a point of the box."""
     low, high = bounds
 
-    def depth(point: npt.NDArray[np.float64]) -> float:
+    def depth(point: Doubles) -> float:
         return -float(sketch.density(point)[0])
 
     # A first simplex as wide as the separation: narrower ones may lie on one step of the density.
@@ -115,9 +122,7 @@ def _climbed(
     return np.asarray(optimum.x)
 
 
-def diversity_sample(
-    sketch: RaceSketch, candidates: Vectors, size: int, *, seed: int = 0
-) -> npt.NDArray[np.int64]:
+def diversity_sample(sketch: RaceSketch, candidates: Vectors, size: int, *, seed: int = 0) -> Longs:
     """Return row numbers of candidates, drawn with probability inverse to their density.
 
     Rare kinds are drawn as often as frequent ones, which evens out a skewed pool (Coleman et al.

@@ -30,6 +30,7 @@ from scipy.special import ndtr, ndtri
 
 from dpindex.base.arrays import (
     Doubles,
+    Longs,
     check_values,
     finite_number,
     from_kind,
@@ -139,7 +140,7 @@ class SRP(Hash):
         return 1 << self.bits
 
     def kernel(self, x: Any, q: Any) -> Doubles:
-        return np.asarray((1.0 - _angles(x, q) / math.pi) ** self.bits)
+        return (1.0 - _angles(x, q) / math.pi) ** self.bits
 
     def scaled(self, records: Any) -> Any:
         """Return records times powers of two, for full precision: only directions matter."""
@@ -182,7 +183,7 @@ class PairedSRP(SRP):
 
     def kernel(self, x: Any, q: Any) -> Doubles:
         turns = _angles(x, q) / math.pi
-        return np.asarray((1.0 - turns) ** self.bits + turns**self.bits)
+        return (1.0 - turns) ** self.bits + turns**self.bits
 
     def codes_of(self, projected: Doubles, offsets: Doubles) -> Codes:
         codes = super().codes_of(projected, offsets)
@@ -327,9 +328,7 @@ class Hasher:
                 values[far] = np.clip(values[far], -limit, limit)
             yield rows.start, block
 
-    def each(
-        self, block: Any, use: Callable[[slice, npt.NDArray[np.int64]], None], pool: Executor
-    ) -> None:
+    def each(self, block: Any, use: Callable[[slice, Longs], None], pool: Executor) -> None:
         """Call ``use(rows, columns)``, columns of shape (rows, n), for all rows, a few at a time.
 
         ``block`` comes from ``blocks``. One matrix product for the whole block, on the threads of
@@ -347,7 +346,7 @@ class Hasher:
 
         list(pool.map(use_tile, row_blocks(self.rows, size)))
 
-    def _columns(self, projected: Doubles, rows: slice) -> npt.NDArray[np.int64]:
+    def _columns(self, projected: Doubles, rows: slice) -> Longs:
         parts = self.hash.codes_of(projected, self._offsets[rows])
         if not self.rehashed:
             return parts[:, 0].astype(np.int64)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 from dpindex.base.arrays import check_values
 from dpindex.base.display import Progress
 from dpindex.base.errors import naming
+from dpindex.base.files import AnyPath
 from dpindex.data.dataset import Dataset
 from dpindex.race.sketch import MAX_BYTES, RaceSketch, SketchSpec
 from dpindex.storage.journal import Journal
@@ -21,7 +21,6 @@ from dpindex.storage.release import (
     Checked,
     Drawn,
     Files,
-    Labels,
     Segment,
     Shard,
     Target,
@@ -35,7 +34,7 @@ _SKETCH = "sketch"
 
 def build_sketch(
     dataset: Dataset,
-    path: str | os.PathLike[str],
+    path: AnyPath,
     spec: SketchSpec,
     terms: Terms | None = None,
     *,
@@ -85,7 +84,7 @@ class SketchTarget(Target[RaceSketch]):
     spec : SketchSpec
     """
 
-    def __init__(self, path: str | os.PathLike[str], spec: SketchSpec) -> None:
+    def __init__(self, path: AnyPath, spec: SketchSpec) -> None:
         self.spec: SketchSpec = spec
         self.path: Path = Path(path).absolute()
         self._sketch = RaceSketch(spec)  # refuses now what could not be released
@@ -102,9 +101,7 @@ class SketchTarget(Target[RaceSketch]):
 
     def drawing(self, key: bytes, threads: int | None) -> Callable[[Shard], Attempt]:
         def count(shard: Shard) -> Attempt:
-            labels = Labels.of_shard(shard)
-            for segment, chunk in shard.chunks():
-                labels.refuse_changed(key, shard, segment, chunk)
+            for _, chunk, _ in shard.read(key):
                 self._sketch.partial_fit(chunk)
             return {segment.number: {} for segment in shard.segments}
 
@@ -138,10 +135,9 @@ class _SketchCheck:
     key: bytes
 
     def __call__(self, shard: Shard) -> Checked:
-        labels = Labels.of_shard(shard)
         tags = []
-        for segment, chunk in shard.chunks():
+        for segment, chunk, _ in shard.read(self.key):
             with naming(shard.part.name):
                 check_values(self.spec.vectors(chunk, "records"), shard.part.start + segment.start)
-            tags.append(labels.tag(self.key, shard, segment, chunk))
+            tags.append(segment.tag)
         return Checked(shard.first_row, tuple(tags))

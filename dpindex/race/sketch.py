@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, fields, replace
@@ -12,7 +11,6 @@ from functools import cached_property, partial
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 from scipy import sparse
 
 from dpindex.base.arrays import (
@@ -20,6 +18,7 @@ from dpindex.base.arrays import (
     Doubles,
     Floats,
     Integers,
+    Longs,
     Vectors,
     checked_delta,
     checked_epsilon,
@@ -31,7 +30,7 @@ from dpindex.base.arrays import (
     whole_number,
 )
 from dpindex.base.errors import InputError
-from dpindex.base.files import Buffer, create_file, pack, parse_file, unpack
+from dpindex.base.files import AnyPath, Buffer, create_file, pack, parse_file, unpack
 from dpindex.data import Ranges
 from dpindex.mechanism.noise.additive import AdditiveNoise
 from dpindex.mechanism.noise.gaussian import CHANGES, count_noise
@@ -262,7 +261,7 @@ class RaceSketch:
     def __init__(self, spec: SketchSpec) -> None:
         self.spec = spec
         self._law = spec.law  # made now: what cannot be released must not be filled
-        self._counts: npt.NDArray[np.int64] | None = np.zeros((spec.rows, spec.columns), np.int64)
+        self._counts: Longs | None = np.zeros((spec.rows, spec.columns), np.int64)
         self._released: Release | None = None
         # The seam through which tests, and tests alone, put a stream of their own.
         self._stream: Callable[[], BitSource] = secret_stream
@@ -316,7 +315,7 @@ class RaceSketch:
         if isinstance(chunks, np.ndarray) or sparse.issparse(chunks):
             chunks = [chunks]
 
-        def count(rows: slice, columns: npt.NDArray[np.int64]) -> None:
+        def count(rows: slice, columns: Longs) -> None:
             n = rows.stop - rows.start
             columns += np.arange(0, n * width, width)[:, None]
             fresh[rows] += np.bincount(columns.ravel(), minlength=n * width).reshape(n, width)
@@ -392,7 +391,7 @@ class RaceSketch:
     # Answers: post-processing of what has been released, and so free.
 
     @property
-    def counts(self) -> npt.NDArray[Any]:
+    def counts(self) -> AnyArray:
         """The released noisy counts, shape (rows, width), read-only."""
         view = self._open().counts.view()
         view.flags.writeable = False
@@ -528,7 +527,7 @@ class RaceSketch:
         hasher = self.spec.hasher
         queries = self.spec.vectors(q, "queries")
 
-        def look_up(hits: Doubles, rows: slice, columns: npt.NDArray[np.int64]) -> None:
+        def look_up(hits: Doubles, rows: slice, columns: Longs) -> None:
             hits[rows] = np.take_along_axis(counts[rows], columns, axis=1)
 
         with ThreadPoolExecutor(cores()) as pool:
@@ -664,19 +663,19 @@ class RaceSketch:
         sketch.spec, sketch._released = _unpacked(facts, arrays)
         return sketch
 
-    def save(self, path: str | os.PathLike[str]) -> None:
+    def save(self, path: AnyPath) -> None:
         """Write the released sketch to a new file, ``path``; one that exists is not overwritten."""
         create_file(path, self.to_bytes())
 
     @classmethod
-    def open(cls, path: str | os.PathLike[str]) -> RaceSketch:
+    def open(cls, path: AnyPath) -> RaceSketch:
         """Read a file written by ``save``; raises InputError, which begins with the path."""
         return parse_file(path, MAX_BYTES, cls.from_bytes)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return RaceSketch.from_bytes, (self.to_bytes(),)
 
-    def _secret(self) -> npt.NDArray[np.int64]:
+    def _secret(self) -> Longs:
         if self._released is not None:
             raise InputError(
                 "this sketch has been released: its noise was added once and nothing can follow."
@@ -822,4 +821,4 @@ def error_bound(
     array([526.])
     """
     smallest = rows // mean_groups(rows, failure)
-    return np.asarray(2.0 * (root_kernel_sum**2 + noise_variance) ** 0.5 / math.sqrt(smallest))
+    return 2.0 * (root_kernel_sum**2 + noise_variance) ** 0.5 / math.sqrt(smallest)

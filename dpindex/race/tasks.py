@@ -10,12 +10,11 @@ from functools import cached_property
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-import numpy.typing as npt
 from scipy import optimize
 from scipy.sparse.linalg import LinearOperator, lsqr
 from scipy.special import chdtrc, ndtri
 
-from dpindex.base.arrays import AnyArray, Doubles, Floats, Vectors, finite_number
+from dpindex.base.arrays import AnyArray, Doubles, Floats, Longs, Vectors, finite_number
 from dpindex.base.errors import InputError, QualityWarning
 from dpindex.privacy import Guarantee, Neighbouring
 from dpindex.race.explore import box
@@ -227,7 +226,7 @@ class RaceOutliers(base.OutlierMixin, _KernelEstimator):  # type: ignore[misc]
         """Return ``score_samples(X) − offset_``: negative for outliers."""
         return self.score_samples(X) - self.offset_
 
-    def predict(self, X: Vectors) -> npt.NDArray[np.int64]:
+    def predict(self, X: Vectors) -> Longs:
         """Return −1 for the outliers among the rows of ``X``, +1 for the others, shape (n,)."""
         return np.where(self.decision_function(X) < 0, -1, 1)
 
@@ -603,4 +602,4 @@ def _products(left: Doubles, form: Doubles, right: Doubles) -> Doubles:
 
 
 def _symmetric(matrix: Doubles) -> Doubles:
-    return np.asarray((matrix + matrix.T) / 2)
+    return (matrix + matrix.T) / 2

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dpindex.base.arrays import Doubles, Singles, Vectors, row_norms, spaced
+from dpindex.base.arrays import Doubles, Singles, Vectors, issparse, spaced
 from dpindex.denoise import Denoiser
 from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.noise import SignLaw
@@ -72,13 +72,12 @@ def decoder_of(spec: Spec, denoised: bool = False) -> Decoder:
     centre = np.zeros(len(w))
     if isinstance(spec.law, SignLaw):
         beta = spec.projection.scale * spec.change
-        channel = spec.law.linear_channel(centre, variance, beta)
+        slope, expected, noise = spec.law.linear_channel(centre, variance, beta)
     else:
-        channel = spec.number_law.linear_channel(centre, variance, spec.step)
-    if denoised:
-        channel = channel._replace(noise=_LEFT * channel.noise)
-    gain = np.linalg.solve(channel.covariance(within), channel.slope[:, None] * design.cross)
-    constant = basis @ design.centre - channel.mean @ gain
+        slope, expected, noise = spec.number_law.linear_channel(centre, variance, spec.step)
+    covariance = slope * within * slope[:, None] + np.diag(noise * (_LEFT if denoised else 1))
+    gain = np.linalg.solve(covariance, slope[:, None] * design.cross)
+    constant = basis @ design.centre - expected @ gain
     return Decoder(gain.astype(np.float32), constant.astype(np.float32))
 
 
@@ -102,8 +101,10 @@ def exact_coordinates(vectors: Vectors, spec: Spec) -> Doubles | None:
     rows: Any = vectors.astype(np.float64) / spec.scale
     used = rows[:, spec.design.attributes]
     inside = np.asarray(used @ spec.design.basis.T.astype(np.float64))
-    rest = np.maximum(row_norms(rows) ** 2 - (inside**2).sum(axis=1), 0.0)
-    return np.column_stack([inside, np.sqrt(rest)])
+    squares = rows.multiply(rows) if issparse(rows) else rows**2
+    energy = np.asarray(squares.sum(axis=1)).reshape(-1, 1)
+    rest = np.maximum(energy - (inside**2).sum(axis=1, keepdims=True), 0.0)
+    return np.hstack([inside, np.sqrt(rest)])
 
 
 def decoded_queries(queries: Queries, denoiser: Denoiser | None = None) -> Doubles:

@@ -16,31 +16,26 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, TypeAlias
 
-import numpy as np
-
-from dpindex.base.arrays import AnyArray, row_blocks, spaced
+from dpindex.base.arrays import row_blocks, spaced
 from dpindex.base.errors import BusyError, DamagedError, InputError, StorageError
 from dpindex.base.files import (
     Buffer,
     holding_lock,
     make_folder,
     map_file,
-    pack,
-    parse_file,
     read_file,
     release_pages,
     sync_folder,
-    unpack,
     write_file,
 )
 from dpindex.data.stores import Bucket
 from dpindex.mechanism.codes import Codes, codes_from_bytes
+from dpindex.mechanism.spec import Spec
 from dpindex.similarity.calibration import SimilarityCalibration, calibration_from_bytes
 from dpindex.similarity.symbol_codes import SAMPLED_SYMBOLS, crowding
 from dpindex.storage.code_store import MAPPED_BYTES, CodeStore, rows_per_segment
@@ -68,9 +63,11 @@ from dpindex.storage.payload import Payload, Table, payload_from_bytes, payload_
 if TYPE_CHECKING:  # most indexes have none
     from dpindex.denoise import Denoiser
 
-_SEAL = "seal"
-_OF_SAVES = re.compile(r"save-[0-9a-f]{32}|part-[0-9a-f]{32}|seal\.tmp")
-_MAX_SEAL_BYTES = MAX_MANIFEST_BYTES + (1 << 16)
+_OF_SAVES = re.compile(r"(save|part)-[0-9a-f]{32}|seal-[0-9a-f-]+")
+_SEAL = re.compile(r"seal-([0-9a-f]{64})-([0-9a-f]*)")
+"""The name of a staging that is sealed: it grows the index of that digest, by the codes of that
+release if it has a token."""
+
 _REQUESTS = 8
 
 Segment: TypeAlias = tuple[Codes, IdBlock, Table]
@@ -124,10 +121,15 @@ class IndexDirectory:
 
     def finished_manifest(self) -> Manifest:
         """Return the manifest after finishing a growth that was cut off, where this user may."""
-        if self.exists and (self.unpublished / _SEAL).exists():
+        if self.exists and self._sealed():
             with suppress(BusyError, StorageError), self.held():
                 pass
         return self.manifest()
+
+    def _sealed(self) -> list[re.Match[str]]:
+        """Return the names of stagings that are sealed, one at most."""
+        names = PrivateFolder(self.unpublished).names()
+        return [seal for seal in map(_SEAL.fullmatch, names) if seal]
 
     def _text(self) -> bytes:
         return read_file(self.path / MANIFEST, MAX_MANIFEST_BYTES, links=False)
@@ -275,8 +277,7 @@ class IndexDirectory:
             yield staging
         finally:
             staging.folder.close()
-            if not (self.unpublished / _SEAL).exists():
-                staging.folder.discard(re.compile(staging.name))
+            staging.folder.discard(re.compile(staging.name))
 
     def grow(
         self,
@@ -291,18 +292,15 @@ class IndexDirectory:
         ----------
         manifest : Manifest
         staging : Staging
-            From :meth:`staged`.
+            From :meth:`staged`; the manifest was put last, which made all names in it durable.
         sealed : callable
             Called once the growth can no longer fail, only be finished later by the next writer.
         token : str
             Of a release whose codes these are: its journal ends with the growth.
         """
-        facts = {"base": self.manifest_digest, "staging": staging.name, "token": token}
-        text = {"manifest": np.frombuffer(manifest.text, np.uint8)}
         with writing_beside(self.path):
-            for name in (staging.name, ""):  # before the seal, which says that they are there
-                staging.folder.sync(name)
-            write_file(self.unpublished / _SEAL, pack(_SEAL, facts, text), mode=0o600)
+            seal = f"seal-{self.manifest_digest}-{token}"
+            staging.folder.move(staging.name, self.unpublished / seal)
             sealed()
             self._finish(manifest)
 
@@ -319,21 +317,19 @@ class IndexDirectory:
         if not os.path.isdir(self.unpublished):
             return
         private = PrivateFolder(self.unpublished)
-        place = self.unpublished / _SEAL
-        if place.exists():
-            facts, arrays = parse_file(place, _MAX_SEAL_BYTES, partial(unpack, kind=_SEAL))
-            text: AnyArray = arrays["manifest"]
-            if facts["base"] == self.manifest_digest:
-                self._publish(self.unpublished / facts["staging"], text.tobytes())
-            if facts["token"] and self._text() == text.tobytes():
+        for seal in self._sealed():
+            # None where it was published before, and its removal was cut off.
+            text = private.get(f"{seal[0]}/{MANIFEST}", MAX_MANIFEST_BYTES)
+            if text is not None and seal[1] == self.manifest_digest:
+                self._publish(self.unpublished / seal[0], text)
+            if seal[2] and self._text() == text:
                 private.unlink(RELEASE_MARK)  # its codes are published: the release has ended
         if manifest is None or manifest.digest != self.manifest_digest:
             manifest = self.manifest()
         self._discard(manifest.paths)
-        # The seal goes last: until then whoever comes next does the same.
+        # Until the seal is gone whoever comes next does the same.
         if os.path.lexists(self.unpublished / RELEASE_MARK):  # an unfinished release stays
             private.discard(_OF_SAVES)
-            private.unlink(_SEAL)
         else:  # what a loss of power brings back of it is removed by the next writer
             shutil.rmtree(self.unpublished, ignore_errors=True)
         private.close()
@@ -531,8 +527,8 @@ def write_index(
         _stage_contents(writer, contents, first_row)
         manifest = writer.manifest
         checkpoint = Checkpoint(directory, manifest, len(store), store.removals)
+        staging.put(MANIFEST, manifest.text)
         if last is None:
-            staging.put(MANIFEST, manifest.text)
             staging.folder.publish(staging.name, directory.path)
             staging.folder.discard(_OF_SAVES)
             sealed(checkpoint)
@@ -552,11 +548,16 @@ def _stage_contents(writer: IndexWriter, contents: Contents, first_row: int) -> 
         writer.add_single("denoiser", denoiser_to_bytes(contents.denoiser))
     if contents.calibration is not None:
         writer.add_single("calibration", contents.calibration.to_bytes())
-    uneven = None
-    if spec.codebook is not None and len(contents.store) > 1:
-        sample = contents.store.take(spaced(len(contents.store), SAMPLED_SYMBOLS))
-        uneven = crowding(sample, spec.symbol_law)
+    uneven = sampled_crowding(spec, contents.store)
     writer.manifest = replace(writer.manifest, crowding=uneven)
+
+
+def sampled_crowding(spec: Spec, codes: CodeStore | Codes) -> float | None:
+    """Return the crowding of a sample of codes; None without a codebook, and for one code."""
+    if spec.codebook is None or len(codes) < 2:
+        return None
+    sample = codes.take(spaced(len(codes), SAMPLED_SYMBOLS))
+    return crowding(sample, spec.symbol_law)
 
 
 def refuse_occupied(path: Path) -> None:

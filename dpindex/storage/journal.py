@@ -21,7 +21,7 @@ import re
 import secrets
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -39,6 +39,7 @@ from dpindex.base.files import (
     read_private_file,
     sync_folder,
     unpack,
+    writing,
 )
 from dpindex.data.stores import Bucket
 from dpindex.storage.manifest import MANIFEST
@@ -62,7 +63,7 @@ _KEY_BYTES = 32
 _NONCE_BYTES = 12
 _MAX_MARK_BYTES = 1 << 30
 _OF_RELEASE = re.compile(r"(part-)?[0-9a-f]{32}(\.drawn)?")
-_PRIVATE_NAME = re.compile(rf"{_OF_RELEASE.pattern}|save-[0-9a-f]{{32}}|record|lock|seal(\.tmp)?")
+_PRIVATE_NAME = re.compile(rf"{_OF_RELEASE.pattern}|(save-|seal-)[0-9a-f-]+|record|lock")
 
 # Windows has no descriptors of folders: there every name is resolved from the path.
 _HAS_DESCRIPTORS = {os.open, os.mkdir, os.link, os.unlink, os.rename} <= os.supports_dir_fd
@@ -73,16 +74,13 @@ def unpublished_path(place: Path) -> Path:
     return place.with_name(place.name + ".unpublished")
 
 
-@contextmanager
-def writing_beside(place: Path | str) -> Iterator[None]:
+def writing_beside(place: Path | str) -> AbstractContextManager[None]:
     """Turn an error of the system into a sentence about what lies beside ``place``."""
-    try:
-        yield
-    except OSError as error:
-        raise StorageError(
-            f"{place} cannot be written: {error.strerror or error}; the folder around it needs "
-            f"room, and a file system with hard links, for what is not published yet."
-        ) from error
+    return writing(
+        place,
+        "the folder around it needs room, and a file system with hard links, for what is not "
+        "published yet",
+    )
 
 
 class PrivateFolder:
@@ -221,12 +219,16 @@ class PrivateFolder:
             os.close(os.open(lock, os.O_CREAT | os.O_WRONLY, 0o600, dir_fd=self._folder))
             with suppress(OSError):
                 place.rmdir()  # an empty folder may wait there
-            os.rename(self._place(name), place, src_dir_fd=self._folder)
-            sync_folder(place.parent)
+            self.move(name, place)
         except OSError as error:
             raise StorageError(
                 f"{place} cannot be made: {error.strerror or error}; choose another place."
             ) from error
+
+    def move(self, name: str, place: Path) -> None:
+        """Move a folder within to a place on the same disk, durably."""
+        os.rename(self._place(name), place, src_dir_fd=self._folder)
+        sync_folder(place.parent)
 
     def unlink(self, name: str) -> None:
         """Remove a file, durably, if it is there."""

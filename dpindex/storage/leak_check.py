@@ -27,12 +27,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from dpindex.base.arrays import (
+    Indices,
     Singles,
     issparse,
     row_blocks,
@@ -75,18 +76,19 @@ class LeakEvidence:
     """
 
     shared: Mapping[int, int]
-    words: npt.NDArray[np.intp]
+    words: Indices
     offsets: Singles
 
     @classmethod
     def joined(cls, several: Iterable[LeakEvidence]) -> LeakEvidence:
-        """Return the evidence of several shards, at least one, as one."""
+        """Return the evidence of several blocks or shards, at least one, as one."""
         parts = list(several)
         shared: dict[int, int] = {}
-        for part in parts:
+        for part in reversed(parts):  # the first row of each stays
             shared |= part.shared
         words = np.concatenate([part.words for part in parts])
-        return cls(shared, words, np.concatenate([part.offsets for part in parts]))
+        offsets = np.concatenate([part.offsets for part in parts])
+        return cls(shared, words, offsets)
 
 
 @dataclass(frozen=True)
@@ -123,35 +125,33 @@ class LeakCheck:
         vectors : array or sparse matrix, shape (n, dim)
             Private vectors, after ranges.
         """
+        blocks = row_blocks(vectors.shape[0], _BLOCK_ROWS)
+        return LeakEvidence.joined(
+            self._of_block(first + rows.start, vectors[rows]) for rows in blocks
+        )
+
+    def _of_block(self, first: int, block: Any) -> LeakEvidence:
+        if issparse(block):
+            block = block.toarray()
         known = self.part.known
-        axes = _axes(known.shape[1])
-        sample = np.empty(0, np.intp)
+        directions = self.part.directions(block / self.scale)
+        cosines = directions @ known.T
+        rows, words = np.nonzero(cosines >= _SAME)
+        pairs = zip(words.tolist(), (first + rows).tolist(), strict=True)
+        shared = dict(reversed(list(pairs)))  # the first row of each stays
+        chosen = np.empty(0, np.intp)
         if isinstance(self.part, Codebook):
             sample = spaced(self.rows, MAX_SIZE)  # what a codebook of all vectors is made of
-        shared: dict[int, int] = {}
-        words = [np.empty(0, np.intp)]
-        offsets = [np.empty((0, axes.shape[1]), np.float32)]
-        for rows in row_blocks(vectors.shape[0], _BLOCK_ROWS):
-            block = vectors[rows]
-            first_row = first + rows.start
-            if issparse(block):
-                block = block.toarray()
-            directions = self.part.directions(block / self.scale)
-            cosines = directions @ known.T
-            same = cosines >= _SAME
-            for word in np.flatnonzero(same.any(axis=0)).tolist():
-                shared.setdefault(word, first_row + int(same[:, word].argmax()))
-            low, high = np.searchsorted(sample, (first_row, first_row + len(block)))
-            chosen = sample[low:high] - first_row
+            low, high = np.searchsorted(sample, (first, first + len(block)))
+            chosen = sample[low:high] - first
             chosen = chosen[directions[chosen].any(axis=1)]
-            nearest = cosines[chosen].argmax(axis=1)
-            along = cosines[chosen, nearest]
-            across = directions[chosen] - along[:, None] * known[nearest]
-            words.append(nearest)
-            offsets.append(across @ axes)
-        return LeakEvidence(shared, np.concatenate(words), np.concatenate(offsets))
+        nearest = cosines[chosen].argmax(axis=1)
+        along = cosines[chosen, nearest]
+        across = directions[chosen] - along[:, None] * known[nearest]
+        return LeakEvidence(shared, nearest, across @ _axes(known.shape[1]))
 
 
+@cache
 def _axes(dim: int) -> Singles:
     """Return the directions in which offsets are measured, as columns, shape (dim, r)."""
     if dim <= _DIRECTIONS:

@@ -123,10 +123,6 @@ def _pyarrow() -> Any:
 def _as_table(values: Any) -> Table:
     pa = _pyarrow()
     try:
-        if isinstance(values, pa.Table):
-            return values
-        if isinstance(values, pa.RecordBatch):
-            return pa.Table.from_batches([values])
         if type(values).__module__.partition(".")[0] == "pandas":
             return pa.Table.from_pandas(values, preserve_index=False)
         if isinstance(values, Sequence) and all(isinstance(row, Mapping) for row in values):

@@ -20,7 +20,6 @@ import os
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar
@@ -46,7 +45,7 @@ from dpindex.storage.ids import StoredIds, id_block, ids_to_bytes
 from dpindex.storage.journal import Journal, content_tag, unpublished_path
 from dpindex.storage.leak_check import LeakCheck, LeakEvidence, refuse_leaks
 from dpindex.storage.manifest import FileMark, file_path, segment_number
-from dpindex.storage.payload import Payload, Table, payload_to_bytes
+from dpindex.storage.payload import Payload, payload_to_bytes
 
 if TYPE_CHECKING:  # devices keep no ledger
     from dpindex.accounting.ledger import Ledger, Released
@@ -56,6 +55,9 @@ _MUCH_CLIPPED = 0.01
 _IDS_AT_ONCE = 1 << 22
 Attempt: TypeAlias = dict[str, dict[str, bytes]]
 """Files that were drawn for segments, by the number of the segment; that of its codes is last."""
+
+Labels: TypeAlias = Mapping[str, bytes]
+"""Files of the ids and of the payload, if there is one, by their kind: published in the clear."""
 
 Files: TypeAlias = Mapping[str, FileMark]
 """Files of a segment by their paths; none where segments are not kept by themselves."""
@@ -104,15 +106,39 @@ class Shard:
     first_row: int
     segments: tuple[Segment, ...]
 
-    def chunks(self) -> Iterator[tuple[Segment, Chunk]]:
-        """Read the segments, one chunk each."""
+    def read(self, key: bytes) -> Iterator[tuple[Segment, Chunk, Labels]]:
+        """Read the segments, each with its vectors and labels, and tagged under a key.
+
+        Rows without ids get their numbers.
+
+        Raises
+        ------
+        InputError
+            For a segment that has a tag already, if its content is not what was tagged.
+        """
         if not self.segments:
             return
+        part = self.part
+        ids = part.ids()
+        if ids is None:
+            ids = np.arange(self.first_row, self.first_row + part.rows, dtype=np.int64)
+        payload = Payload().checked(part.payload(), part.rows)
         first = self.segments[0]
-        with self.part.vectors() as source:
+        with part.vectors() as source:
             chunks = source.chunks(first.rows, first.start)
-            for segment, (_, chunk) in zip(self.segments, chunks, strict=True):
-                yield segment, chunk
+            for segment, (start, chunk) in zip(self.segments, chunks, strict=True):
+                stop = start + segment.rows
+                labels = {"ids": ids_to_bytes(ids[start:stop])}
+                if payload is not None:
+                    labels["payload"] = payload_to_bytes(payload.slice(start, segment.rows))
+                tag = content_tag(key, self.first_row + start, chunk, *labels.values())
+                if segment.tag not in (b"", tag):
+                    raise InputError(
+                        f"{part.name} was changed since it was checked (rows {part.start + start} "
+                        f"to {part.start + stop - 1}); restore it, or choose another place for a "
+                        f"build of other vectors."
+                    )
+                yield replace(segment, tag=tag), chunk, labels
 
 
 class Engine(Protocol):
@@ -139,50 +165,6 @@ def one_by_one(
     []
     """
     return map(function, shards)
-
-
-@dataclass(frozen=True)
-class Labels:
-    """Ids and payload of some rows, which are published in the clear.
-
-    Attributes
-    ----------
-    ids : array
-    payload : pyarrow.Table, optional
-    """
-
-    ids: AnyArray
-    payload: Table
-
-    @classmethod
-    def of_shard(cls, shard: Shard) -> Labels:
-        """Read the ids and the payload of a shard; rows without ids get their numbers."""
-        part = shard.part
-        ids = part.ids()
-        if ids is None:
-            ids = np.arange(shard.first_row, shard.first_row + part.rows, dtype=np.int64)
-        return cls(ids, Payload().checked(part.payload(), part.rows))
-
-    def to_bytes(self, segment: Segment) -> tuple[bytes, bytes | None]:
-        """Return the files of ids and payload of one segment; None without a payload."""
-        ids = ids_to_bytes(self.ids[segment.start : segment.start + segment.rows])
-        if self.payload is None:
-            return ids, None
-        return ids, payload_to_bytes(self.payload.slice(segment.start, segment.rows))
-
-    def tag(self, key: bytes, shard: Shard, segment: Segment, chunk: Chunk) -> bytes:
-        """Return the tag of the vectors, ids and payload of a segment."""
-        return content_tag(key, shard.first_row + segment.start, chunk, *self.to_bytes(segment))
-
-    def refuse_changed(self, key: bytes, shard: Shard, segment: Segment, chunk: Chunk) -> None:
-        """Refuse a segment whose content is not what was checked."""
-        if self.tag(key, shard, segment, chunk) != segment.tag:
-            first_row = shard.part.start + segment.start
-            raise InputError(
-                f"{shard.part.name} was changed since it was checked (rows {first_row} to "
-                f"{first_row + segment.rows - 1}); restore it, or choose another place for a "
-                f"build of other vectors."
-            )
 
 
 @dataclass(frozen=True)
@@ -233,16 +215,15 @@ class CodeCheck:
         InputError
             For vectors that privatizing would refuse. Rows are counted as the part counts them.
         """
-        labels = Labels.of_shard(shard)
         projector = Projector(self.spec)
         tags: list[bytes] = []
         leaks: list[LeakEvidence] = []
         clipped = 0.0
-        for segment, chunk in shard.chunks():
+        for segment, chunk, _ in shard.read(self.key):
             with naming(shard.part.name):
                 projector.check(chunk, first_row=shard.part.start + segment.start)
             clipped += segment.rows * projector.clipped(chunk)
-            tags.append(labels.tag(self.key, shard, segment, chunk))
+            tags.append(segment.tag)
             if self.leak_check is not None:
                 first_row = shard.first_row + segment.start
                 leaks.append(self.leak_check.evidence(first_row, projector.scaled(chunk)))
@@ -281,29 +262,23 @@ class CodeDraw:
         InputError
             If the vectors, ids or payload are not those that were checked.
         """
-        labels = Labels.of_shard(shard)
         return {
             segment.number: self._drawn(shard, segment, chunk, labels)
-            for segment, chunk in shard.chunks()
+            for segment, chunk, labels in shard.read(self.key)
         }
 
     def _drawn(
         self, shard: Shard, segment: Segment, chunk: Chunk, labels: Labels
     ) -> dict[str, bytes]:
         """Draw a segment, and return its files; that of codes comes last."""
-        labels.refuse_changed(self.key, shard, segment, chunk)
         first_row = shard.part.start + segment.start
         # Who releases refused methods without protection before anything was read.
         privatizer = Privatizer(self.spec, allow_unprotected=True)
         codes = _privatized(privatizer, shard.part.name, first_row, chunk, self.threads)
-        files: dict[str, bytes] = {}
+        files = {"codes": codes.to_bytes()}
         if self.with_labels:
-            ids, payload = labels.to_bytes(segment)
-            files[file_path("ids", segment.number)] = ids
-            if payload is not None:
-                files[file_path("payload", segment.number)] = payload
-        files[file_path("codes", segment.number)] = codes.to_bytes()
-        return files
+            files = {**labels, **files}
+        return {file_path(kind, segment.number): data for kind, data in files.items()}
 
 
 def _privatized(
@@ -424,14 +399,14 @@ class Drawn:
     ----------
     segments : sequence of Segment
         All of them, in the order of rows.
-    files : mapping of numbers to Files
-        What the journal has of each segment.
+    files : Files
+        What the journal has of them.
     rows : int
         Vectors that this attempt drew; an earlier one may have drawn others.
     """
 
     segments: Sequence[Segment]
-    files: Mapping[str, Files]
+    files: Files
     rows: int
 
     def codes(self, journal: Journal, spec: Spec) -> Codes:
@@ -474,15 +449,7 @@ class Target(ABC, Generic[Published]):
     def segment_rows(self, dataset: Dataset) -> int:
         """Return how many rows are drawn together."""
 
-    @contextmanager
-    def journal(self) -> Iterator[Journal]:
-        """Give the journal, held while the block runs; InputError if the target is taken."""
-        journal = self.new_journal()
-        with journal.held():
-            self.refuse_taken(journal)
-            yield journal
-
-    def new_journal(self) -> Journal:
+    def journal(self) -> Journal:
         """Return the journal, which nobody holds yet: beside the path."""
         assert self.path is not None
         return Journal(unpublished_path(self.path), str(self.path))
@@ -540,20 +507,21 @@ class CodeTarget(Target[Published]):
     def found(self, journal: Journal, segments: Sequence[Segment]) -> dict[str, Files]:
         found: dict[str, Files] = {}
         for segment in segments:
-            paths = [file_path(kind, segment.number) for kind in ("codes", "ids", "payload")]
-            data = {path: journal.get(path) for path in paths}
-            if data[paths[0]] is not None:
-                kept_codes(journal, self.spec, segment)
-                found[segment.number] = {
-                    path: FileMark.of(content)
-                    for path, content in data.items()
-                    if content is not None
-                }
+            kinds = ("codes", "ids", "payload")
+            data = {kind: journal.get(file_path(kind, segment.number)) for kind in kinds}
+            if data["codes"] is None:
+                continue
+            kept_codes(journal, self.spec, segment)
+            found[segment.number] = {
+                file_path(kind, segment.number): FileMark.of(content)
+                for kind, content in data.items()
+                if content is not None
+            }
         return found
 
     def digest(self, journal: Journal, drawn: Drawn) -> str:
-        paths = [(number, file_path("codes", number)) for number in drawn.files]
-        hashes = [drawn.files[number][path].sha256 for number, path in paths]
+        paths = [file_path("codes", segment.number) for segment in drawn.segments]
+        hashes = [drawn.files[path].sha256 for path in paths]
         return hashlib.sha256("".join(hashes).encode()).hexdigest()
 
 
@@ -664,7 +632,9 @@ class _Run(Generic[Published]):
         if ledger is not None and target.path is not None:
             ledger.refuse_inside(target.path)
         _refuse_duplicates(self.dataset)
-        with target.journal() as journal:
+        journal = target.journal()
+        with journal.held():
+            target.refuse_taken(journal)
             if not journal.begun:
                 self._refuse_known_ids()
             shards, clipped = self._check(journal)
@@ -769,9 +739,9 @@ class _Run(Generic[Published]):
         missing = sorted(rows.keys() - files.keys())
         if missing:
             raise InputError(f"the engine gave nothing for segment {missing[0]}; run it again.")
-        in_order = {number: files[number] for number in rows}
+        marks = {path: mark for number in rows for path, mark in files[number].items()}
         now = sum(rows[number] for number in rows.keys() - before)
-        return Drawn(segments, in_order, now)
+        return Drawn(segments, marks, now)
 
     def _refuse_known_ids(self) -> None:
         ledger = self.terms.ledger

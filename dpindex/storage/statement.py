@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from dpindex.base.errors import InputError
+from dpindex.base.files import AnyPath
 from dpindex.mechanism.spec import Spec
 from dpindex.privacy import Guarantee
 from dpindex.similarity.calibration import SimilarityCalibration
@@ -87,7 +87,7 @@ class Summary:
         }
 
 
-def summarize(path: str | os.PathLike[str]) -> Summary:
+def summarize(path: AnyPath) -> Summary:
     """Return the summary of a saved index; of the codes only the sizes are checked.
 
     Raises
@@ -143,6 +143,16 @@ def statement_of(summary: Summary) -> Statement:
     guarantee = spec.guarantee
     if guarantee.definition == "none":
         raise InputError("there is nothing to state: the codes of this index are not private.")
+    epsilon: float | list[str] = guarantee.epsilon
+    if guarantee.also:
+        promises = guarantee.promises
+        epsilon = [f"{one.epsilon:g} for {one.adjacency.describe()}" for one in promises]
+    proof = "for real numbers, not for the floats that run"
+    if guarantee.exact:
+        proof = "for the integers that run; `dpindex audit INDEX --exact` repeats it"
+    learned = "similarities are estimated"
+    if summary.denoiser is not None:
+        learned = "a denoiser and similarities are learned"
     return {
         "data product": f"an index of {summary.count} codes, one for each vector of {spec.dim} "
         f"attributes; it answers searches for near vectors by {summary.settings.metric}",
@@ -151,13 +161,13 @@ def statement_of(summary: Summary) -> Statement:
         "trust model": "local: every vector is randomized by itself, and only its code is "
         "published; whoever holds or searches the codes is not trusted",
         "definition": _definition(guarantee),
-        "epsilon": _epsilon(guarantee),
+        "epsilon": epsilon,
         "delta": guarantee.delta,
         "meaning": [guarantee.protects(), guarantee.odds()],
         "mechanism": f"{spec.method}: {spec.method_row.summary}",
         "source": spec.method_row.source,
         "parameters": [f"{name} = {value}" for name, value in _parameters(spec).items()],
-        "proof": _proof(guarantee),
+        "proof": proof,
         "source of noise": "the operating system's entropy through AES-256 in counter mode, drawn "
         "as integers; no seed makes it reproducible",
         "composition": [
@@ -165,7 +175,7 @@ def statement_of(summary: Summary) -> Statement:
             f"a private query is a release of the query's own vector: "
             f"{summary.settings.query_spec.guarantee}",
         ],
-        "post-processing": _post_processing(summary),
+        "post-processing": f"{learned} from the codes alone",
         "published in the clear": [
             "ids, their order and number",
             *(f"payload column {name}" for name in summary.payload),
@@ -202,13 +212,6 @@ def statement_markdown(statement: Statement) -> str:
     return "\n\n".join(parts)
 
 
-def _epsilon(guarantee: Guarantee) -> float | list[str]:
-    """Return the epsilon; of several promises each with what it is about."""
-    if guarantee.also:
-        return [f"{one.epsilon:g} for {one.adjacency.describe()}" for one in guarantee.promises]
-    return guarantee.epsilon
-
-
 def _definition(guarantee: Guarantee) -> str:
     """Return the name of the definition, never calling iDP differential privacy."""
     name = "differential privacy"
@@ -221,13 +224,6 @@ def _definition(guarantee: Guarantee) -> str:
     return f"approximate {name}"
 
 
-def _proof(guarantee: Guarantee) -> str:
-    """Return what the guarantee is proved for, and how to check it."""
-    if guarantee.exact:
-        return "for the integers that run; `dpindex audit INDEX --exact` repeats it"
-    return "for real numbers, not for the floats that run"
-
-
 def _parameters(spec: Spec) -> dict[str, object]:
     """Return the public parameters of a spec, without what other headings say."""
     elsewhere = {"format", "method", "dim", "epsilon", "delta", "adjacency", "codebook", "design"}
@@ -235,10 +231,3 @@ def _parameters(spec: Spec) -> dict[str, object]:
     if spec.public is not None:
         public[spec.public.kind] = f"{spec.public.contents}, {spec.public.digest}"
     return {name: value for name, value in public.items() if value is not None}
-
-
-def _post_processing(summary: Summary) -> str:
-    """Return what is learned from the codes, which costs no epsilon."""
-    if summary.denoiser is None:
-        return "similarities are estimated from the codes alone"
-    return "a denoiser and similarities are learned from the codes alone"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from abc import abstractmethod
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -12,14 +11,14 @@ from typing import Any
 
 from dpindex.base.arrays import spaced
 from dpindex.base.errors import DamagedError, InputError, NoDenoiserError
+from dpindex.base.files import AnyPath
 from dpindex.data.dataset import Dataset
 from dpindex.data.stores import Bucket, local_path
 from dpindex.denoise import Denoiser, Kind, denoiser_from_bytes, denoiser_to_bytes, fit_denoiser
 from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Projector, Spec
-from dpindex.similarity.symbol_codes import SAMPLED_SYMBOLS, crowding
-from dpindex.storage.directory import IndexWriter, refuse_occupied
+from dpindex.storage.directory import IndexWriter, refuse_occupied, sampled_crowding
 from dpindex.storage.journal import CLAIM, BucketJournal, Journal, writing_beside
 from dpindex.storage.manifest import (
     MANIFEST,
@@ -30,7 +29,7 @@ from dpindex.storage.manifest import (
     file_path,
     too_many_segments,
 )
-from dpindex.storage.release import CodeTarget, Drawn, kept_codes
+from dpindex.storage.release import CodeTarget, Drawn
 
 _UPLOADS = 8
 _SAMPLED_SEGMENTS = 64
@@ -62,7 +61,7 @@ class CodesFile(CodeTarget[int]):
 
     def __init__(
         self,
-        path: str | os.PathLike[str],
+        path: AnyPath,
         spec: Spec,
         *,
         allow_unprotected: bool = False,
@@ -143,7 +142,7 @@ class IndexOptions:
 
     denoise: Kind | None = None
     allow_unprotected: bool = False
-    private: str | os.PathLike[str] | None = None
+    private: AnyPath | None = None
 
 
 @dataclass(frozen=True)
@@ -164,7 +163,7 @@ class BuiltIndex:
 
 
 def index_target(
-    location: str | os.PathLike[str], settings: Settings, options: IndexOptions | None = None
+    location: AnyPath, settings: Settings, options: IndexOptions | None = None
 ) -> IndexTarget:
     """Return the target of a new index at a path or URL.
 
@@ -178,19 +177,22 @@ def index_target(
     path = local_path(location)
     if path is None:
         return BucketIndex(os.fspath(location), settings, options)
-    return FolderIndex(path, settings, options)
+    return IndexTarget(path.resolve(), settings, options)
 
 
 class IndexTarget(CodeTarget[BuiltIndex]):
-    """A new index.
+    """A new index in a folder, which appears whole by one rename.
 
     Parameters
     ----------
+    path : Path, optional
+        The folder; None elsewhere.
     settings : Settings
     options : IndexOptions
     """
 
-    def __init__(self, settings: Settings, options: IndexOptions) -> None:
+    def __init__(self, path: Path | None, settings: Settings, options: IndexOptions) -> None:
+        self.path = path
         self.spec = settings.spec
         self.spec.refuse_unprotected(options.allow_unprotected, "build with it")
         Projector(settings.query_spec)  # refuses now what could not be asked later
@@ -215,36 +217,45 @@ class IndexTarget(CodeTarget[BuiltIndex]):
             writer.add_single(self.spec.public.kind, self.spec.public.to_bytes())
         denoiser, not_denoised = self._add_denoiser(writer, journal, drawn)
         journal.put(MANIFEST, writer.manifest.text)
-        self.publish_files(journal, drawn, writer.manifest)
+        self.publish_files(journal, writer.manifest)
         journal.end()
         return BuiltIndex(writer.manifest, denoiser, not_denoised)
 
-    @abstractmethod
-    def publish_files(self, journal: Journal, drawn: Drawn, manifest: Manifest) -> None:
+    def journal(self) -> Journal:
+        if self._options.private is None:
+            return super().journal()
+        return Journal(Path(self._options.private).resolve(), str(self.path))
+
+    def refuse_taken(self, journal: Journal) -> None:
+        assert self.path is not None
+        if (self.path / MANIFEST).exists():
+            if journal.begun and journal.digest() and not journal.paths():
+                journal.end()  # it died after the rename: what was drawn is the index now
+            raise _finished(str(self.path))
+        refuse_occupied(self.path)
+
+    def publish_files(self, journal: Journal, manifest: Manifest) -> None:
         """Publish the files that the manifest names, and then the manifest."""
+        assert self.path is not None
+        journal.folder.publish(journal.token, self.path)
 
     def _segments(self, journal: Journal, drawn: Drawn) -> Manifest:
         """Return the manifest of the segments."""
-        files: dict[str, FileMark] = {}
-        for marks in drawn.files.values():
-            files |= marks
         segments = drawn.segments
-        manifest = Manifest(
+        uneven = None
+        if self.spec.codebook is not None:
+            # Files are often of one topic each: few of them would not stand for the collection.
+            chosen = [segments[i] for i in spaced(len(segments), _SAMPLED_SEGMENTS)]
+            uneven = sampled_crowding(
+                self.spec, replace(drawn, segments=chosen).codes(journal, self.spec)
+            )
+        return Manifest(
             self._settings,
             next_number=len(segments),
             segments={segment.number: segment.rows for segment in segments},
-            files=files,
+            files=drawn.files,
+            crowding=uneven,
         )
-        if self.spec.codebook is None or manifest.count < 2:
-            return manifest
-        # Files are often of one topic each: few of them would not stand for the collection.
-        chosen = [segments[i] for i in spaced(len(segments), _SAMPLED_SEGMENTS)]
-        sample = []
-        for segment in chosen:
-            codes = kept_codes(journal, self.spec, segment)
-            sample.append(codes.take(spaced(len(codes), SAMPLED_SYMBOLS // len(chosen))).stored)
-        joined = self.spec.format.codes(self.spec.format.concatenate(sample))
-        return replace(manifest, crowding=crowding(joined, self.spec.symbol_law))
 
     def _add_denoiser(
         self, writer: IndexWriter, journal: Journal, drawn: Drawn
@@ -276,36 +287,6 @@ def _finished(location: str) -> InputError:
     )
 
 
-class FolderIndex(IndexTarget):
-    """A new folder, which appears whole by one rename.
-
-    Parameters
-    ----------
-    path : Path
-    settings : Settings
-    options : IndexOptions
-    """
-
-    def __init__(self, path: Path, settings: Settings, options: IndexOptions) -> None:
-        super().__init__(settings, options)
-        self.path: Path = path.resolve()
-
-    def new_journal(self) -> Journal:
-        if self._options.private is None:
-            return super().new_journal()
-        return Journal(Path(self._options.private).resolve(), str(self.path))
-
-    def refuse_taken(self, journal: Journal) -> None:
-        if (self.path / MANIFEST).exists():
-            if journal.begun and journal.digest() and not journal.paths():
-                journal.end()  # it died after the rename: what was drawn is the index now
-            raise _finished(str(self.path))
-        refuse_occupied(self.path)
-
-    def publish_files(self, journal: Journal, drawn: Drawn, manifest: Manifest) -> None:
-        journal.folder.publish(journal.token, self.path)
-
-
 class BucketIndex(IndexTarget):
     """A prefix of an object store. Until everything is drawn a claim alone lies there.
 
@@ -318,7 +299,7 @@ class BucketIndex(IndexTarget):
     """
 
     def __init__(self, url: str, settings: Settings, options: IndexOptions) -> None:
-        super().__init__(settings, options)
+        super().__init__(None, settings, options)
         if options.private is None:
             raise InputError(
                 f"{url} is in an object store: name a private folder for what must not be "
@@ -328,7 +309,7 @@ class BucketIndex(IndexTarget):
         self._bucket = Bucket(url)
         self._private = Path(options.private).resolve()
 
-    def new_journal(self) -> Journal:
+    def journal(self) -> Journal:
         return BucketJournal(self._private, self._bucket)
 
     def refuse_taken(self, journal: Journal) -> None:
@@ -350,7 +331,7 @@ class BucketIndex(IndexTarget):
         elif paths:
             raise InputError(f"{location} is not empty; choose another place.")
 
-    def publish_files(self, journal: Journal, drawn: Drawn, manifest: Manifest) -> None:
+    def publish_files(self, journal: Journal, manifest: Manifest) -> None:
         def upload(path: str) -> None:
             data = journal.get(path)
             if data is None or FileMark.of(data) != manifest.files[path]:

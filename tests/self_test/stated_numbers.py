@@ -9,7 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from dpindex.accounting.composition import compose
+from dpindex.accounting import compose
 from dpindex.accounting.ledger import Ledger
 from dpindex.audit.verdict import Check
 from dpindex.mechanism.spec import Spec

@@ -31,7 +31,7 @@ from dpindex.mechanism.codes import codes_from_bytes
 from dpindex.race import PStable, RaceSketch, SketchSpec
 from dpindex.race.release import build_sketch
 from dpindex.storage.release import Terms, release
-from dpindex.storage.targets import CodesFile, FolderIndex, IndexOptions
+from dpindex.storage.targets import CodesFile, IndexOptions, IndexTarget
 
 SKETCH = SketchSpec(dim=DIM, rows=5, width=7, hash=PStable(1.0), epsilon=1.0)
 LAW = SKETCH.law
@@ -367,7 +367,7 @@ def test_f2_the_ledger_remembers_what_its_journal_forgot(tmp_path: Path) -> None
     case = BuiltFolder(tmp_path)
 
     def killed() -> None:
-        FolderIndex.publish_files = lambda *_: kill()  # type: ignore[method-assign]
+        IndexTarget.publish_files = lambda *_: kill()  # type: ignore[method-assign]
         case.run()
 
     assert in_child(killed) == 9

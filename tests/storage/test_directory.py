@@ -238,7 +238,7 @@ def test_a_manifest_that_is_none_is_refused(saved: Path, text: str) -> None:
 
 def test_duplicate_ids_across_segments_are_refused(tmp_path: Path) -> None:
     write_index_by_hand(tmp_path / "i", Settings(SPEC), [(_codes(2), [1, 2]), (_codes(2), [1, 2])])
-    with pytest.raises(InputError, match="already in the index"):
+    with pytest.raises(InputError, match="have the same id"):
         PrivateIndex.open(tmp_path / "i")
 
 
