@@ -117,6 +117,9 @@ class DataOptions:
         "Instead of --beta: Euclidean distance, after --scale.",
     ] = None
     record: Annotated[bool, "Instead of --beta: the whole vector, any two."] = False
+    record_epsilon: Annotated[float | None, "codebook-softmax: epsilon for --record, as well."] = (
+        None
+    )
     scale: Annotated[float, "PUBLIC divisor, e.g. 255 for bytes."] = 1.0
     ranges: RangesFile = None
     bounds: Annotated[tuple[float, float], "PUBLIC range after --scale."] = (
@@ -184,9 +187,6 @@ class SpecOptions(DataOptions):
     codebook: Annotated[Path | None, "*codebook*: PUBLIC vectors, as of `dpindex codebook`."] = None
     subset: Annotated[int | None, "record-codebook: codewords that share a report."] = None
     design: Annotated[Path | None, "*-designed-*: file of `dpindex design`."] = None
-    record_epsilon: Annotated[float | None, "codebook-softmax: epsilon for --record, as well."] = (
-        None
-    )
     seed: Annotated[int, "PUBLIC seed of the projection."] = 0
 
     def stated(self) -> dict[str, Any]:

@@ -37,9 +37,17 @@ def collection(rows: int, seed: int) -> np.ndarray:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("methods", [METHODS, ["codebook-softmax", "dp-oporp-staircase"]])
+@pytest.mark.parametrize(
+    ("methods", "promise"),
+    [
+        (METHODS, "--beta 1"),
+        (["codebook-softmax", "dp-oporp-staircase"], "--beta 1"),
+        (["codebook-softmax"], "--beta 1 --record-epsilon 6"),
+    ],
+)
 def test_what_is_made_of_the_whole_sample_can_be_pasted(
     methods: list[str],
+    promise: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -56,7 +64,7 @@ def test_what_is_made_of_the_whole_sample_can_be_pasted(
         assert not stop.value.code, said.err
         return said.out
 
-    stated = "--scale 255 --bounds 0 1 --beta 1 --epsilon 1 --public-sample sample.npy"
+    stated = f"--scale 255 --bounds 0 1 {promise} --epsilon 1 --public-sample sample.npy"
     sizes = f"--dim {DIM} --n 900 --methods {','.join(methods)}"
     plan = json.loads(run(f"dpindex plan {sizes} {stated} --format json"))
     for line in plan["commands"]:
@@ -115,13 +123,14 @@ def test_what_is_promised_of_designs_is_found() -> None:
 
 
 @pytest.mark.slow
-def test_what_is_promised_of_a_softmax_codebook_is_found() -> None:
+@pytest.mark.parametrize("record_epsilon", [None, 6.0])
+def test_what_is_promised_of_a_softmax_codebook_is_found(record_epsilon: float | None) -> None:
     """Each vector of the sample plays a record that its own codeword does not hide."""
     n = 8000
     base, queries = collection(n, 2), collection(300, 3)
-    plan = dpi.plan(
-        collection(2000, 1), n=n, candidates=n // 50, **{**TERMS, "methods": ["codebook-softmax"]}
-    )
+    terms = {**TERMS, "methods": ["codebook-softmax"], "record_epsilon": record_epsilon}
+    plan = dpi.plan(collection(2000, 1), n=n, candidates=n // 50, **terms)
+    assert len(plan.best.guarantee.promises) == (1 if record_epsilon is None else 2)
     index = dpi.PrivateIndex(plan.best.spec)
     index.add(base)
     truth = ground_truth(base, queries, 50)

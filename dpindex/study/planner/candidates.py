@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import fields, replace
 from functools import lru_cache
@@ -166,6 +166,8 @@ class Candidates:
             return f"has no guarantee under {target.adjacency}."
         if method.needs_delta and not self._terms["delta"] > 0:
             return "needs a delta above 0."
+        if self._terms["record_epsilon"] is not None and not method.calibration.joint:
+            return "makes one promise."
         if target.metric not in method.calibration.format.metrics:
             return f"has no codes that are ranked by {target.metric}."
         sparse = method.family.bins or method.family.blocks
@@ -190,8 +192,11 @@ class Candidates:
             for book, subset in self._books(epsilon):
                 yield {"codebook": book, "subset": subset}
         else:
-            rows = len(self._sample)
-            yield {"codebook": self._sample.book_of_vectors(min(rows, _SOFTMAX_CODEWORDS))}
+            size = min(len(self._sample), _SOFTMAX_CODEWORDS)
+            yield {"codebook": self._sample.book_of_vectors(size)}
+            if self._terms["record_epsilon"] is not None:
+                for size in self._cells():
+                    yield {"codebook": self._sample.book_of_centroids(size)}
 
     def _design_lengths(self, method: Method, epsilon: float) -> list[int]:
         """Return the usual length of a design and twice as much, as far as bytes allow."""
@@ -219,25 +224,28 @@ class Candidates:
 
     def _books(self, epsilon: float) -> Iterator[tuple[Codebook, int]]:
         """Yield codebooks and sizes of sets of nearest codewords, the largest codebooks first."""
-        target = self._target
-        reranked = target.counted_candidates > target.at
+        reranked = self._target.counted_candidates > self._target.at
         rows = len(self._sample)
         for share in _VECTORS_PER_CODEWORD:
             book = self._sample.book_of_vectors(min(rows // share, MAX_SIZE))
             for subset in promising_subsets(len(book), epsilon, reranked):
                 yield book, subset
-        largest = min(rows // min(_VECTORS_PER_CENTROID), _MAX_CENTROIDS)
-        cells = {max(_MIN_CELLS, share * target.n // target.counted_candidates) for share in _CELLS}
         few = {rows // share for share in _VECTORS_PER_CENTROID}
-        for size in sorted({*cells, *few}, reverse=True):
-            if size > largest:
-                continue
+        for size in self._cells(few):
             book = self._sample.book_of_centroids(size)
             subsets = {1}
             if size in few:
                 subsets.update(promising_subsets(size, epsilon, reranked))
             for subset in sorted(subsets):
                 yield book, subset
+
+    def _cells(self, others: Iterable[int] = ()) -> list[int]:
+        """Return numbers of centroids, the largest first, that leave enough vectors for each."""
+        target = self._target
+        share = target.n // target.counted_candidates
+        sizes = {max(_MIN_CELLS, times * share) for times in _CELLS} | {*others}
+        largest = min(len(self._sample) // min(_VECTORS_PER_CENTROID), _MAX_CENTROIDS)
+        return sorted((size for size in sizes if size <= largest), reverse=True)
 
     def like(self, spec: Spec, epsilon: float) -> list[Spec]:
         """Return specs of the same method and length at another epsilon; none if none is sound."""

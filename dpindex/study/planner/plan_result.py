@@ -192,12 +192,14 @@ class Plan:
                 lines.append(_MADE_OF_SAMPLE)
             if best.spec.design is not None:
                 lines.append(_PRECISION_OF_DESIGNS)
-            lines.append(
-                f"This epsilon hides one attribute, not a record: all {best.spec.dim} attributes "
-                f"together cost up to {best.guarantee.group(best.spec.dim):g}. One coordinate of "
-                f"an embedding is nobody's secret: for embeddings plan with --record "
-                f"(adjacency=dpindex.record()), which hides whole records."
-            )
+            if not best.guarantee.also:
+                together = best.guarantee.group(best.spec.dim)
+                lines.append(
+                    f"This epsilon hides one attribute, not a record: all {best.spec.dim} "
+                    f"attributes together cost up to {together:g}. One coordinate of an embedding "
+                    f"is nobody's secret: for embeddings plan with --record "
+                    f"(adjacency=dpindex.record()), which hides whole records."
+                )
         if self.metric == "cosine" and best.spec.norm is None and best.spec.codebook is None:
             lines.append(_BY_COSINE)
         if self.narrowed:

@@ -110,6 +110,7 @@ def plan(
     repetitions: int = 1,
     entries: str | None = None,
     sparsity: int | None = None,
+    record_epsilon: float | None = None,
     seed: int = 0,
     curves: bool = False,
     skip_leak_check: bool = False,
@@ -159,7 +160,7 @@ def plan(
         such as captions of one picture. Queries are taken to have no siblings in the collection.
     public_queries : array, sparse matrix or VectorSource, optional
         Public vectors like the queries, where those differ from vectors of the collection.
-    scale, bounds, clip, norm, min_norm, delta, repetitions, entries, sparsity, seed
+    scale, bounds, clip, norm, min_norm, delta, repetitions, entries, sparsity, record_epsilon, seed
         As of :class:`dpindex.Spec`. With ``clip`` neighbours are those of the clipped vectors. With
         a delta of 0 methods that need one are not considered. Under ``record()`` the delta is for
         Gaussian noise of radius 2, which is shown for contrast, and the others must be left out.
@@ -191,7 +192,7 @@ def plan(
     terms = {
         "scale": scale, "bounds": bounds, "clip": clip, "norm": norm, "min_norm": min_norm,
         "delta": delta, "repetitions": repetitions, "entries": entries, "sparsity": sparsity,
-        "seed": seed,
+        "record_epsilon": record_epsilon, "seed": seed,
     }  # fmt: skip
     source = as_source(public, "the public sample")
     checked_sample(source, dim, n, skip_leak_check)
