@@ -303,14 +303,6 @@ def joined(parts: Sequence[Hits]) -> Hits:
     )
 
 
-def no_hits(queries: int, ids: AnyArray, payload: Table) -> Hits:
-    """No neighbours for so many queries, of an index with such ids; ``payload`` has no rows."""
-    numbers = np.empty((queries, 0))
-    none = np.empty((queries, 0), ids.dtype)
-    estimates = Estimates.of(numbers, numbers, numbers, numbers)
-    return Hits(none, numbers, estimates, numbers.astype(np.bool_), payload)
-
-
 def _short(value: object) -> str:
     text = str(value)
     if isinstance(value, float):

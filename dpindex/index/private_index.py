@@ -808,7 +808,6 @@ class PrivateIndex(Searchable):
             index_type=settings.index_type,
             query_epsilon=settings.query_epsilon,
         )
-        index._settings = settings
         index._store = contents.store
         index._calibration = contents.calibration
         index._rank_with(contents.denoiser)

@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from copy import copy
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
@@ -27,7 +28,7 @@ from dpindex.base.arrays import (
 from dpindex.base.errors import InputError
 from dpindex.base.files import release_pages
 from dpindex.data import Ranges
-from dpindex.data.dataset import Dataset, Part, open_dataset
+from dpindex.data.dataset import Dataset, open_dataset
 from dpindex.data.source import as_source
 from dpindex.index.hits import Estimates, Hits
 from dpindex.mechanism.codes import Codes
@@ -286,19 +287,19 @@ class Originals(Owner):
     takes_sparse: ClassVar[bool] = True
 
     def __init__(self, vectors: Any, ids: Any = None) -> None:
-        self._reader = open_rows(vectors)
+        self._table = open_rows(vectors)
         self._ids: StoredIds | None = None
         if ids is None:
-            ids = self._reader.ids
+            ids = self._table.ids
         if ids is not None:
-            self._ids = _unique_ids(id_array(ids), self._reader.rows)
+            self._ids = _unique_ids(id_array(ids), self._table.rows)
 
     def check(self, dim: int) -> None:
         """Raise InputError unless vectors have ``dim`` attributes."""
-        columns = self._reader.columns
+        columns = self._table.columns
         if columns != dim:
             raise InputError(
-                f"{self._reader.name}: there are {columns} columns where the index has {dim}.",
+                f"{self._table.name}: there are {columns} columns where the index has {dim}.",
                 field="rerank",
             )
 
@@ -308,7 +309,7 @@ class Originals(Owner):
         order = np.argsort(rows, axis=1)
         ascending = np.take_along_axis(rows, order, axis=1)
         result = np.full(rows.shape, np.nan)
-        for stretch in self._reader.stretches(np.sort(rows, axis=None)):
+        for stretch in self._table.stretches(np.sort(rows, axis=None)):
             for line in range(len(rows)):
                 query = _dense(queries[line])  # one at a time: there may be millions of columns
                 for places in self._places_in(stretch, ascending[line]):
@@ -320,7 +321,7 @@ class Originals(Owner):
     def _places_in(self, stretch: Stretch, rows: Rows) -> Iterator[slice]:
         """Return where ascending rows lie in a stretch, a block at a time."""
         start, stop = np.searchsorted(rows, [stretch.first, stretch.stop]).tolist()
-        numbers = 1 if issparse(stretch.vectors) else self._reader.columns
+        numbers = 1 if issparse(stretch.vectors) else self._table.columns
         return row_blocks(stop, _BLOCK_NUMBERS // numbers, start)
 
     def _rows(self, candidates: Candidates) -> Rows:
@@ -336,10 +337,10 @@ class Originals(Owner):
                 "name its rows by ids.",
                 field="ids",
             )
-        if self._reader.rows != candidates.total:
+        if self._table.rows != candidates.total:
             raise InputError(
                 f"originals without ids stand in the order of the index, and there are "
-                f"{self._reader.rows} for its {candidates.total} rows; name its rows by ids.",
+                f"{self._table.rows} for its {candidates.total} rows; name its rows by ids.",
                 field="ids",
             )
         return candidates.rows
@@ -565,7 +566,8 @@ class Stretch(NamedTuple):
     vectors: Any
 
 
-class RowReader(ABC):
+@dataclass(frozen=True)
+class RowTable:
     """A table of vectors whose rows are read by number.
 
     Attributes
@@ -575,94 +577,80 @@ class RowReader(ABC):
     rows, columns : int
     ids : array, optional
         The id of each row, where the table has ids.
+    stretches : callable
+        Yields, in order, stretches that hold ascending row numbers. A stretch is used before the
+        next one is asked for.
     """
 
     name: str
     rows: int
     columns: int
-    ids: AnyArray | None = None
-
-    @abstractmethod
-    def stretches(self, rows: Rows) -> Iterator[Stretch]:
-        """Yield, in order, stretches that hold these ascending row numbers.
-
-        A stretch is used before the next one is asked for.
-        """
+    ids: AnyArray | None
+    stretches: Callable[[Rows], Iterator[Stretch]]
 
 
-class ArrayRows(RowReader):
-    """Rows of an array or CSR matrix in memory, or of a memory map."""
+def open_rows(vectors: Any) -> RowTable:
+    """Return the rows of an array, a memory map, a sparse matrix, a file or a dataset.
 
-    def __init__(self, array: Any, name: str = "the vectors to rerank by") -> None:
-        as_source(array, name)  # refuses what is no matrix of numbers
-        self.name = name
-        self._array: Any = canonical_csr(array) if issparse(array) else as_table(array)
-        self.rows, self.columns = self._array.shape
-        self._is_mapped = _is_shared_map(array)
-
-    def stretches(self, rows: Rows) -> Iterator[Stretch]:
-        if not self._is_mapped or self._array.nbytes <= _MAPPED_BYTES:
-            yield Stretch(0, self.rows, self._array)
-            return
-        # Pages near a row that is read are mapped with it, and count as memory until they are let
-        # go of: one stretch of the file is mapped at a time.
-        size = _MAPPED_BYTES * self.rows // self._array.nbytes
-        for block in row_blocks(self.rows, size):
-            if _have_between(rows, block.start, block.stop):
-                yield Stretch(block.start, block.stop, self._array[block])
-                release_pages(self._array)
-
-
-class DatasetRows(RowReader):
-    """Rows of a dataset: the parts that hold them are read from their beginning."""
-
-    def __init__(self, dataset: Dataset) -> None:
-        self._dataset = dataset
-        self.name = dataset.name
-        self.rows = dataset.rows
-        self.columns = dataset.columns
-        ids = [part.ids() for part in dataset.parts]
+    >>> [(s.first, s.stop) for s in open_rows(np.eye(3)).stretches(np.array([0, 2]))]
+    [(0, 3)]
+    """
+    name = "the vectors to rerank by"
+    if isinstance(vectors, str | os.PathLike):
+        name = os.fsdecode(vectors)
+        vectors = open_dataset(name)  # refuses a damaged file, with its name
+        if name.lower().endswith(".npy"):
+            vectors = np.load(name, mmap_mode="r", allow_pickle=False)
+    if isinstance(vectors, Dataset):
+        ids = [part.ids() for part in vectors.parts]
+        joined: AnyArray | None = None
         if ids and all(part_ids is not None for part_ids in ids):
-            self.ids = np.concatenate(ids)  # type: ignore[arg-type]
+            joined = np.concatenate(ids)  # type: ignore[arg-type]
+        stretches = partial(_of_dataset, vectors)
+        return RowTable(vectors.name, vectors.rows, vectors.columns, joined, stretches)
+    as_source(vectors, name)  # refuses what is no matrix of numbers
+    array: Any = canonical_csr(vectors) if issparse(vectors) else as_table(vectors)
+    is_mapped = _is_shared_map(vectors) and array.nbytes > _MAPPED_BYTES
+    rows, columns = array.shape
+    return RowTable(name, rows, columns, None, partial(_of_map if is_mapped else _of_array, array))
 
-    def stretches(self, rows: Rows) -> Iterator[Stretch]:
-        start = 0
-        for part in self._dataset.parts:
-            if _have_between(rows, start, start + part.rows):
-                yield from self._of_part(part, start, rows)
-            start += part.rows
 
-    def _of_part(self, part: Part, start: int, rows: Rows) -> Iterator[Stretch]:
-        last = rows[np.searchsorted(rows, start + part.rows) - 1]
-        with part.vectors() as source:
-            for first, chunk in source.chunks(self._dataset.rows_at_a_time):
-                stretch = Stretch(start + first, start + first + chunk.shape[0], chunk)
-                yield stretch
-                if stretch.stop > last:
-                    return
+def _of_array(array: Any, _: Rows) -> Iterator[Stretch]:
+    yield Stretch(0, array.shape[0], array)
+
+
+def _of_map(array: AnyArray, rows: Rows) -> Iterator[Stretch]:
+    """Yield one stretch of a memory map at a time.
+
+    Pages near a row that is read are mapped with it, and count as memory until they are let go of.
+    """
+    size = _MAPPED_BYTES * len(array) // array.nbytes
+    for block in row_blocks(len(array), size):
+        if _have_between(rows, block.start, block.stop):
+            yield Stretch(block.start, block.stop, array[block])
+            release_pages(array)
+
+
+def _of_dataset(dataset: Dataset, rows: Rows) -> Iterator[Stretch]:
+    """Yield the parts that hold rows, each from its beginning to the last of them."""
+    start = 0
+    for part in dataset.parts:
+        end = start + part.rows
+        if _have_between(rows, start, end):
+            last = rows[np.searchsorted(rows, end) - 1]
+            with part.vectors() as source:
+                for first, chunk in source.chunks(dataset.rows_at_a_time):
+                    stretch = Stretch(start + first, start + first + chunk.shape[0], chunk)
+                    yield stretch
+                    if stretch.stop > last:
+                        break
+        start = end
 
 
 def _have_between(rows: Rows, first: int, stop: int) -> bool:
     """Return True if one of the ascending rows lies in [first, stop)."""
     start, end = np.searchsorted(rows, [first, stop])
     return bool(start < end)
-
-
-def open_rows(vectors: Any) -> RowReader:
-    """Return the reader of an array, a memory map, a sparse matrix, a file or a dataset.
-
-    >>> [(s.first, s.stop) for s in open_rows(np.eye(3)).stretches(np.array([0, 2]))]
-    [(0, 3)]
-    """
-    if isinstance(vectors, Dataset):
-        return DatasetRows(vectors)
-    if not isinstance(vectors, str | os.PathLike):
-        return ArrayRows(vectors)
-    dataset = open_dataset(vectors)  # refuses a damaged file, with its name
-    path = os.fsdecode(vectors)
-    if path.lower().endswith(".npy"):
-        return ArrayRows(np.load(path, mmap_mode="r", allow_pickle=False), path)
-    return DatasetRows(dataset)
 
 
 def _is_shared_map(array: Any) -> bool:

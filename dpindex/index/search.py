@@ -13,7 +13,7 @@ import numpy as np
 from dpindex.base.arrays import AnyArray, Doubles, Vectors, finite_number, row_blocks
 from dpindex.base.errors import InputError
 from dpindex.index.filters import Filter
-from dpindex.index.hits import Estimates, Hits, joined, no_hits
+from dpindex.index.hits import Estimates, Hits, joined
 from dpindex.index.kinds import kind_of
 from dpindex.index.reranking import Candidates, Rerank, Reranking, new_reranking, with_exact, within
 from dpindex.mechanism.codes import Codes, check_format
@@ -270,12 +270,14 @@ class Searchable(ABC):
     def _hits(self, queries: Queries, found: Found) -> Hits:
         codes, payload = self._codes_of(found)
         if found.ids.shape[1] == 0:
-            return no_hits(len(queries), found.ids, payload)
-        estimated = partial(self._estimated, queries, found.ids.shape[1], codes)
-        posterior = None
-        if self._posterior is not None:
-            posterior = partial(estimated, self._posterior)
-        estimates = Estimates(partial(estimated, self._similarity), posterior)
+            none = np.empty(found.ids.shape)
+            estimates = Estimates.of(none, none, none, none)
+        else:
+            estimated = partial(self._estimated, queries, found.ids.shape[1], codes)
+            posterior = None
+            if self._posterior is not None:
+                posterior = partial(estimated, self._posterior)
+            estimates = Estimates(partial(estimated, self._similarity), posterior)
         exact = np.zeros(found.ids.shape, np.bool_)
         return Hits(found.ids, found.scores, estimates, exact, payload)
 

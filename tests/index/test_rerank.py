@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -287,8 +288,9 @@ def test_only_rows_of_candidates_are_read(files: Path) -> None:
             read.update(np.atleast_1d(rows).tolist())
             return np.asarray(self)[rows]
 
+    whole = lambda rows: iter([reranking.Stretch(0, N, X.view(Watched))])  # noqa: E731
     originals = dpi.Originals(X)
-    originals._reader._array = X.view(Watched)  # type: ignore[attr-defined]
+    originals._table = replace(originals._table, stretches=whole)
     index = _index()
     index.search(Q, K, candidates=20, rerank=originals)
     assert read == set(index.search(Q, 20).ids.ravel().tolist())
@@ -303,9 +305,7 @@ def test_only_parts_of_candidates_are_read() -> None:
 
     parts = [Part("part", first, 10, partial(watched, first)) for first in range(0, N, 10)]
     index = _index()
-    reader = reranking.DatasetRows(Dataset("parts", DIM, 4, tuple(parts)))
-    originals = dpi.Originals(X)
-    originals._reader = reader
+    originals = dpi.Originals(Dataset("parts", DIM, 4, tuple(parts)))
     hits = index.search(Q[:1], K, candidates=8, rerank=originals)
     assert hits.exact.all()
     assert read == sorted({i // 10 * 10 for i in index.search(Q[:1], 8).ids[0].tolist()})
