@@ -39,7 +39,7 @@ from dpindex.audit.law_verifiers import law_verifier
 from dpindex.audit.self_test import known_answers
 from dpindex.audit.verdict import Check, ExactReport, LawVerifier
 from dpindex.base.errors import InputError
-from dpindex.base.files import MAGIC, read_file
+from dpindex.base.files import MAGIC, AnyPath, read_file
 from dpindex.index.private_index import PrivateIndex
 from dpindex.mechanism.codes import Codes, NumberFormat
 from dpindex.mechanism.method_table import Family, Method, methods
@@ -180,7 +180,7 @@ def verify_each(specs: Iterable[Spec | SketchSpec]) -> Iterator[ExactReport]:
         yield _report(spec, stream_once, answers_once)  # type: ignore[arg-type]
 
 
-def read_claim(path: str | os.PathLike[str]) -> tuple[Spec | SketchSpec, Codes | None]:
+def read_claim(path: AnyPath) -> tuple[Spec | SketchSpec, Codes | None]:
     """Return what is claimed at a path, and the codes of an index; None if there are none.
 
     Parameters

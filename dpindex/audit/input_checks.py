@@ -20,7 +20,7 @@ from scipy import sparse
 
 from dpindex.audit.exact_arithmetic import above_root
 from dpindex.audit.verdict import Check, Difference
-from dpindex.base.arrays import AnyArray, row_blocks
+from dpindex.base.arrays import AnyArray, Doubles, Longs, row_blocks
 from dpindex.base.errors import InputError
 from dpindex.base.files import unpack
 from dpindex.mechanism.noise import NumberLaw, SymbolLaw
@@ -65,12 +65,12 @@ class RealisedMap:
     """
 
     moves: Sensitivity
-    largest: npt.NDArray[np.int64]
+    largest: Longs
     max_column_l1: int
     sound: bool
-    gram: npt.NDArray[np.int64] | None
+    gram: Longs | None
     spread: int
-    entries: npt.NDArray[np.int64] | None
+    entries: Longs | None
 
 
 def code_checks(spec: Spec) -> tuple[list[Check], Difference]:
@@ -134,7 +134,7 @@ def _offsets_check(spec: Spec, realised_map: RealisedMap) -> Check:
     )
 
 
-def _largest_distance(entries: npt.NDArray[np.int64]) -> int:
+def _largest_distance(entries: Longs) -> int:
     """The largest squared distance of two columns, in exact integers."""
     squares = (entries**2).sum(axis=0)
     largest = 0
@@ -333,7 +333,7 @@ def _design_check(spec: Spec, design: Design, max_column_l1: int) -> Check:
     )
 
 
-def _norm_check(gram: npt.NDArray[np.int64], square: Fraction) -> Check:
+def _norm_check(gram: Longs, square: Fraction) -> Check:
     proved = norm_at_most(gram, square)
     return Check(
         "projection: operator norm",
@@ -344,7 +344,7 @@ def _norm_check(gram: npt.NDArray[np.int64], square: Fraction) -> Check:
     )
 
 
-def norm_at_most(gram: npt.NDArray[np.int64], square: Fraction) -> bool:
+def norm_at_most(gram: Longs, square: Fraction) -> bool:
     """Whether no eigenvalue of a symmetric integer matrix exceeds ``square``, in exact integers."""
     if not (gram - np.diag(np.diag(gram))).any():
         return int(gram.max()) <= square
@@ -446,7 +446,7 @@ class Dealt:
         return 0.0, 0.0
 
 
-def probe_records(spec: SketchSpec) -> npt.NDArray[np.float64]:
+def probe_records(spec: SketchSpec) -> Doubles:
     """Public records: common ones, the origin, one that is twice the same, tiny and huge ones."""
     words = PublicStream(0, "race/probes").words(_PROBES * spec.dim, np.uint32)
     probes = (words.reshape(_PROBES, spec.dim) * 2.0**-31 - 1.0) * 3.0

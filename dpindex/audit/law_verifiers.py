@@ -20,7 +20,6 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from scipy.special import log_ndtr, ndtr
 
 from dpindex.audit import exact_arithmetic as exact
@@ -28,7 +27,7 @@ from dpindex.audit.exact_arithmetic import ONE
 from dpindex.audit.record_verifiers import CapVerifier, CodebookVerifier
 from dpindex.audit.softmax_verifier import SoftmaxVerifier
 from dpindex.audit.verdict import Check, Difference, LawVerifier, digits
-from dpindex.base.arrays import AnyArray
+from dpindex.base.arrays import AnyArray, Doubles
 from dpindex.mechanism.noise.additive import CellTable, TwoDigitLaplace
 from dpindex.mechanism.noise.gaussian import TwoDigitGaussian
 from dpindex.mechanism.noise.signs import FlipsByLevel, IndividualFlips, IndividualGaussian
@@ -86,7 +85,7 @@ class AdditiveVerifier(LawVerifier):
         times = np.geomspace(2.0**-30, 3.0, 400)
         return float(1 / times[np.argmax(self.characteristic(times) < math.exp(-0.5))])
 
-    def characteristic(self, times: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    def characteristic(self, times: Doubles) -> Doubles:
         parts = [np.abs(_transform(table, times * width)) for table, width in self.tables()]
         return np.asarray(np.prod(parts, axis=0))
 
@@ -139,7 +138,7 @@ class TwoDigitLaplaceVerifier(AdditiveVerifier):
         high, low = (np.array(_chances(t)) for t in (self.source.high, self.source.low))
         return high.max() * low.max(), (high**2).sum() * (low**2).sum()
 
-    def characteristic(self, times: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    def characteristic(self, times: Doubles) -> Doubles:
         high = _side(self.source.high, times * (1 << self.source.digit))
         return _mirrored(high * _sums(_chances(self.source.low), times), times)
 
@@ -158,13 +157,13 @@ def _chances(table: CellTable) -> list[float]:
     return [mass / (1 << table.bits) for mass in table.masses]
 
 
-def _sums(chances: AnyArray | list[float], times: npt.NDArray[np.float64]) -> AnyArray:
+def _sums(chances: AnyArray | list[float], times: Doubles) -> AnyArray:
     """Return ``Σ p_m e^{itm}`` over m = 0, 1, …, for every t."""
     powers = np.arange(len(chances))
     return np.array([np.exp(1j * t * powers) @ chances for t in times])
 
 
-def _side(table: CellTable, times: npt.NDArray[np.float64]) -> AnyArray:
+def _side(table: CellTable, times: Doubles) -> AnyArray:
     """Return ``E e^{itm}`` of the magnitude of a table with tails, which begins again there."""
     half = len(table.masses) // 2
     inner = 2 * np.array(_chances(table)[half:-1])
@@ -172,12 +171,12 @@ def _side(table: CellTable, times: npt.NDArray[np.float64]) -> AnyArray:
     return np.asarray(_sums(inner, times) / (1 - tail * np.exp(1j * times * (half - 1))))
 
 
-def _mirrored(side: AnyArray, times: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+def _mirrored(side: AnyArray, times: Doubles) -> Doubles:
     """Return ``|E e^{itz}|`` of a law symmetric about −½, from that of its magnitude."""
     return np.asarray(np.abs(side + np.exp(-1j * times) * np.conj(side)) / 2)
 
 
-def _transform(table: CellTable, times: npt.NDArray[np.float64]) -> AnyArray:
+def _transform(table: CellTable, times: Doubles) -> AnyArray:
     if table.tails:
         return _mirrored(_side(table, times), times)
     return _sums(_chances(table), times)

@@ -16,12 +16,11 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from dpindex.audit.input_checks import code_checks, unit_vectors
 from dpindex.audit.law_verifiers import law_verifier
 from dpindex.audit.verdict import Counts
-from dpindex.base.arrays import AnyArray, Floats
+from dpindex.base.arrays import AnyArray, Floats, Indices
 from dpindex.base.errors import InputError
 from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.noise import SignLaw, SymbolLaw
@@ -34,7 +33,7 @@ _MAX_POOLS = 3
 _MAX_ATTRIBUTES = 1 << 16
 _MAX_GROUPS = 8
 
-_Moves = dict[int, npt.NDArray[np.intp]]
+_Moves = dict[int, Indices]
 
 
 @dataclass(frozen=True)
@@ -70,7 +69,7 @@ class Pair:
     name: str
     rows: tuple[Floats, Floats]
     observe: Callable[[Any], Counts]
-    group: npt.NDArray[np.intp]
+    group: Indices
     pools: dict[str, Any]
     independent: bool = False
     single: Pair | None = None

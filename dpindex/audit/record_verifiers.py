@@ -12,19 +12,18 @@ from functools import lru_cache
 from itertools import accumulate
 
 import numpy as np
-import numpy.typing as npt
 
 from dpindex.audit import exact_arithmetic as exact
 from dpindex.audit.exact_arithmetic import ONE
 from dpindex.audit.verdict import Check, Counts, LawVerifier
-from dpindex.base.arrays import AnyArray, Floats
+from dpindex.base.arrays import AnyArray, Floats, Longs
 from dpindex.mechanism.codes import Codes
 
 SHARE_BITS = 48
 UNSEEN = -1
 _MAX_SYMBOLS = 32
 
-Shares = npt.NDArray[np.int64]
+Shares = Longs
 
 
 def cap_size(weights: Sequence[int], threshold: int) -> int:

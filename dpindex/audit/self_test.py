@@ -14,11 +14,10 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from dpindex.audit.law_verifiers import law_verifier_class
 from dpindex.audit.verdict import Check, LawVerifier
-from dpindex.base.arrays import Doubles
+from dpindex.base.arrays import AnyArray, Doubles
 from dpindex.mechanism.method_table import find_method
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.public_parts import Codebook
@@ -99,7 +98,7 @@ def _vectors(spec: Spec) -> Doubles:
 class _PublicWords(PublicStream):
     """Public words that a sampler may write over, as it may over secret ones."""
 
-    def words(self, count: int, dtype: type[np.unsignedinteger[Any]]) -> npt.NDArray[Any]:
+    def words(self, count: int, dtype: type[np.unsignedinteger[Any]]) -> AnyArray:
         return super().words(count, dtype).copy()
 
 
@@ -108,9 +107,9 @@ class _Recorder:
 
     def __init__(self, stream: BitSource) -> None:
         self._stream = stream
-        self.reads: list[npt.NDArray[Any]] = []
+        self.reads: list[AnyArray] = []
 
-    def words(self, count: int, dtype: type[np.unsignedinteger[Any]]) -> npt.NDArray[Any]:
+    def words(self, count: int, dtype: type[np.unsignedinteger[Any]]) -> AnyArray:
         words = self._stream.words(count, dtype)
         self.reads.append(words.copy())
         return words
@@ -119,10 +118,10 @@ class _Recorder:
 class _Again:
     """Recorded words, dealt in the order in which they were read."""
 
-    def __init__(self, reads: list[npt.NDArray[Any]]) -> None:
+    def __init__(self, reads: list[AnyArray]) -> None:
         self.left = reads
 
-    def words(self, count: int, dtype: type[np.unsignedinteger[Any]]) -> npt.NDArray[Any]:
+    def words(self, count: int, dtype: type[np.unsignedinteger[Any]]) -> AnyArray:
         return self.left.pop(0)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpindex.audit import exact_arithmetic as exact
-from dpindex.base.arrays import Floats
+from dpindex.base.arrays import Doubles, Floats, Longs
 from dpindex.base.errors import InputError
 from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.projections import Sensitivity
@@ -20,7 +20,7 @@ from dpindex.mechanism.spec import Spec
 from dpindex.privacy import VectorAdjacency
 from dpindex.race import SketchSpec
 
-Counts = npt.NDArray[np.int64]
+Counts = Longs
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class Difference:
     delta: Fraction
     moves: Sensitivity
     bits: int
-    largest: npt.NDArray[np.int64]
+    largest: Longs
     ball: Fraction | None = None
     spread: Fraction = Fraction(0)
 
@@ -230,7 +230,7 @@ class LawVerifier:
         """The deviation of additive noise in cells; None of other laws."""
         return None
 
-    def characteristic(self, times: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    def characteristic(self, times: Doubles) -> Doubles:
         """``|E e^{itz}|`` of additive noise z in cells."""
         return np.ones(len(times))
 

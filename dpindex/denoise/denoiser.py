@@ -10,12 +10,12 @@ from functools import cached_property
 from typing import Annotated, Any, Literal, get_args, get_type_hints
 
 import numpy as np
-import numpy.typing as npt
 import scipy
 
 from dpindex.base.arrays import (
     AnyArray,
     Doubles,
+    Indices,
     Singles,
     cores,
     finite_number,
@@ -158,18 +158,18 @@ class ScoreTable:
         self.scores = scores.astype(np.float32)
         self.inverse_information = 1 / np.maximum(self.information, 1e-300)
 
-    def row(self, variance: Doubles) -> npt.NDArray[np.intp]:
+    def row(self, variance: Doubles) -> Indices:
         """The table row for each prediction variance."""
         log = np.log(np.maximum(variance, 1e-300))
         place = np.interp(log, np.log(self.variances), np.arange(_VARIANCES))
         return np.asarray(np.rint(place), dtype=np.intp)
 
-    def equivalent_noise(self, row: npt.NDArray[np.intp]) -> Doubles:
+    def equivalent_noise(self, row: Indices) -> Doubles:
         """Variance of the Gaussian noise that would be as informative as the code."""
         variance = self.inverse_information[row] - self.variances[row]
         return np.asarray(np.maximum(variance, self.variances[0]))
 
-    def look_up(self, row: npt.NDArray[Any], distance: Singles) -> Singles:
+    def look_up(self, row: AnyArray, distance: Singles) -> Singles:
         """Scores at distances ``code − m``, float32."""
         place = distance * np.float32(self._per_unit)
         np.rint(place, out=place)
@@ -211,7 +211,7 @@ class CalibrationBins:
     SIDE = 24
     BINS = SIDE**2
 
-    def place(self, prediction: Singles, claimed: Singles) -> npt.NDArray[np.intp]:
+    def place(self, prediction: Singles, claimed: Singles) -> Indices:
         """The bin of each element."""
         log_claimed = np.maximum(claimed, np.float32(1e-30))
         np.log(log_claimed, out=log_claimed)
@@ -242,11 +242,11 @@ class EPIteration:
     table: ScoreTable
 
     @cached_property
-    def _row(self) -> npt.NDArray[np.intp]:
+    def _row(self) -> Indices:
         """The row of the score table for each bin."""
         return self.table.row(self.bins.variance.astype(np.float64))
 
-    def predict(self, z: Singles) -> tuple[Singles, npt.NDArray[np.intp], Singles]:
+    def predict(self, z: Singles) -> tuple[Singles, Indices, Singles]:
         """Calibrated predictions, shape (n, k), their bins, and responsibilities, (n, K)."""
         prediction, claimed, share = self.filter.predict(z)
         place = self.bins.place(prediction, claimed)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dpindex.base.arrays import AnyArray, Bytes, Doubles, Floats, row_blocks
+from dpindex.base.arrays import AnyArray, Bytes, Doubles, Floats, Indices, Longs, row_blocks
 from dpindex.base.errors import InputError
 from dpindex.base.files import release_pages
 from dpindex.storage.ids import RowParts, Rows
@@ -210,9 +210,7 @@ class SymbolLists(SearchBackend):
             scores[i] = np.repeat(query[best], sizes[best])[:count]
         return scores, rows
 
-    def _best_symbols(
-        self, query: AnyArray, sizes: npt.NDArray[np.int64], count: int
-    ) -> npt.NDArray[np.intp]:
+    def _best_symbols(self, query: AnyArray, sizes: Longs, count: int) -> Indices:
         """The symbols of highest score that have ``count`` rows together, ties by symbol."""
         candidates = _FIRST_SYMBOLS
         filled = np.flatnonzero(sizes)

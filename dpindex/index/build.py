@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
-
 from dpindex.base.display import Progress
+from dpindex.base.files import AnyPath
 from dpindex.data.dataset import Dataset
 from dpindex.index.kinds import new_ranking
 from dpindex.mechanism.spec import Spec
@@ -15,7 +14,7 @@ from dpindex.storage.targets import BuiltIndex, IndexOptions, index_target
 
 def build_index(
     dataset: Dataset,
-    location: str | os.PathLike[str],
+    location: AnyPath,
     settings: Settings | Spec,
     options: IndexOptions | None = None,
     terms: Terms | None = None,

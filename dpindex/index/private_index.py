@@ -15,6 +15,7 @@ import numpy as np
 from dpindex.base.arrays import AnyArray, Vectors, row_blocks, spaced
 from dpindex.base.display import facts_html
 from dpindex.base.errors import InputError, import_extra
+from dpindex.base.files import AnyPath
 from dpindex.data.dataset import Dataset, as_dataset
 from dpindex.data.source import as_source
 from dpindex.data.stores import is_url
@@ -701,7 +702,7 @@ class PrivateIndex(Searchable):
         cuts = np.searchsorted(query[order], np.arange(1, len(queries)))
         return [every.take(places) for places in np.split(order, cuts)]
 
-    def save(self, path: str | os.PathLike[str], *, allow_unprotected: bool = False) -> None:
+    def save(self, path: AnyPath, *, allow_unprotected: bool = False) -> None:
         """Write the index as a directory, all or nothing.
 
         Saving to the directory an index was opened from brings it up to date. Codes of removed
@@ -730,7 +731,7 @@ class PrivateIndex(Searchable):
             self._write(Path(path), self._store)
 
     @classmethod
-    def open(cls, path: str | os.PathLike[str]) -> PrivateIndex:
+    def open(cls, path: AnyPath) -> PrivateIndex:
         """Open a saved index: sizes and hashes are verified before anything is parsed.
 
         Large segments are mapped where they lie and not copied, except on Windows. Their files must
@@ -763,7 +764,7 @@ class PrivateIndex(Searchable):
     @classmethod
     @contextmanager
     def changing(
-        cls, path: str | os.PathLike[str], waiting: Callable[[], object] = lambda: None
+        cls, path: AnyPath, waiting: Callable[[], object] = lambda: None
     ) -> Iterator[PrivateIndex]:
         """Open a saved index that no other process can change before the block ends.
 

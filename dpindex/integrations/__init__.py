@@ -10,15 +10,15 @@ import os
 import re
 from typing import TYPE_CHECKING
 
+from dpindex.base.files import AnyPath
+
 if TYPE_CHECKING:
     from dpindex.index.private_index import PrivateIndex
     from dpindex.integrations.client import Client
     from dpindex.integrations.published import PublishedIndex
 
 
-def open(
-    place: str | os.PathLike[str], collection: str = "dpindex"
-) -> PrivateIndex | PublishedIndex | Client:
+def open(place: AnyPath, collection: str = "dpindex") -> PrivateIndex | PublishedIndex | Client:
     """Open an index: in a folder, an object store or a vector database, or behind a collector.
 
     Parameters

@@ -19,7 +19,7 @@ import numpy as np
 
 from dpindex.base.arrays import AnyArray, Bytes, Doubles, Singles
 from dpindex.base.errors import InputError, import_extra
-from dpindex.base.files import holding_folder
+from dpindex.base.files import AnyPath, holding_folder
 from dpindex.storage.payload import Table
 
 _OWN = ("id", "code", "vector")
@@ -256,13 +256,13 @@ _NAME = re.compile(r"[A-Za-z_]\w{0,54}", re.ASCII)
 """PostgreSQL cuts names after 63 bytes, and documents lie in ``NAME_dpindex``."""
 
 
-def _adapter(location: str | os.PathLike[str]) -> str | None:
+def _adapter(location: AnyPath) -> str | None:
     text = os.fspath(location)
     found = [name for pattern, name in PLACES.items() if re.fullmatch(pattern, text, re.DOTALL)]
     return found[0] if found else None
 
 
-def is_database_url(location: str | os.PathLike[str]) -> bool:
+def is_database_url(location: AnyPath) -> bool:
     """Whether a location is the address of a database, and no folder or object store.
 
     >>> is_database_url("milvus://localhost:19530"), is_database_url("s3://bucket/index")
@@ -271,9 +271,7 @@ def is_database_url(location: str | os.PathLike[str]) -> bool:
     return _adapter(location) is not None
 
 
-def open_database(
-    location: str | os.PathLike[str], collection: str, *, new: bool = False
-) -> Database:
+def open_database(location: AnyPath, collection: str, *, new: bool = False) -> Database:
     """A collection, which need not be there yet, of the database at an address.
 
     A file or folder is made only if it may be ``new``.

@@ -20,7 +20,7 @@ import numpy as np
 from dpindex.base.arrays import AnyArray, Singles, row_blocks, unit
 from dpindex.base.display import no_progress
 from dpindex.base.errors import InputError, naming, refuse_unprintable
-from dpindex.base.files import pack, unpack
+from dpindex.base.files import AnyPath, pack, unpack
 from dpindex.denoise import Denoiser, denoiser_from_bytes, denoiser_to_bytes
 from dpindex.index.backends import EXACT
 from dpindex.index.kinds import DenoisedVectors, PackedSigns, Ranking, Symbols, new_ranking
@@ -306,7 +306,7 @@ def _schema_from(data: bytes) -> Any:
 
 def publish(
     index: PrivateIndex,
-    uri: str | os.PathLike[str],
+    uri: AnyPath,
     collection: str = "dpindex",
     *,
     exact_queries: bool = True,

@@ -13,6 +13,7 @@ import numpy as np
 
 from dpindex.base.arrays import AnyArray, Doubles, id_array, other_kind_of_ids, row_blocks
 from dpindex.base.errors import InputError, naming
+from dpindex.base.files import AnyPath
 from dpindex.denoise import Denoiser
 from dpindex.index.filters import Filter
 from dpindex.index.hits import Hits
@@ -240,7 +241,7 @@ class PublishedIndex(Searchable):
         return self._among(names)
 
 
-def open_published(uri: str | os.PathLike[str], collection: str) -> PublishedIndex:
+def open_published(uri: AnyPath, collection: str) -> PublishedIndex:
     """Open a published index, to be searched where it is: see :func:`dpindex.open`.
 
     Raises

@@ -22,7 +22,7 @@ import numpy as np
 
 from dpindex.base.arrays import AnyArray, Doubles, in_units_of_largest, whole_number
 from dpindex.base.errors import DamagedError, InputError, naming
-from dpindex.base.files import read_private_file
+from dpindex.base.files import AnyPath, read_private_file
 from dpindex.index.reranking import Candidates, Owner
 from dpindex.mechanism.codes import Codes, check_format, codes_from_bytes
 from dpindex.mechanism.spec import Spec
@@ -104,7 +104,7 @@ class Tokens:
             raise InputError("there is no token; write lines such as: submit TOKEN.")
 
     @classmethod
-    def read(cls, path: str | os.PathLike[str]) -> Tokens:
+    def read(cls, path: AnyPath) -> Tokens:
         """The tokens in a file that its owner alone can read; InputError begins with the path."""
         data = read_private_file(Path(path), _MAX_TOKENS)
         with naming(os.fspath(path)):

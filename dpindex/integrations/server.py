@@ -26,7 +26,7 @@ import numpy as np
 
 import dpindex.integrations.requests as r
 from dpindex.base.errors import BusyError, InputError, import_extra
-from dpindex.base.files import holding_folder, state_folder
+from dpindex.base.files import AnyPath, holding_folder, state_folder
 from dpindex.index.hits import Hits
 from dpindex.index.private_index import PrivateIndex
 from dpindex.index.reranking import Originals
@@ -63,7 +63,7 @@ _OUTCOMES: dict[Outcome, tuple[int, str]] = {
 
 
 def serve(
-    index: str | os.PathLike[str],
+    index: AnyPath,
     *,
     collection: str = "dpindex",
     address: tuple[str, int] = ("127.0.0.1", 8000),
@@ -141,7 +141,7 @@ def comparisons_of(
 
 @contextmanager
 def _opened(
-    place: str | os.PathLike[str], collection: str
+    place: AnyPath, collection: str
 ) -> Iterator[tuple[PrivateIndex | PublishedIndex, Path, Callable[[], object]]]:
     """Give an index that nobody else changes, its log, and what saves it."""
     with ExitStack() as stack:

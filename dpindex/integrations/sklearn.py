@@ -6,12 +6,10 @@ import warnings
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar
 
-import numpy as np
-import numpy.typing as npt
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from dpindex.base.arrays import Vectors
+from dpindex.base.arrays import Singles, Vectors
 from dpindex.base.errors import QualityWarning
 from dpindex.data import Ranges
 from dpindex.mechanism.method_table import find_method
@@ -128,7 +126,7 @@ class PrivateProjection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
             warnings.warn(f"{sentence}.", QualityWarning, stacklevel=2)
         return self
 
-    def transform(self, X: Vectors) -> npt.NDArray[np.float32]:
+    def transform(self, X: Vectors) -> Singles:
         """Return private codes of ``X`` as float32, shape (n, k).
 
         They are unbiased projections, ±1 for sign methods, or codewords, shape (n, dim), for

@@ -13,9 +13,9 @@ import numpy as np
 import numpy.typing as npt
 from bitarray import bitarray
 
-from dpindex.base.arrays import AnyArray, Bytes, Integers
+from dpindex.base.arrays import AnyArray, Bools, Bytes, Indices, Integers, Singles
 from dpindex.base.errors import DamagedError, InputError
-from dpindex.base.files import MAGIC, pack, parse_file, unpack
+from dpindex.base.files import MAGIC, AnyPath, pack, parse_file, unpack
 
 _Codes = TypeVar("_Codes", bound="Codes")
 _Format = TypeVar("_Format", bound="CodeFormat")
@@ -76,7 +76,7 @@ class CodeFormat(ABC):
         """The stored form, shape (n, width), of what the law drew, shape (n, code_length)."""
 
     @abstractmethod
-    def decode(self, stored: Integers) -> npt.NDArray[np.float32]:
+    def decode(self, stored: Integers) -> Singles:
         """Numbers to compare and to learn from, shape (n, decoded_width), of the stored form."""
 
     @abstractmethod
@@ -162,7 +162,7 @@ class Codes:
         """Sixteen bytes that name the spec they were made under."""
         return self.format.fingerprint
 
-    def to_float(self) -> npt.NDArray[np.float32]:
+    def to_float(self) -> Singles:
         """The codes as numbers to compare, float32, shape (n, format.decoded_width)."""
         return self.format.decode(self.stored)
 
@@ -170,7 +170,7 @@ class Codes:
         """Signs of :meth:`to_float`, ±1 (0 counts as +1), int8, of the same shape."""
         return np.where(self.to_float() >= 0, 1, -1).astype(np.int8)
 
-    def take(self: _Codes, rows: slice | npt.NDArray[np.intp]) -> _Codes:
+    def take(self: _Codes, rows: slice | Indices) -> _Codes:
         """The codes of some rows."""
         return type(self)(self.format, self.stored[rows])
 
@@ -245,7 +245,7 @@ class NumberFormat(CodeFormat):
     def pack(self, outcomes: AnyArray) -> Integers:
         return narrowest(outcomes)
 
-    def decode(self, stored: Integers) -> npt.NDArray[np.float32]:
+    def decode(self, stored: Integers) -> Singles:
         """Unbiased estimates of the projected vectors, float32."""
         decoded = stored.astype(np.float64)
         decoded += self.offset
@@ -293,7 +293,7 @@ class BitCodes(Codes):
         return self.stored.astype(np.uint8, copy=False)
 
     @classmethod
-    def from_signs(cls, positive: npt.NDArray[np.bool_], fingerprint: bytes) -> BitCodes:
+    def from_signs(cls, positive: Bools, fingerprint: bytes) -> BitCodes:
         """Codes of signs: ``positive`` is True for +1, shape (n, k).
 
         ``fingerprint``, 16 bytes, is that of the spec.
@@ -317,7 +317,7 @@ class SignFormat(CodeFormat):
     def pack(self, outcomes: AnyArray) -> Bytes:
         return np.packbits(outcomes, axis=1, bitorder="little")
 
-    def decode(self, stored: Integers) -> npt.NDArray[np.float32]:
+    def decode(self, stored: Integers) -> Singles:
         """±1, float32."""
         packed = stored.astype(np.uint8, copy=False)
         bits = np.unpackbits(packed, axis=1, count=self.code_length, bitorder="little")
@@ -376,7 +376,7 @@ class SymbolFormat(CodeFormat):
     """
 
     size: int
-    codewords: npt.NDArray[np.float32] | None = field(default=None, compare=False, repr=False)
+    codewords: Singles | None = field(default=None, compare=False, repr=False)
 
     name: ClassVar[str] = "symbols"
     metrics: ClassVar[tuple[str, ...]] = ("cosine",)
@@ -396,7 +396,7 @@ class SymbolFormat(CodeFormat):
         return int(self._given.shape[1])
 
     @property
-    def _given(self) -> npt.NDArray[np.float32]:
+    def _given(self) -> Singles:
         if self.codewords is None:
             raise InputError("these codes are symbols of a codebook, which was not given.")
         return self.codewords
@@ -408,7 +408,7 @@ class SymbolFormat(CodeFormat):
     def pack(self, outcomes: AnyArray) -> npt.NDArray[np.uint16]:
         return outcomes.astype(np.uint16).reshape(-1, 1)
 
-    def decode(self, stored: Integers) -> npt.NDArray[np.float32]:
+    def decode(self, stored: Integers) -> Singles:
         """The codewords, shape (n, dim)."""
         return self._given[stored[:, 0]]
 
@@ -466,7 +466,7 @@ def codes_from_bytes(data: bytes | bytearray | memoryview, *, verified: bool = F
     return format_.codes(stored)
 
 
-def read_codes(path: str | os.PathLike[str]) -> Codes | None:
+def read_codes(path: AnyPath) -> Codes | None:
     """The codes in a file, or None if it is no file that dpindex wrote: perhaps vectors.
 
     Raises

@@ -27,6 +27,7 @@ import scipy
 from dpindex.base.arrays import (
     Doubles,
     Floats,
+    Indices,
     Singles,
     checked_delta,
     checked_epsilon,
@@ -123,7 +124,7 @@ class _Known(NamedTuple):
     ``sample`` are some of the vectors, and ``products`` their inner products over all attributes.
     """
 
-    attributes: npt.NDArray[np.intp]
+    attributes: Indices
     mean: Doubles
     covariance: Singles
     sample: Doubles

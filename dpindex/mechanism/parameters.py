@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import os
 from collections.abc import Callable
 from dataclasses import Field, dataclass, field, fields, replace
 from functools import cached_property, lru_cache
@@ -27,7 +26,7 @@ from dpindex.base.arrays import (
 )
 from dpindex.base.display import facts_html
 from dpindex.base.errors import InputError, NoGuaranteeError
-from dpindex.base.files import parse_file
+from dpindex.base.files import AnyPath, parse_file
 from dpindex.data import Ranges
 from dpindex.mechanism.public_parts import PARTS, Codebook, Design, PublicPart
 from dpindex.privacy import VectorAdjacency, adjacency_from_dict
@@ -183,7 +182,7 @@ class Parameters:
         largest = max(self.subset, self.codebook.size // 2)
         return replace(made, subset=max(1, min(grown, largest)))
 
-    def with_public(self: _Stated, part: PublicPart | str | os.PathLike[str]) -> _Stated:
+    def with_public(self: _Stated, part: PublicPart | AnyPath) -> _Stated:
         """Return this spec with all of the codebook or design that it names.
 
         Parameters
@@ -242,7 +241,7 @@ class Parameters:
         return cls.from_dict(json_value(text, "the spec"))
 
     @classmethod
-    def read(cls: type[_Stated], path: str | os.PathLike[str]) -> _Stated:
+    def read(cls: type[_Stated], path: AnyPath) -> _Stated:
         """The spec in a file; raises InputError, which begins with the path, if there is none."""
         return parse_file(path, MAX_TEXT, cls.from_json)
 

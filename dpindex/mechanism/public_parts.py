@@ -29,7 +29,7 @@ from dpindex.base.arrays import (
     whole_number,
 )
 from dpindex.base.errors import DamagedError, InputError, NoGuaranteeError
-from dpindex.base.files import pack, parse_file, unpack, write_file
+from dpindex.base.files import AnyPath, pack, parse_file, unpack, write_file
 from dpindex.data import Ranges, as_source, dense_rows, open_vectors
 
 _MAX_BYTES = 1 << 30
@@ -68,7 +68,7 @@ class PublicPart(ABC):
     _only_named = False
 
     @classmethod
-    def read(cls: type[_Part], path: str | os.PathLike[str]) -> _Part:
+    def read(cls: type[_Part], path: AnyPath) -> _Part:
         """Return the one in a file; InputError or NoGuaranteeError if it holds none that is sound.
 
         Parameters
@@ -236,7 +236,7 @@ class Codebook(PublicPart):
         self.digest = hashlib.sha256(shape + given.astype("<f4").tobytes()).hexdigest()
 
     @classmethod
-    def read(cls, path: str | os.PathLike[str]) -> Codebook:
+    def read(cls, path: AnyPath) -> Codebook:
         """Return the codebook of all vectors in a file; InputError for more than 65536 of them.
 
         Parameters
@@ -454,7 +454,7 @@ class Design(PublicPart):
         middle = self.basis @ self.centre
         return middle, math.sqrt(float(np.square(self.inside - middle).sum(axis=1).mean()))
 
-    def save(self, path: str | os.PathLike[str]) -> None:
+    def save(self, path: AnyPath) -> None:
         """Write it to a file, all or nothing; InputError if it is only named.
 
         Parameters

@@ -12,13 +12,15 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from dpindex.base.arrays import AnyArray, Longs
+
 _BLOCK = 1 << 20
 
 
 class BitSource(Protocol):
     """A source of uniform random integers for samplers (the seam that tests use)."""
 
-    def words(self, count: int, dtype: type[np.unsignedinteger[Any]]) -> npt.NDArray[Any]:
+    def words(self, count: int, dtype: type[np.unsignedinteger[Any]]) -> AnyArray:
         """``count`` independent uniform words of an unsigned integer ``dtype``."""
         ...
 
@@ -54,7 +56,7 @@ class PublicStream:
                 self._known = b""
         return b"".join(parts)
 
-    def words(self, count: int, dtype: type[np.unsignedinteger[Any]]) -> npt.NDArray[Any]:
+    def words(self, count: int, dtype: type[np.unsignedinteger[Any]]) -> AnyArray:
         """``count`` uniform words of an unsigned integer ``dtype``, shape (count,)."""
         little = np.dtype(dtype).newbyteorder("<")
         data = np.frombuffer(self._bytes(count * little.itemsize), dtype=little)
@@ -66,6 +68,6 @@ class PublicStream:
         bits = np.unpackbits(packed, count=count, bitorder="little")
         return (1 - 2 * bits.astype(np.int8)).astype(np.int8)
 
-    def permutation(self, count: int) -> npt.NDArray[np.int64]:
+    def permutation(self, count: int) -> Longs:
         """A uniform permutation of 0 … count−1: the order of ``count`` random 64-bit keys."""
         return np.argsort(self.words(count, np.uint64), kind="stable").astype(np.int64)

@@ -17,8 +17,9 @@ import os
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+
+from dpindex.base.arrays import AnyArray
 
 _BLOCK = 1 << 20
 """Bytes enciphered at a time: threads wait for each other before and after every call."""
@@ -29,7 +30,7 @@ _ZEROS = bytes(_BLOCK)
 class SecretStream:
     """An unending stream of secret uniform bits, without any state: threads may share it."""
 
-    def words(self, count: int, dtype: type[np.unsignedinteger[Any]]) -> npt.NDArray[Any]:
+    def words(self, count: int, dtype: type[np.unsignedinteger[Any]]) -> AnyArray:
         """``count`` independent uniform words of an unsigned integer ``dtype``, shape (count,)."""
         out = np.empty(count, dtype=dtype)
         # A fresh key and a fresh counter block, both from the OS entropy pool.
@@ -37,7 +38,7 @@ class SecretStream:
         return out
 
 
-def fill(out: npt.NDArray[Any], key: bytes, counter: bytes) -> None:
+def fill(out: AnyArray, key: bytes, counter: bytes) -> None:
     """Write the key stream of AES-256-CTR over ``out`` (NIST SP 800-38A, 6.5)."""
     encryptor = Cipher(algorithms.AES(key), modes.CTR(counter)).encryptor()
     view = out.view(np.uint8).data

@@ -10,10 +10,9 @@ from abc import ABC, abstractmethod
 from typing import ClassVar
 
 import numpy as np
-import numpy.typing as npt
 import scipy
 
-from dpindex.base.arrays import Doubles, Floats, Singles, Vectors, row_blocks
+from dpindex.base.arrays import Doubles, Floats, Longs, Singles, Vectors, row_blocks
 from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.noise import Likelihood, NoiseMoments
 from dpindex.mechanism.spec import Projector, Spec
@@ -138,7 +137,7 @@ class NumberLikelihoods(CodeLikelihoods):
                 logs[block] += _one_hot(cells[:, coordinates], self._table.shape[1]) @ table
         return logs.T
 
-    def _cells(self, decoded: Singles) -> npt.NDArray[np.int64]:
+    def _cells(self, decoded: Singles) -> Longs:
         location = self._likelihood.slope * decoded + self._likelihood.shift
         cell = np.floor((location - self._low) / self._width)
         return np.clip(cell, 0, self._table.shape[1] - 1).astype(np.int64)
@@ -174,7 +173,7 @@ def _integral(likelihood: Likelihood, distance: Doubles) -> Doubles:
     return np.asarray(np.interp(distance, knots, integral))
 
 
-def _one_hot(cells: npt.NDArray[np.int64], size: int) -> scipy.sparse.csr_array:
+def _one_hot(cells: Longs, size: int) -> scipy.sparse.csr_array:
     """Return rows with a one for the cell of each coordinate, shape (n, coordinates·size)."""
     count, coordinates = cells.shape
     columns = cells + size * np.arange(coordinates)

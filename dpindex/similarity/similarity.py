@@ -8,9 +8,16 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
-from dpindex.base.arrays import Doubles, Floats, Singles, issparse, matrix_product, products
+from dpindex.base.arrays import (
+    Doubles,
+    Floats,
+    Indices,
+    Singles,
+    issparse,
+    matrix_product,
+    products,
+)
 from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.projections.records import CodewordMap
 from dpindex.mechanism.spec import Spec
@@ -52,7 +59,7 @@ class ExactQueries:
     def __len__(self) -> int:
         return len(self.projections)
 
-    def __getitem__(self, rows: slice | npt.NDArray[np.intp]) -> ExactQueries:
+    def __getitem__(self, rows: slice | Indices) -> ExactQueries:
         vectors = None if self.vectors is None else self.vectors[rows]
         return ExactQueries(self.projections[rows], self.spec, vectors)
 
@@ -78,7 +85,7 @@ class PrivateQueries:
     def __len__(self) -> int:
         return len(self.codes)
 
-    def __getitem__(self, rows: slice | npt.NDArray[np.intp]) -> PrivateQueries:
+    def __getitem__(self, rows: slice | Indices) -> PrivateQueries:
         return PrivateQueries(self.codes.take(rows), self.spec)
 
     def to_float(self) -> Doubles:

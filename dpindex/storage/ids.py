@@ -13,7 +13,9 @@ import numpy.typing as npt
 from dpindex.base.arrays import (
     MAX_ID_LENGTH,
     AnyArray,
+    Bools,
     Bytes,
+    Longs,
     check_id_lengths,
     id_array,
     other_kind_of_ids,
@@ -21,7 +23,7 @@ from dpindex.base.arrays import (
 from dpindex.base.errors import DamagedError, InputError
 from dpindex.base.files import Buffer, pack, release_pages, unpack
 
-Rows = npt.NDArray[np.int64]
+Rows = Longs
 
 
 class RowParts:
@@ -96,7 +98,7 @@ class RowParts:
         values[order] = joined
         return values
 
-    def where(self, kept: npt.NDArray[np.bool_]) -> RowParts:
+    def where(self, kept: Bools) -> RowParts:
         """Return the rows of a mask; an array of which all rows are kept is not copied."""
         arrays = []
         for start, array in self:

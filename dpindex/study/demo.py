@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 from dpindex.base.arrays import Doubles
 from dpindex.base.display import Progress
 from dpindex.base.errors import InputError, import_extra
+from dpindex.base.files import AnyPath
 from dpindex.data import as_source
 from dpindex.index.private_index import PrivateIndex
 from dpindex.mechanism.spec import Spec
@@ -69,9 +69,7 @@ class DemoResult:
     report: Path
 
 
-def run_demo(
-    directory: str | os.PathLike[str], *, runs: int = 3, progress: Progress | None = None
-) -> DemoResult:
+def run_demo(directory: AnyPath, *, runs: int = 3, progress: Progress | None = None) -> DemoResult:
     """Index scikit-learn's 1797 digits privately, search held-out ones, measure, write a report.
 
     1600 digits are indexed. When it is run again in the same directory, it uses the index and the

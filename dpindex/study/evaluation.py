@@ -12,7 +12,6 @@ import csv
 import hashlib
 import io
 import json
-import os
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
@@ -34,7 +33,7 @@ from dpindex.base.arrays import (
 )
 from dpindex.base.display import Progress, no_progress
 from dpindex.base.errors import InputError
-from dpindex.base.files import holding_lock, machine_secret, make_folder, read_file
+from dpindex.base.files import AnyPath, holding_lock, machine_secret, make_folder, read_file
 from dpindex.data import VectorSource, as_source
 from dpindex.denoise import Kind
 from dpindex.index.private_index import PrivateIndex
@@ -75,7 +74,7 @@ def evaluate(
     denoise: Kind | None = None,
     max_queries: int | None = None,
     examples: int = 0,
-    report: str | os.PathLike[str] | None = None,
+    report: AnyPath | None = None,
     replace_report: bool = False,
     skip_leak_check: bool = False,
     progress: Progress | None = None,
@@ -452,7 +451,7 @@ class RunsFile:
 
 @contextmanager
 def kept_in(
-    report: str | os.PathLike[str] | None, keys: Collection[str], *, replace: bool = False
+    report: AnyPath | None, keys: Collection[str], *, replace: bool = False
 ) -> Iterator[RunsFile]:
     """The runs of a report that is made or continued; nothing is kept without a folder.
 

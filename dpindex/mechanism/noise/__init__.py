@@ -14,7 +14,7 @@ import mpmath
 import numpy as np
 import numpy.typing as npt
 
-from dpindex.base.arrays import AnyArray, Doubles, Floats, Integers, spaced
+from dpindex.base.arrays import AnyArray, Doubles, Floats, Integers, Longs, spaced
 from dpindex.base.errors import NoGuaranteeError
 from dpindex.base.numbers import quantiles
 from dpindex.mechanism.codes import CodeFormat, NumberFormat, SignFormat, SymbolFormat
@@ -178,8 +178,8 @@ class Likelihood:
         The likelihood below the first edge.
     """
 
-    edges: npt.NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
-    jumps: npt.NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
+    edges: Doubles = field(default_factory=lambda: np.empty(0))
+    jumps: Doubles = field(default_factory=lambda: np.empty(0))
     cell: float = 1.0
     slope: float = 1.0
     shift: float = 0.0
@@ -296,7 +296,7 @@ class SignLaw(Law):
     """True if only ratios of magnitudes count, so that no norm need be known."""
 
     @abstractmethod
-    def flip_probability(self, x: Floats, rms: float) -> npt.NDArray[np.float64]:
+    def flip_probability(self, x: Floats, rms: float) -> Doubles:
         """Chance that the sign of a coordinate of magnitude ``x`` (in betas) comes out flipped.
 
         It may jump at whole betas only: estimators integrate it from one to the next. ``rms``
@@ -344,7 +344,7 @@ def high_product(words: npt.NDArray[np.uint64], limits: AnyArray) -> npt.NDArray
     return whole
 
 
-def draw_uniform(limit: int, count: int, stream: BitSource) -> npt.NDArray[np.int64]:
+def draw_uniform(limit: int, count: int, stream: BitSource) -> Longs:
     """Whole numbers below limit, the same work for every draw.
 
     Each is drawn by ⌊2^64/limit⌋ of the words, or by one word more.
@@ -398,7 +398,7 @@ class SymbolLaw(Law):
     def drawn_by(self) -> str: ...
 
     @abstractmethod
-    def draw(self, x: Floats, stream: BitSource) -> npt.NDArray[np.int64]:
+    def draw(self, x: Floats, stream: BitSource) -> Longs:
         """Symbols that vectors draw, given what they map to, shape (n, K)."""
 
     @abstractmethod
@@ -412,7 +412,7 @@ class SymbolLaw(Law):
             return self.drawn_by
         return f"{self.drawn_by}; {self.uniform / ONE:.1%} of the codes are uniform"
 
-    def perturb(self, x: Floats, stream: BitSource) -> npt.NDArray[np.int64]:
+    def perturb(self, x: Floats, stream: BitSource) -> Longs:
         coins = stream.words(len(x), np.uint64)
         drawn = self.draw(x, stream)
         uniform = draw_uniform(self.size, len(x), stream)

@@ -13,7 +13,7 @@ import mpmath
 import numpy as np
 import numpy.typing as npt
 
-from dpindex.base.arrays import AnyArray, Floats
+from dpindex.base.arrays import AnyArray, Doubles, Floats, Longs
 from dpindex.mechanism.codes import NumberFormat
 from dpindex.mechanism.noise import (
     Calibration,
@@ -96,7 +96,7 @@ class AdditiveNoise(NumberLaw):
         # Sums held in float64 may pass 2^31 before their low bits are dropped.
         small = x.dtype == np.float32 or -_NARROW < x.min(initial=0) <= x.max(initial=0) < _NARROW
         narrow = small and noise.dtype == np.int32
-        noisy: npt.NDArray[Any] = x.astype(np.int32 if narrow else np.int64)
+        noisy: AnyArray = x.astype(np.int32 if narrow else np.int64)
         noisy += noise
         noisy >>= self.source.cell_bits
         return noisy.astype(np.int32, copy=False)
@@ -123,7 +123,7 @@ _REFINE = np.iinfo(np.int32).min
 _BINS_PER_DEVIATION = 32
 _DEVIATIONS = 12
 
-Profile = tuple[npt.NDArray[np.float64], npt.NDArray[np.float64], float]
+Profile = tuple[Doubles, Doubles, float]
 """A law as a histogram: bin centres, one apart, chances, and cells that a bin is wide."""
 
 
@@ -354,9 +354,9 @@ class TwoDigitLaplace:
             fall = drop + mpmath.log(mpmath.mpf(low[0]) / low[-1])
             self.high = geometric_table(fall * (1 - mpmath.ldexp(1, 64 - _FINE_BITS)), 1, 1, 0)
 
-    def sample(self, count: int, stream: BitSource) -> npt.NDArray[np.int64]:
+    def sample(self, count: int, stream: BitSource) -> Longs:
         """``count`` independent draws, int64, with a uniform offset inside each cell."""
-        high: npt.NDArray[Any] = self.high.sample(count, stream).astype(np.int64)
+        high: AnyArray = self.high.sample(count, stream).astype(np.int64)
         magnitude = np.where(high < 0, ~high, high) << (self.digit + self.cell_bits)
         magnitude += self.low.sample(count, stream)
         return np.where(high < 0, ~magnitude, magnitude)

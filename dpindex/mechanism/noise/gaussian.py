@@ -21,8 +21,8 @@ from itertools import pairwise
 
 import mpmath
 import numpy as np
-import numpy.typing as npt
 
+from dpindex.base.arrays import Longs
 from dpindex.base.errors import NoGuaranteeError
 from dpindex.base.numbers import upper_tails
 from dpindex.mechanism.codes import NumberFormat
@@ -128,7 +128,7 @@ class TwoDigitGaussian:
         self.digit = digit
         self.cell_bits = fine.cell_bits
 
-    def sample(self, count: int, stream: BitSource) -> npt.NDArray[np.int64]:
+    def sample(self, count: int, stream: BitSource) -> Longs:
         """``count`` independent draws, int64, with a uniform offset inside each cell."""
         draws = self.coarse.sample(count, stream).astype(np.int64)
         draws <<= self.digit + self.cell_bits

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy
 
-from dpindex.base.arrays import Bytes, Floats
+from dpindex.base.arrays import Bools, Bytes, Doubles, Floats, Indices
 from dpindex.base.errors import NoGuaranteeError
 from dpindex.mechanism.codes import SignFormat
 from dpindex.mechanism.noise import (
@@ -45,9 +45,7 @@ _RARE = 8.0
 """Standard deviations beyond which the rounding of a projection may lie: 2e-14."""
 
 
-def draw_flips(
-    thresholds: npt.NDArray[np.uint64], index: npt.NDArray[np.intp], stream: BitSource
-) -> npt.NDArray[np.bool_]:
+def draw_flips(thresholds: npt.NDArray[np.uint64], index: Indices, stream: BitSource) -> Bools:
     """True with probability ``thresholds[index] / 2^64``, independently; the shape of ``index``."""
     flat = index.ravel()
     top = (thresholds >> np.uint64(48)).astype(np.uint16)
@@ -128,14 +126,14 @@ class FlipsByLevel(SignLaw):
         # Index 0 is x = 0 exactly: sign −1, flipped by a fair coin.
         self._table = np.array([_COIN, *thresholds], dtype=np.uint64)
 
-    def perturb(self, x: Floats, stream: BitSource) -> npt.NDArray[np.bool_]:
+    def perturb(self, x: Floats, stream: BitSource) -> Bools:
         level = np.abs(x)
         level /= (self.weights * (1 << self.grid_bits)).astype(x.dtype)
         np.ceil(level, out=level)
         np.minimum(level, len(self.thresholds), out=level)
         return (x > 0) ^ draw_flips(self._table, level.astype(np.intp), stream)
 
-    def flip_probability(self, x: Floats, rms: float) -> npt.NDArray[np.float64]:
+    def flip_probability(self, x: Floats, rms: float) -> Doubles:
         weights, counts = np.unique(self.weights, return_counts=True)
         chances = np.zeros(np.shape(x), dtype=np.float64)
         for weight, count in zip(weights, counts, strict=True):
@@ -167,11 +165,11 @@ def geometric_flips(
 class NoFlips(SignLaw):
     """Exact signs; an exact zero gets a fair coin so that empty bins do not lean to one side."""
 
-    def perturb(self, x: Floats, stream: BitSource) -> npt.NDArray[np.bool_]:
+    def perturb(self, x: Floats, stream: BitSource) -> Bools:
         coins: Bytes = stream.words(x.size, np.uint8).reshape(x.shape) & np.uint8(1)
         return np.where(x == 0, coins.astype(np.bool_), x > 0)
 
-    def flip_probability(self, x: Floats, rms: float) -> npt.NDArray[np.float64]:
+    def flip_probability(self, x: Floats, rms: float) -> Doubles:
         return np.zeros(np.shape(x), dtype=np.float64)
 
 
@@ -302,7 +300,7 @@ NO_FLIPS = replace(
 )
 
 
-def _perturbed_set(x: Floats) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.intp]]:
+def _perturbed_set(x: Floats) -> tuple[Bools, Indices]:
     """``A = {j : |x_j| ≤ β}`` of Li & Li Alg. 10, and its size in each row."""
     near = np.abs(x) <= _STEPS
     return near, np.count_nonzero(near, axis=1)
@@ -343,13 +341,13 @@ class IndividualFlips(SignLaw):
         # 0: an exact zero (a coin); 1: outside A (never); 1 + N: one of N in A.
         self.table = np.array([_COIN, 0, *by_size], dtype=np.uint64)
 
-    def perturb(self, x: Floats, stream: BitSource) -> npt.NDArray[np.bool_]:
+    def perturb(self, x: Floats, stream: BitSource) -> Bools:
         near, size = _perturbed_set(x)
         index = np.where(near, 1 + size[:, None], 1)
         index[x == 0] = 0
         return (x > 0) ^ draw_flips(self.table, index, stream)
 
-    def flip_probability(self, x: Floats, rms: float) -> npt.NDArray[np.float64]:
+    def flip_probability(self, x: Floats, rms: float) -> Doubles:
         signs = min(self.changes, _expected_size(self.code_length, rms))
         inside = 1.0 / (1.0 + math.exp(self.epsilon / signs))
         return np.where(x <= 1.0, inside, 0.0)
@@ -379,7 +377,7 @@ class IndividualGaussian(SignLaw):
         sizes = np.clip(np.arange(code_length + 1), 1, self.changes)
         self.multipliers = np.floor(self.deviation / (self.sigma * np.sqrt(sizes))).astype(np.int64)
 
-    def perturb(self, x: Floats, stream: BitSource) -> npt.NDArray[np.bool_]:
+    def perturb(self, x: Floats, stream: BitSource) -> Bools:
         near, size = _perturbed_set(x)
         rows, _ = np.nonzero(near)
         inside = x[near].astype(np.int64) * self.multipliers[size[rows]]
@@ -390,7 +388,7 @@ class IndividualGaussian(SignLaw):
         signs[near] = np.where(noisy == 0, coins, noisy > 0)
         return signs
 
-    def flip_probability(self, x: Floats, rms: float) -> npt.NDArray[np.float64]:
+    def flip_probability(self, x: Floats, rms: float) -> Doubles:
         deviation = self.sigma * math.sqrt(min(self.changes, _expected_size(self.code_length, rms)))
         return np.where(
             x <= 1.0, scipy.special.ndtr(-np.asarray(x, dtype=np.float64) / deviation), 0.0

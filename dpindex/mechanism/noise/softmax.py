@@ -38,7 +38,7 @@ from functools import cached_property, lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from dpindex.base.arrays import Doubles, Floats, Integers, Singles, row_blocks
+from dpindex.base.arrays import Doubles, Floats, Integers, Longs, Singles, row_blocks
 from dpindex.mechanism.codes import SymbolFormat
 from dpindex.mechanism.noise import (
     Calibration,
@@ -165,7 +165,7 @@ class SoftmaxResponse(SymbolLaw):
 
     drawn_by = "a symbol is drawn by the scores of all codewords"
 
-    def draw(self, x: Floats, stream: BitSource) -> npt.NDArray[np.int64]:
+    def draw(self, x: Floats, stream: BitSource) -> Longs:
         places = stream.words(len(x), np.uint64)
         drawn = np.empty(len(x), dtype=np.int64)
         for block in row_blocks(len(x), _NUMBERS // self.size):

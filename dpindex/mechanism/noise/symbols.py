@@ -30,7 +30,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy
 
-from dpindex.base.arrays import Doubles, Floats, Integers, row_blocks
+from dpindex.base.arrays import Bools, Doubles, Floats, Indices, Integers, Longs, row_blocks
 from dpindex.mechanism.codes import NumberFormat, SignFormat, SymbolFormat
 from dpindex.mechanism.noise import (
     ONE,
@@ -140,7 +140,7 @@ def best_cap(weights: tuple[int, ...], epsilon: float) -> Cap:
     return best[1]
 
 
-def by_size(rows: Floats) -> npt.NDArray[np.intp]:
+def by_size(rows: Floats) -> Indices:
     """Places of the largest magnitude in float32, the second largest, …, ties by place.
 
     Bits of non-negative floats are in their order, so one sort of whole numbers does it.
@@ -198,7 +198,7 @@ class CapResponse(SignLaw):
             inside[need:] = 2 * whole
         return first, second
 
-    def perturb(self, x: Floats, stream: BitSource) -> npt.NDArray[np.bool_]:
+    def perturb(self, x: Floats, stream: BitSource) -> Bools:
         out = np.empty(x.shape, dtype=np.bool_)
         for block in row_blocks(len(x), _ROWS):
             rows = x[block]
@@ -208,7 +208,7 @@ class CapResponse(SignLaw):
             np.put_along_axis(out[block], order, agrees == positive, axis=1)
         return out
 
-    def _agreements(self, count: int, stream: BitSource) -> npt.NDArray[np.bool_]:
+    def _agreements(self, count: int, stream: BitSource) -> Bools:
         """Draw which coordinates, in rank order, keep their signs, shape (count, k)."""
         first, second = self._tables
         k, width = first.shape[1:]
@@ -256,9 +256,7 @@ class CapResponse(SignLaw):
             minority[place] = self._exactly(before, i, bool(inside[tied[place]]), stream)
         return minority
 
-    def _exactly(
-        self, before: npt.NDArray[np.bool_], i: int, inside: bool, stream: BitSource
-    ) -> bool:
+    def _exactly(self, before: Bools, i: int, inside: bool, stream: BitSource) -> bool:
         """Settle a draw whose 48 bits tie: further bits against the exact share of completions."""
         weights = self.cap.weights
         need = self.cap.threshold - sum(w for w, kept in zip(weights, before, strict=False) if kept)
@@ -324,7 +322,7 @@ _REPEATED = 32
 """Sets of at most so many are found by taking the largest again and again."""
 
 
-def nearest(similarity: Floats, count: int) -> npt.NDArray[np.int64]:
+def nearest(similarity: Floats, count: int) -> Longs:
     """Columns of the ``count`` largest of each row, ties to the smaller one, shape (n, count)."""
     rows = np.arange(len(similarity))
     if count <= _REPEATED:
@@ -371,11 +369,9 @@ class CodebookResponse(SymbolLaw):
             return "a symbol is the nearest codeword"
         return f"a symbol is one of the {self.subset} nearest codewords"
 
-    def draw(self, x: Floats, stream: BitSource) -> npt.NDArray[np.int64]:
+    def draw(self, x: Floats, stream: BitSource) -> Longs:
         near = nearest(x, self.subset)
-        chosen: npt.NDArray[np.int64] = near[
-            np.arange(len(x)), draw_uniform(self.subset, len(x), stream)
-        ]
+        chosen: Longs = near[np.arange(len(x)), draw_uniform(self.subset, len(x), stream)]
         return chosen
 
     def draw_chances(self, x: Floats) -> Doubles:
@@ -401,7 +397,7 @@ _NARROW = 0.5
 """Half-width of the narrow square wave over the one of least variance: see bench/denoise."""
 
 
-def draw_below(limits: Integers, stream: BitSource) -> npt.NDArray[np.int64]:
+def draw_below(limits: Integers, stream: BitSource) -> Longs:
     """Exactly uniform integers below limits in [1, 2^31), by rejection (Lemire 2019)."""
     limits = limits.astype(np.uint64)
     product = stream.words(limits.size, np.uint32).astype(np.uint64) * limits

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 import scipy
 
-from dpindex.base.arrays import AnyArray, Floats, Integers, issparse
+from dpindex.base.arrays import AnyArray, Floats, Integers, Longs, issparse
 from dpindex.base.errors import NoGuaranteeError
 from dpindex.mechanism.parameters import GRID_BITS
 
@@ -169,7 +168,7 @@ class Projection(Encoder):
         raise NotImplementedError
 
     @cached_property
-    def largest(self) -> npt.NDArray[np.int64]:
+    def largest(self) -> Longs:
         """The most that one attribute, changed by one, moves each coordinate, shape (k,), ≥ 1."""
         return np.ones(self.k, dtype=np.int64)
 

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy
 
-from dpindex.base.arrays import AnyArray, Floats, Integers, row_blocks
+from dpindex.base.arrays import AnyArray, Doubles, Floats, Indices, Integers, Singles, row_blocks
 from dpindex.base.errors import NoGuaranteeError
 from dpindex.base.numbers import upper_tails
 from dpindex.mechanism.projections import (
@@ -93,11 +93,11 @@ class Matrix(Projection):
         return operator_norm(self._entries)
 
     @cached_property
-    def _single(self) -> npt.NDArray[np.float32]:
+    def _single(self) -> Singles:
         return self._entries.astype(np.float32)
 
     @cached_property
-    def _double(self) -> npt.NDArray[np.float64]:
+    def _double(self) -> Doubles:
         return self._entries.astype(np.float64)
 
     def apply(self, x: Floats) -> Floats:
@@ -249,7 +249,7 @@ class Oporp(Projection):
         self.operator_norm = math.nextafter(math.sqrt(fullest), math.inf)
 
     @cached_property
-    def _layout(self) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.float32]]:
+    def _layout(self) -> tuple[Indices, Singles]:
         """Attributes and their signs by place, shape (repetitions, L, bins); sign 0 for padding."""
         columns = np.zeros((self.repetitions, self.max_column_l1, self.bins), dtype=np.intp)
         signs = np.zeros(columns.shape, dtype=np.float32)

@@ -7,10 +7,9 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import scipy
 
-from dpindex.base.arrays import Floats, issparse, matrix_product, row_blocks
+from dpindex.base.arrays import Doubles, Floats, Singles, issparse, matrix_product, row_blocks
 from dpindex.mechanism.projections import RecordEncoder, check_size
 from dpindex.mechanism.projections.sparse import walsh_hadamard
 from dpindex.mechanism.public_parts import RADIUS, Codebook, on_sphere_grid
@@ -23,7 +22,7 @@ _MAX_WRITTEN = 1 << 12
 """Attributes up to which the map is written out as a matrix, which takes their square of work."""
 
 
-def on_grid(x: Floats) -> npt.NDArray[np.float32]:
+def on_grid(x: Floats) -> Singles:
     """Rows as whole multiples of 2^-20 of their largest magnitude, held in float32.
 
     Division is correctly rounded, and for values that float32 holds it makes no difference that
@@ -32,7 +31,7 @@ def on_grid(x: Floats) -> npt.NDArray[np.float32]:
     wide = x if x.dtype == np.float32 else x.astype(np.float64)
     largest = np.maximum(wide.max(axis=1, keepdims=True), -wide.min(axis=1, keepdims=True))
     largest[largest == 0] = 1
-    single: npt.NDArray[np.float32] = (wide / largest).astype(np.float32)
+    single: Singles = (wide / largest).astype(np.float32)
     single *= np.float32(_STEPS)
     np.rint(single, out=single)
     return single
@@ -67,7 +66,7 @@ class Rotation(RecordEncoder):
         self.inner_product_factor = max(0.0, 1.0 / k - 1.0 / self.padded)
 
     @cached_property
-    def _matrix(self) -> npt.NDArray[np.float64] | None:
+    def _matrix(self) -> Doubles | None:
         """The map written out, shape (dim, k); None where that would take too much memory."""
         if self.dim > _MAX_WRITTEN:
             return None
@@ -92,7 +91,7 @@ class Rotation(RecordEncoder):
 
     apply_sparse = apply
 
-    def _transformed(self, x: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    def _transformed(self, x: Doubles) -> Doubles:
         """The k places of two transforms, which stretch a vector by ``padded``."""
         block = np.zeros((len(x), self.padded))
         block[:, : self.dim] = x

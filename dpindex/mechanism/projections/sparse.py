@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy
 
-from dpindex.base.arrays import AnyArray, Floats, Integers, row_blocks
+from dpindex.base.arrays import AnyArray, Doubles, Floats, Integers, Longs, row_blocks
 from dpindex.base.errors import NoGuaranteeError
 from dpindex.mechanism.projections import (
     Projection,
@@ -36,7 +36,7 @@ _MAX_REALISED = 1 << 31
 """Entries of ``P·H·D``, all of which are looked at once for its sensitivity: some minutes."""
 
 
-def sparse_places(total: int, s: int, stream: PublicStream) -> npt.NDArray[np.int64]:
+def sparse_places(total: int, s: int, stream: PublicStream) -> Longs:
     """The places among ``total`` that are chosen when each is, independently, with chance 1/s.
 
     Ascending. Jumps from one to the next are geometric; a jump longer than 4s, which the table of
@@ -120,7 +120,7 @@ class SparseJL(_Sparse):
         self._width = k // sparsity
         # 2·place + sign, in the smallest integers that hold it: 2s bytes an attribute as a rule.
         dtype = np.uint16 if 2 * self._width <= 1 << 16 else np.uint32
-        self._packed: npt.NDArray[Any] = np.empty((dim, sparsity), dtype=dtype)
+        self._packed: AnyArray = np.empty((dim, sparsity), dtype=dtype)
         counts = np.zeros((sparsity, self._width), dtype=np.int64)
         for block in range(sparsity):
             stream = PublicStream(seed, f"sparse-jl/{dim}/{k}/{sparsity}/{block}")
@@ -188,7 +188,7 @@ class VerySparse(_Sparse):
         self.max_column_l1 = max(1, int(columns.max()))
 
     @cached_property
-    def _first(self) -> npt.NDArray[Any]:
+    def _first(self) -> AnyArray:
         """For each attribute 0, or 2 + 4·coordinate + 2·(whether −1) + (whether there are more).
 
         Most attributes meet no entry and most others just one: one look into these few bytes an
@@ -233,7 +233,7 @@ class VerySparse(_Sparse):
         np.add.at(out.reshape(-1), places, np.repeat(values, times) * matrix.data[entries])
 
 
-def walsh_hadamard(x: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+def walsh_hadamard(x: Doubles) -> Doubles:
     """``x @ H`` in place, H the ±1 Walsh–Hadamard matrix, rows of a power of two numbers.
 
     >>> walsh_hadamard(np.array([[1.0, 0, 0, 0], [1, 2, 3, 4]])).tolist()
@@ -308,7 +308,7 @@ class FastJL(Projection):
         return self._sizes.sensitivity
 
     @cached_property
-    def largest(self) -> npt.NDArray[np.int64]:
+    def largest(self) -> Longs:
         return self._sizes.largest
 
     def apply(self, x: Floats) -> Floats:
