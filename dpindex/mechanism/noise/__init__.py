@@ -169,7 +169,7 @@ class Likelihood:
     Attributes
     ----------
     edges, jumps : arrays, shape (m,)
-        Empty where only the variance of the law is used.
+        Empty for sign codes, whose laws have none.
     cell : float
         Width of a cell of the law, over which the code's rounding is spread.
     slope, shift : float
