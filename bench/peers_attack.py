@@ -13,8 +13,13 @@ from typing import Any
 import numpy as np
 from peers_schemes import Array, Scheme
 
-from dpindex.study.attacks import Ranking, learned_map, rank_candidates
-from dpindex.study.linkage import best_scores, true_positive_rate
+from dpindex.study.attacks import (
+    Ranking,
+    best_scores,
+    learned_map,
+    rank_candidates,
+    true_positive_rate,
+)
 from dpindex.study.reconstruction import cosines
 
 CANDIDATES = 1000

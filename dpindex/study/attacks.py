@@ -41,8 +41,8 @@ from dpindex.mechanism.noise import Likelihood, NumberLaw
 from dpindex.mechanism.noise.symbols import CodebookResponse
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec
+from dpindex.similarity.likelihoods import CodeLikelihoods
 from dpindex.study.bounds import max_inference_rate, max_top_k_rate, max_tpr
-from dpindex.study.linkage import best_odds, best_scores, true_positive_rate
 from dpindex.study.reconstruction import (
     can_be_reconstructed,
     cosines,
@@ -51,6 +51,7 @@ from dpindex.study.reconstruction import (
     reconstructor_of,
 )
 from dpindex.study.specs import in_ranges
+from dpindex.study.trial import log_odds
 
 _COLLECTION = 20_000
 _ATTACKED = 500
@@ -60,6 +61,9 @@ _PAIRS = (10, 100, 1000)
 _FALSE_POSITIVES = (0.001, 0.01)
 _CROWD = 10
 _MIN_PUBLIC = 100
+# Queries and codes that are compared at a time.
+_QUERIES = 500
+_CODES = 2048
 
 
 @dataclass(frozen=True)
@@ -386,6 +390,41 @@ class PanelRow(NamedTuple):
     def without(self) -> float:
         """The success without the code."""
         return next(figure.without for figure in self.figures if figure is not None)
+
+
+def best_scores(queries: Floats, codes: Floats) -> Doubles:
+    """Return the highest cosine of each query to any code, shape (m,)."""
+    directions = unit(codes)
+    blocks = np.array_split(unit(queries), -(-len(queries) // _QUERIES))
+    return np.concatenate([(block @ directions.T).max(axis=1) for block in blocks])
+
+
+def best_odds(likelihoods: CodeLikelihoods, codes: Codes) -> Doubles:
+    """Return the highest log-odds of each vector against the others for any code, shape (m,)."""
+    best = []
+    for block in row_blocks(len(codes), _CODES):
+        logs = likelihoods.logs(codes.take(block))
+        # The last row is of no known vector.
+        best.append(log_odds(logs, len(logs) - 1).max(axis=1))
+    return np.asarray(np.max(best, axis=0))
+
+
+def true_positive_rate(members: Doubles, others: Doubles, false_positives: float) -> float:
+    """Return the share of members above the threshold that so many of the others are above.
+
+    Parameters
+    ----------
+    members, others : float64 arrays
+        Scores of vectors that are in the index, and of vectors of the kind that are not.
+    false_positives : float
+        Share of the others that may be above, (0, 1).
+
+    >>> true_positive_rate(np.array([0.5, 0.9]), np.linspace(0, 0.8, 100), 0.01)
+    0.5
+    """
+    allowed = int(false_positives * len(others))
+    threshold = np.sort(others)[len(others) - 1 - allowed]
+    return float((members > threshold).mean())
 
 
 _BLOCK = 500

@@ -17,9 +17,9 @@ from dpindex.index.search import QueryMode
 from dpindex.mechanism.spec import Spec
 from dpindex.similarity.similarity import Metric
 from dpindex.storage.ids import Rows
-from dpindex.study.linkage import LINKED
 from dpindex.study.reconstruction import EXPOSURE
 from dpindex.study.specs import common_adjacency, line_labels
+from dpindex.study.trial import LINKED
 
 MEASURES = (
     "recall@10",

@@ -43,9 +43,8 @@ from dpindex.similarity.similarity import Metric
 from dpindex.storage.leak_check import LeakCheck, LeakEvidence, refuse_leaks
 from dpindex.study.curve import Curve, Run, Sample, recall_within
 from dpindex.study.examples import Gallery
-from dpindex.study.linkage import LINKED
 from dpindex.study.specs import common_adjacency, hides_records, in_ranges, label
-from dpindex.study.trial import Trial, in_threads
+from dpindex.study.trial import LINKED, Trial, in_threads
 from dpindex.study.truth import GroundTruth, ground_truth
 
 RUNS_FILE = "runs.csv"
@@ -86,7 +85,7 @@ def evaluate(
     the true ``neighbours`` (Li & Li 2023, Sec. 5.1: 50), recall@10 after the first R answers were
     ordered by their vectors, queries per second that :meth:`dpindex.PrivateIndex.search` answers,
     build time, the size of a published code, how often a known vector picks out its own code among
-    all (:class:`dpindex.study.linkage.Linkage`, or the index's own exact search, whichever finds
+    all (:class:`dpindex.study.trial.Linkage`, or the index's own exact search, whichever finds
     more), and how much of the vectors an attacker can reconstruct who also has other vectors of the
     base (:class:`dpindex.study.reconstruction.Reconstructor`). Attacks, and more than 100
     candidates, are measured in the first run of each spec alone.

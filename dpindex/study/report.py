@@ -42,9 +42,9 @@ from dpindex.study.curve import (
 )
 from dpindex.study.evaluation import RUNS_FILE, as_text, csv_bytes, refuse_other_report
 from dpindex.study.examples import FOUND, Sheet, Shown
-from dpindex.study.linkage import LINKED
 from dpindex.study.specs import hides_records
 from dpindex.study.texts import TextAttack
+from dpindex.study.trial import LINKED
 from dpindex.version import __version__
 
 TITLE = "What an epsilon hides, and what it finds"

@@ -10,8 +10,7 @@ import pytest
 
 import dpindex as dpi
 from dpindex.study.bounds import exposure_line, max_bits, max_linkage_rate
-from dpindex.study.linkage import measure_linkage
-from dpindex.study.trial import Trial
+from dpindex.study.trial import Trial, measure_linkage
 
 pytestmark = pytest.mark.usefixtures("known_noise")
 

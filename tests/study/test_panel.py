@@ -20,12 +20,14 @@ from dpindex.study.attacks import (
     Labels,
     Ranking,
     attack_panel,
+    best_odds,
+    best_scores,
     learned_map,
     rank_by_law,
     rank_candidates,
+    true_positive_rate,
 )
 from dpindex.study.bounds import max_inference_rate, max_top_k_rate, max_tpr
-from dpindex.study.linkage import best_odds, best_scores, true_positive_rate
 
 pytestmark = pytest.mark.usefixtures("known_noise")
 

@@ -21,9 +21,8 @@ from dpindex.mechanism.optimiser import design, usual_length
 from dpindex.mechanism.public_parts import MAX_SIZE, Codebook, Design
 from dpindex.mechanism.spec import Spec
 from dpindex.privacy import Attribute, Record, l2
-from dpindex.study.planner.codebook_fit import fit_codebook
 from dpindex.study.planner.population import MAX_DENSE_DIM
-from dpindex.study.planner.sample import Sample
+from dpindex.study.planner.sample import Sample, fit_codebook
 from dpindex.study.planner.target import Target
 from dpindex.study.specs import spec_grid
 

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, TypeVar
 
 from dpindex.base.arrays import (
     idle_cores,
     in_units_of_largest,
     limited_threads,
-    share_cores,
     unit,
 )
 from dpindex.base.display import Progress, no_progress
@@ -32,18 +30,15 @@ from dpindex.privacy import Record, VectorAdjacency
 from dpindex.similarity.similarity import Metric
 from dpindex.study.planner.candidates import Candidates
 from dpindex.study.planner.plan_result import Plan
-from dpindex.study.planner.population import MAX_DENSE_DIM
+from dpindex.study.planner.population import MAX_DENSE_DIM, inferred_groups, numbered_groups
 from dpindex.study.planner.prediction import noise_share, predicted_rows
-from dpindex.study.planner.rows import FOUND, AttackFigures, Row
 from dpindex.study.planner.sample import (
     Sample,
     checked_sample,
-    inferred_groups,
-    numbered_groups,
     sample_rows,
 )
-from dpindex.study.planner.target import Target
-from dpindex.study.trial import Trial
+from dpindex.study.planner.target import FOUND, AttackFigures, Row, Target
+from dpindex.study.trial import Trial, in_threads
 
 _MAX_EPSILON = 64.0
 _MIN_EPSILON = 0.05
@@ -56,7 +51,7 @@ _SCREENING_QUERIES = 50
 _SCREENING_ROUNDS = 2
 _MARGIN = 1.5
 _QUERIES = 250
-_ROUNDS = 4
+_ROUNDS = 5
 # Queries of what is promised.
 _ALL_QUERIES = 1000
 _CONTENDERS = 5
@@ -297,8 +292,9 @@ class _Planner:
         ]
         others = [row for row in screened if row not in (*leaders, *finalists)]
         self._progress(len(others), len(screened), "the best of them, in more detail")
-        denoised = list(self._parallel(lambda row: self.refined(row, denoise=True), finalists))
-        rows = [*others, *denoised, *self._parallel(self.refined, leaders)]
+        refine = partial(self.refined, denoise=True)
+        denoised = list(in_threads(refine, finalists, self._workers))
+        rows = [*others, *denoised, *in_threads(self.refined, leaders, self._workers)]
         highest = max(map(value, rows))
         even = [row for row in rows if value(row) >= (1 - _EVEN) * highest]
         best = min(even, key=lambda row: (row.bytes_per_vector, -value(row)))
@@ -314,9 +310,9 @@ class _Planner:
         if row.centroids:
             spec = replace(spec, codebook=sample.book_of_centroids(len(row.spec.codebook or ())))
         target = self._target
-        rounds = self._rounds(row)
+        population = sample.population_of(spec)
         predicted = predicted_rows(
-            spec, sample.population_of(spec), rounds, target.at, target.ladder, row.denoiser
+            spec, population, _ROUNDS, target.at, target.ladder, row.noise, row.denoiser
         )[-1]
         return replace(predicted, spec=row.spec, centroids=row.centroids)
 
@@ -353,7 +349,10 @@ class _Planner:
     def contrast(self, epsilon: float) -> tuple[Row, ...]:
         """Return rows under another adjacency, to compare with."""
         spec = self.candidates.contrast(epsilon)
-        return () if spec is None else (self._row(spec, _QUERIES, _ROUNDS, None),)
+        if spec is None:
+            return ()
+        noise = noise_share(spec, self._sample.vectors[:_SCREENING_QUERIES])
+        return (self._row(spec, noise, _QUERIES, _ROUNDS, None),)
 
     def attacks(self, spec: Spec) -> AttackFigures:
         """Return what attacks on codes of public vectors find."""
@@ -381,7 +380,7 @@ class _Planner:
             except NoGuaranteeError as error:  # noise that no code can hold
                 return f"{spec.method}, k = {spec.code_length}: {error}"
 
-        for spec, noise in zip(specs, self._parallel(noise_of, specs), strict=True):
+        for spec, noise in zip(specs, in_threads(noise_of, specs, self._workers), strict=True):
             if isinstance(noise, str):
                 unfit.append(noise)
             else:
@@ -405,11 +404,11 @@ class _Planner:
         def predicted(alike: list[Spec]) -> list[Row]:
             kinds: list[Kind | None] = ["linear", *[None] * (len(alike) - 1)]
             return [
-                self._row(spec, _SCREENING_QUERIES, _SCREENING_ROUNDS, kind)
+                self._row(spec, noises[spec], _SCREENING_QUERIES, _SCREENING_ROUNDS, kind)
                 for spec, kind in zip(alike, kinds, strict=True)
             ]
 
-        for several in self._parallel(predicted, groups.values()):
+        for several in in_threads(predicted, groups.values(), self._workers):
             spec = several[0].spec
             task = f"{spec.method}, k = {spec.code_length}, ε = {spec.budget:.3g}"
             self._progress(len(rows), len(specs), task)
@@ -426,33 +425,21 @@ class _Planner:
     def refined(self, row: Row, *, denoise: bool = False) -> Row:
         """Return the row from more trials, with the best denoiser if that is worth trying."""
         if not denoise:
-            return self._row(row.spec, _QUERIES, self._rounds(row), row.denoiser)
+            return self._row(row.spec, row.noise, _QUERIES, _ROUNDS, row.denoiser)
         length = row.spec.code_length
-        codes = max(_FITTED_CODES, _FITTED_PER_COORDINATE * length)
-        rounds = max(1, min(codes, _FITTED_NUMBERS // length) // self._played(row.spec))
-        return self._row(row.spec, _ALL_QUERIES, rounds, "auto")
+        codes = min(max(_FITTED_CODES, _FITTED_PER_COORDINATE * length), _FITTED_NUMBERS // length)
+        played = self._sample.population_of(row.spec).vectors.shape[0]
+        rounds = max(1, codes // played)
+        return self._row(row.spec, row.noise, _ALL_QUERIES, rounds, "auto")
 
-    def _rounds(self, row: Row) -> int:
-        """Return how many codes each vector has when a row is refined."""
-        return max(_ROUNDS, _FITTED_CODES // self._played(row.spec))
-
-    def _played(self, spec: Spec) -> int:
-        """Return how many vectors of the sample play the collection for a spec."""
-        return int(self._sample.population_of(spec).vectors.shape[0])
-
-    def _row(self, spec: Spec, queries: int, rounds: int, kind: Kind | None) -> Row:
+    def _row(self, spec: Spec, noise: float, queries: int, rounds: int, kind: Kind | None) -> Row:
         """Return the row of codes as they are, or of denoised ones if those are worth it."""
         target = self._target
         population = self._sample.population_of(spec).of_queries(queries)
-        rows = predicted_rows(spec, population, rounds, target.at, target.ladder, kind)
+        rows = predicted_rows(spec, population, rounds, target.at, target.ladder, noise, kind)
         is_worth = is_worth_denoising(target.value(rows[0]), target.value(rows[-1]))
         row = rows[-1] if is_worth else rows[0]
         return replace(row, centroids=self._sample.has_centroids(spec))
-
-    def _parallel(self, work: Callable[[_T], _R], tasks: Iterable[_T]) -> Iterator[_R]:
-        """Yield what ``work`` returns for each task, in order."""
-        with ThreadPoolExecutor(self._workers, initializer=share_cores) as pool:
-            yield from pool.map(work, tasks)
 
 
 def is_worth_denoising(plain: float, denoised: float) -> bool:

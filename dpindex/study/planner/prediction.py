@@ -15,11 +15,21 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import cached_property, partial
+from typing import Any
 
 import numpy as np
 from scipy.special import ndtri
 
-from dpindex.base.arrays import AnyArray, Doubles, Integers, Vectors, row_blocks, stacked, unit
+from dpindex.base.arrays import (
+    AnyArray,
+    Bools,
+    Doubles,
+    Integers,
+    Vectors,
+    row_blocks,
+    stacked,
+    unit,
+)
 from dpindex.denoise import Denoiser, Kind, fit_denoiser, fit_if_possible
 from dpindex.mechanism.codes import Codes, SignFormat
 from dpindex.mechanism.noise import SymbolLaw
@@ -29,9 +39,10 @@ from dpindex.mechanism.spec import Spec
 from dpindex.similarity.designed import decoded, decoded_queries, exact_coordinates
 from dpindex.similarity.similarity import ExactQueries, PrivateQueries, Queries
 from dpindex.study.planner.population import NEIGHBOURS, Population
-from dpindex.study.planner.rows import FOUND, Found, Row, never_falling
+from dpindex.study.planner.target import FOUND, Found, Row, never_falling
 
-# Codes of each query's own vector.
+# Codes of each vector that are counted, and codes of each query's own vector.
+_COUNTED_ROUNDS = 5
 _OWN_CODES = 16
 # Ranks of the sampled vectors whose scores give the exponent, and its range.
 _FITTED = 50
@@ -58,16 +69,17 @@ class Prediction:
     spec : Spec
     population : Population
     rounds : int
-        Codes of each vector, at most.
+        Codes of each vector, at most. A denoiser is fitted to all, and five are counted.
     """
 
     def __init__(self, spec: Spec, population: Population, rounds: int) -> None:
         self._spec = spec
         self._population = population
         # A collection has no more codes than vectors.
-        self._rounds = max(1, min(rounds, int(population.vectors_per_row)))
+        drawn = max(1, min(rounds, int(population.vectors_per_row)))
+        self._rounds = min(drawn, _COUNTED_ROUNDS)
         self._privatizer = privatizer = Privatizer(spec)
-        self.codes = self._privatized(population.vectors, self._rounds, population.labels)
+        self.codes = self._privatized(population.vectors, drawn, population.labels)
         asked = population.queries
         # Those serve near ranks alone.
         own_codes = _OWN_CODES if population.near.size else 1
@@ -75,15 +87,21 @@ class Prediction:
         self._own = own_and_asked.take(slice(asked.shape[0], None))
         self._private = PrivateQueries(own_and_asked.take(slice(asked.shape[0])), spec)
         self._exact = ExactQueries(privatizer.asked(asked), spec, exact_coordinates(asked, spec))
+        self._has_symbols = isinstance(spec.law, SymbolLaw)
+        self._has_signs = spec.design is None and issubclass(spec.format_type, SignFormat)
+
+    @property
+    def _counted(self) -> Codes:
+        return self.codes.take(slice(self._rounds * self._population.vectors.shape[0]))
 
     @cached_property
-    def _own_codewords(self) -> AnyArray:
-        """Which codes of the collection name a codeword of a query's own group, (q, rounds·n)."""
+    def _own_codewords(self) -> Bools | None:
+        """Which counted codes name a codeword of a query's own group, (q, rounds, m)."""
         groups = self._population.codewords
         if groups is None:
-            return np.zeros((1, 1), dtype=np.bool_)
-        named: Integers = groups[self.codes.stored[:, 0]]
-        return np.asarray(named == self._population.asked_labels[:, None])
+            return None
+        named: Integers = groups[self._counted.stored.reshape(self._rounds, -1)]
+        return np.asarray(named == self._population.asked_labels[:, None, None])
 
     def _privatized(self, vectors: Vectors, rounds: int, labels: Integers) -> Codes:
         """Return so many codes of each vector, of no codeword of its own group, (rounds·n, k)."""
@@ -114,14 +132,13 @@ class Prediction:
         ladder : sequence of int
             Numbers of candidates among which true neighbours are counted too.
         """
-        codes = self._decoded(self.codes, denoiser)
+        codes = self._decoded(self._counted, denoiser)
         own = self._decoded(self._own, denoiser)
-
-        def found(queries: Queries) -> Found:
-            asked = self._asked(queries, denoiser)
-            return self._counted(asked, codes, own, at, ladder, denoiser is not None)
-
-        return found(self._private), found(self._exact)
+        private, exact = (
+            self._found(self._asked(queries, denoiser), codes, own, at, ladder, denoiser)
+            for queries in (self._private, self._exact)
+        )
+        return private, exact
 
     def _decoded(self, codes: Codes, denoiser: Denoiser | None) -> AnyArray:
         """Return the vectors that an index of the metric ranks codes by, (n, k)."""
@@ -151,86 +168,63 @@ class Prediction:
             asked = unit(asked)
         return asked.astype(np.float32)
 
-    def _counted(
+    def _found(
         self,
         asked: AnyArray,
         codes: AnyArray,
         own: AnyArray,
         at: int,
         ladder: Sequence[int],
-        denoised: bool,
+        denoiser: Denoiser | None,
     ) -> Found:
-        """Return the shares of true neighbours among the best codes and near ranks."""
+        """Return what is found by scores of codes and of a query's own, and by those of near ranks.
+
+        Parameters
+        ----------
+        asked, codes, own : arrays
+            As they are compared: q queries, the counted codes, and codes of the queries' vectors.
+        """
         population = self._population
-        rows = population.vectors.shape[0]
-        own_by_query = own.reshape(-1, len(asked), own.shape[1])
         scores = asked @ codes.T
-        own_scores = np.einsum("qk,rqk->qr", asked, own_by_query)
+        own = own.reshape(-1, len(asked), own.shape[1])
+        own_scores = np.einsum("qk,rqk->qr", asked, own)
         if population.metric == "l2":
             scores -= np.einsum("nk,nk->n", codes, codes) / 2
-            own_scores -= np.einsum("rqk,rqk->qr", own_by_query, own_by_query) / 2
-        lead = (own_scores.mean(axis=1) - scores.mean(axis=1)) / np.maximum(
-            scores.std(axis=1), _TINY
-        )
-        if denoised and lead.mean() < _MIN_LEAD:
-            return Found.by_chance(at, ladder, population.n)
-        signs = issubclass(self._spec.format_type, SignFormat)
-        # Cosines of numbers with noise end at 1: near ranks lie between their angles.
-        as_decoded = self._spec.design is not None or not (denoised or signs)
-        by_angle = population.metric == "cosine" and as_decoded
-        drawn = scores.reshape(len(asked), -1, rows)
-        if not population.near.size:
-            near = population.near
-        elif isinstance(self._spec.law, SymbolLaw):
+            own_scores -= np.einsum("rqk,rqk->qr", own, own) / 2
+        if denoiser is not None:
+            spread = np.maximum(scores.std(axis=1), _TINY)
+            lead = (own_scores.mean(axis=1) - scores.mean(axis=1)) / spread
+            if lead.mean() < _MIN_LEAD:
+                return Found.by_chance(at, ladder, population.n)
+        if self._has_symbols or self._has_signs:  # equal ones differ by rounding errors
             scores = scores.round(5)
-            near = self._near_symbols(scores.reshape(drawn.shape), own_scores.round(5))
-        elif by_angle:
-            angles = np.arcsin(np.clip(drawn, -1.0, 1.0))
+            own_scores = own_scores.round(5)
+        scores = scores.reshape(len(asked), self._rounds, -1)
+        near = population.near
+        if near.size:
+            near = self._near(scores, own_scores, denoiser is not None)
+        return counted(population, scores, near, at, ladder, self._own_codewords)
+
+    def _near(self, scores: AnyArray, own_scores: AnyArray, denoised: bool) -> Doubles:
+        """Return a score of each near rank, (q, s), by the kind of code."""
+        if self._has_symbols:
+            return self._near_symbols(scores, own_scores)
+        as_decoded = self._spec.design is not None or not (denoised or self._has_signs)
+        if as_decoded and self._population.metric == "cosine":
+            # Cosines of numbers with noise end at 1: near ranks lie between their angles.
+            angles = np.arcsin(np.clip(scores, -1.0, 1.0))
             near = np.sin(self._near_scores(angles, np.arcsin(np.clip(own_scores, -1.0, 1.0))))
         else:
-            near = self._near_scores(drawn, own_scores)
-        if not isinstance(self._spec.law, SymbolLaw):
-            # Codes of few directions crowd at a cosine of 1, where no normal law has its tail: near
-            # ranks score no more than the best of the query's own codes.
-            near = np.minimum(near, own_scores.max(axis=1, keepdims=True))
-        if self._spec.design is None and signs:
+            near = self._near_scores(scores, own_scores)
+        # Codes of few directions crowd at a cosine of 1, where no normal law has its tail: near
+        # ranks score no more than the best of the query's own codes.
+        near = np.asarray(np.minimum(near, own_scores.max(axis=1, keepdims=True)))
+        if self._has_signs:
             # Scores of signs tie: near ranks get one of theirs, at random around their own. No
             # cosine of k signs but 1 is above 1 − 2/k.
-            scores = scores.round(5)
-            near = self._among(scores, np.minimum(near, 1.0 - 1.0 / self._spec.code_length))
-        every = np.hstack([scores, near])
-        stream = PublicStream(0, "plan ties")
-        every += _TIE * (stream.words(every.size, np.uint16).reshape(every.shape) / 2.0**16)
-        # The codes of one vector share what it stands for; what stands for nothing is not there.
-        columns = np.append(np.tile(np.arange(rows), self._rounds), rows + np.arange(near.shape[1]))
-        there = population.weight[:, columns] > 0
-        there[:, : len(codes)] &= ~self._own_codewords
-        codes_there = there[:, : rows * self._rounds].reshape(len(asked), -1, rows).sum(axis=1)
-        shares = np.hstack([np.tile(codes_there, self._rounds), np.ones_like(near)])
-        every[~there] = -np.inf
-        codes_per_row = self._rounds / population.vectors_per_row
-        needed = min(_BEST + math.ceil(ladder[-1] * codes_per_row), every.shape[1])
-        best = np.argpartition(-every, needed - 1, axis=1)[:, :needed]
-        order = np.argsort(-np.take_along_axis(every, best, axis=1), axis=1)
-        best = np.take_along_axis(best, order, axis=1)
-        shares = np.maximum(np.take_along_axis(shares, best, axis=1), 1)
-        weight = np.take_along_axis(population.weight, columns[best], axis=1) / shares
-        before = np.cumsum(weight, axis=1) - weight
-        true = {
-            neighbours: np.take_along_axis(population.true(neighbours), columns[best], axis=1)
-            / shares
-            for neighbours in (at, NEIGHBOURS)
-        }
-
-        def share(answers: int, neighbours: int) -> float:
-            # The last answer counts in part.
-            counted = np.clip(answers - before, 0.0, weight) / np.maximum(weight, _TINY)
-            possible = min(answers, neighbours)
-            found = (counted * true[neighbours]).sum(axis=1)
-            return float(np.minimum(found, possible).mean() / possible)
-
-        within = {candidates: share(candidates, at) for candidates in ladder}
-        return Found(share(FOUND, NEIGHBOURS), share(at, at), never_falling(within))
+            near = np.minimum(near, 1.0 - 1.0 / self._spec.code_length)
+            return self._among(scores.reshape(len(near), -1), near)
+        return near
 
     def _near_scores(self, drawn: AnyArray, own_scores: AnyArray) -> Doubles:
         """Return a score of each near rank, (q, s), from scores of the vectors, (q, rounds, m)."""
@@ -280,10 +274,10 @@ class Prediction:
         """
         population = self._population
         shape = population.near.shape
-        if population.codewords is not None:
+        if self._own_codewords is not None:
             # What names the query's own codeword would name another, as the query's codes do.
             others = own_scores[:, np.arange(self._rounds) % _OWN_CODES, None]
-            drawn = np.where(self._own_codewords.reshape(drawn.shape), others, drawn)
+            drawn = np.where(self._own_codewords, others, drawn)
         own = own_scores.mean(axis=1, keepdims=True)
         nearest = population.order[:, :_FITTED]
         losses = own - np.take_along_axis(drawn.mean(axis=1), nearest, axis=1)
@@ -308,6 +302,73 @@ class Prediction:
         return moved
 
 
+def counted(
+    population: Population,
+    scores: AnyArray,
+    near: AnyArray,
+    at: int,
+    ladder: Sequence[int],
+    absent: Bools | None = None,
+) -> Found:
+    """Return the shares of true neighbours among the best codes and near ranks.
+
+    Parameters
+    ----------
+    population : Population
+    scores : float array, shape (q, rounds, m)
+        Of each query with so many codes of each vector.
+    near : float array, shape (q, s)
+        Of each query with near ranks.
+    at, ladder
+        As of :meth:`Prediction.found`.
+    absent : bool array, shape (q, rounds, m), optional
+        Codes that a query does not see.
+    """
+    queries, rounds, rows = scores.shape
+    every = np.hstack([scores.reshape(queries, -1), near]).astype(np.float32)
+    # What each code or near rank is of, among vectors and near ranks.
+    of = np.append(np.tile(np.arange(rows), rounds), rows + np.arange(near.shape[1]))
+    seen = (population.weight > 0)[:, of]
+    codes_seen: Any = rounds
+    if absent is not None:
+        seen[:, : rounds * rows] &= ~absent.reshape(queries, -1)
+        codes_seen = np.maximum(rounds - absent.sum(axis=1), 1)
+    every[~seen] = -np.inf
+    ties = PublicStream(0, "plan ties").words(queries + len(of) - 1, np.uint16) / 2.0**16
+    every += _TIE * np.lib.stride_tricks.sliding_window_view(ties.astype(np.float32), len(of))
+    codes_per_vector = rounds / population.vectors_per_row
+    needed = min(_BEST + math.ceil(ladder[-1] * codes_per_vector), len(of))
+    best = np.argpartition(every, len(of) - needed, axis=1)[:, len(of) - needed :]
+    falling = np.argsort(-np.take_along_axis(every, best, axis=1), axis=1)
+    best = np.take_along_axis(best, falling, axis=1)
+
+    def of_best(values: Doubles) -> Doubles:
+        """Return values of the best codes, which share that of their vector, and near ranks."""
+        shared = np.hstack([values[:, :rows] / codes_seen, values[:, rows:]])
+        return np.take_along_axis(shared, of[best], axis=1)
+
+    weight = of_best(population.weight)
+    before = np.cumsum(weight, axis=1) - weight
+
+    def shares(neighbours: int, ladder: Sequence[int]) -> list[float]:
+        """Return shares of the true neighbours that are among numbers of answers."""
+        true = of_best(population.true(neighbours))
+        query, place = np.nonzero(true)
+        true, first, many = true[query, place], before[query, place], weight[query, place]
+        found = []
+        for answers in ladder:
+            # The last answer counts in part.
+            part = np.clip((answers - first) / many, 0.0, 1.0)
+            by_query = np.bincount(query, part * true, minlength=queries)
+            possible = min(answers, neighbours)
+            found.append(float(np.minimum(by_query, possible).mean() / possible))
+        return found
+
+    (precision,) = shares(NEIGHBOURS, [FOUND])
+    recall, *within = shares(at, [at, *ladder])
+    return Found(precision, recall, never_falling(dict(zip(ladder, within, strict=True))))
+
+
 def noise_share(spec: Spec, vectors: Vectors) -> float:
     """Return how much of codes is noise: see :attr:`Row.noise`."""
     if isinstance(spec.law, SymbolLaw):
@@ -323,6 +384,7 @@ def predicted_rows(
     rounds: int,
     at: int,
     ladder: Sequence[int],
+    noise: float,
     denoise: Kind | None = None,
 ) -> list[Row]:
     """Return the row of codes as they are, and one of denoised codes if a denoiser can be fitted.
@@ -333,10 +395,11 @@ def predicted_rows(
         As of :class:`Prediction`.
     at, ladder
         As of :meth:`Prediction.found`.
+    noise : float
+        See :attr:`Row.noise`.
     denoise : "auto" or "linear", optional
         Kind of the denoiser.
     """
-    noise = noise_share(spec, population.queries)
     prediction = Prediction(spec, population, rounds)
     codes = prediction.codes
     size = codes.stored[0].nbytes

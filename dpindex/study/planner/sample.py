@@ -1,4 +1,4 @@
-"""The public sample of a plan: checked, and tried in the place of a collection.
+"""The public sample of a plan, checked, and the codebooks that are made of it.
 
 A design, or centroids, know the vectors that they are fitted to. So they are made of one half of
 the sample and tried on the other; what is published is made of the whole. Codewords may be vectors
@@ -7,34 +7,31 @@ of the sample: then no vector is encoded by itself or by others of its group.
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+import faiss
 import numpy as np
 import scipy.sparse
-import scipy.sparse.csgraph
 
 from dpindex.base.arrays import (
-    AnyArray,
-    Floats,
     Integers,
+    Singles,
     Vectors,
     in_units_of_largest,
     issparse,
-    row_blocks,
     spaced,
     unit,
+    whole_number,
 )
 from dpindex.base.errors import DamagedError, InputError, StorageError
 from dpindex.data import VectorSource, dense_rows
-from dpindex.mechanism.public_parts import Codebook
+from dpindex.mechanism.public_parts import MAX_SIZE, MIN_SIZE, Codebook
 from dpindex.mechanism.spec import Spec
 from dpindex.similarity.similarity import Metric
 from dpindex.storage.directory import IndexDirectory
-from dpindex.study.planner.codebook_fit import centroids
 from dpindex.study.planner.population import MAX_DENSE_DIM, Population
 
 _MIN_ROWS = 500
@@ -46,9 +43,6 @@ _PLAYED_NUMBERS = 1 << 20
 # Scores of all codewords that are held for a codebook: fewer vectors play for a large one.
 _SCORES = 1 << 23
 _MIN_PLAYED = 1000
-# Times as near, on a logarithmic scale, as a vector without duplicates: see inferred_groups.
-_NEAR_DUPLICATES = 1.75
-_LINKED = 1.25
 
 
 class Sample:
@@ -254,69 +248,97 @@ def sample_rows(source: VectorSource, count: int) -> Any:
     return sample
 
 
-def numbered_groups(groups: AnyArray | None, source: VectorSource, count: int) -> Integers | None:
-    """Return the groups of the ``count`` rows that :func:`sample_rows` takes, as whole numbers.
+_ITERATIONS = 25
+# Most further rounds of so many iterations.
+_ROUNDS = 4
+_SAME_COSINE = 1.0 - 1e-5
+
+
+def fit_codebook(public: Any, size: int) -> Codebook:
+    """Return a codebook of ``size`` codewords made of public vectors.
+
+    Fewer codewords than vectors are the centroids of spherical k-means (Dhillon & Modha 2001). More
+    are the vectors and points half-way between near neighbours: first between each vector and its
+    nearest, then its second nearest, and so on. Smaller codebooks are better at small epsilons and
+    with private queries, larger ones at large epsilons and with exact queries: ``plan`` compares.
+
+    Parameters
+    ----------
+    public : array, sparse matrix, path or VectorSource, shape (n, dim)
+        Chosen without looking at the private vectors; of more than 65536, so many evenly spaced
+        ones are used. Equal directions count once.
+    size : int
+        Codewords wanted, [2, 65536].
 
     Raises
     ------
     InputError
-        For another number of groups than vectors.
+        For vectors that are no codebook themselves, and sizes that they cannot be grown to.
+
+    >>> rng = np.random.default_rng(0)
+    >>> public = rng.normal(size=(50, 8))
+    >>> len(fit_codebook(public, 10)), len(fit_codebook(public, 80))
+    (10, 80)
     """
-    if groups is None:
-        return None
-    rows = source.shape[0]
-    labels = np.asarray(groups)
-    if len(labels) != rows:
-        raise InputError(
-            f"{source.name} has {rows} vectors, and there are {len(labels)} groups; give one for "
-            f"each vector."
-        )
-    numbers: Integers = np.unique(labels, return_inverse=True)[1]
-    if numbers.max() == 0:
-        raise InputError(f"{source.name} is all of one group, so no query has neighbours in it.")
-    return numbers[spaced(rows, count)]
+    whole_number(size, "the size of a codebook", MIN_SIZE, MAX_SIZE)
+    sample = Codebook.spaced(public, MAX_SIZE)
+    _, first = np.unique(sample.vectors, axis=0, return_index=True)
+    first.sort()
+    if size == len(first):
+        return Codebook(sample.stated[first])
+    vectors = sample.vectors[first]
+    if size < len(first):
+        return Codebook(centroids(vectors, size))
+    return Codebook(_grown(vectors, size))
 
 
-def inferred_groups(sample: Floats) -> Integers | None:
-    """Return groups of near duplicates, as whole numbers, or None if most vectors have none.
+def centroids(vectors: Singles, size: int, rounds: int = _ROUNDS) -> Singles:
+    """Return the centroids of spherical k-means, (size, dim).
 
-    Among vectors without duplicates the distance to the j-th nearest grows as a power of j, and the
-    exponent from the tenth to the fortieth predicts how near the nearest is. On a logarithmic scale
-    it is 0.7 to 1.6 times as near in pictures, tables and 2000 or more sentences, and 2.1 to 10
-    times where each sentence has four variants at cosines of .55 to .96. Two are linked if each is
-    among the nine nearest of the other, and nearer than a quarter more than predicted.
-
-    Parameters
-    ----------
-    sample : float array, shape (rows, dim)
-        At least 41 vectors.
-
-    >>> vectors = np.random.default_rng(0).normal(size=(600, 16))
-    >>> copies = np.concatenate([vectors, 1.01 * vectors + 0.01])
-    >>> inferred_groups(vectors) is None, bool((inferred_groups(copies)[:600] < 600).all())
-    (True, True)
+    ``rounds`` of 25 more iterations at most follow the first, until little moves.
     """
-    directions = unit(in_units_of_largest(sample)).astype(np.float32)
-    rows = len(directions)
-    order = np.empty((rows, 40), dtype=np.intp)
-    distances = np.empty((rows, 40))
-    for block in row_blocks(rows, _SCORES // rows):
-        cosines = directions[block] @ directions.T
-        cosines[np.arange(len(cosines)), np.arange(rows)[block]] = -np.inf
-        near = np.argpartition(-cosines, 39, axis=1)[:, :40]
-        cosines = np.take_along_axis(cosines, near, axis=1)
-        rising = np.argsort(-cosines, axis=1)
-        order[block] = np.take_along_axis(near, rising, axis=1)
-        distances[block] = 1.0 - np.take_along_axis(cosines, rising, axis=1)
-    logarithms = np.log(np.maximum(distances, 1e-7))
-    tenth = logarithms[:, 9:10]
-    exponent = max(float(np.median(logarithms[:, 39:] - tenth)) / math.log(4.0), 1e-7)
-    predicted = exponent * math.log(10.0)
-    if np.median(tenth - logarithms[:, :1]) < _NEAR_DUPLICATES * predicted:
-        return None
-    first, place = np.nonzero(logarithms[:, :9] < tenth - _LINKED * predicted)
-    shape = (rows, rows)
-    links = scipy.sparse.csr_matrix((np.ones(len(first)), (first, order[first, place])), shape)
-    mutual = links.multiply(links.T)
-    groups: Integers = scipy.sparse.csgraph.connected_components(mutual, directed=False)[1]
-    return groups
+    kmeans = faiss.Kmeans(
+        vectors.shape[1],
+        size,
+        niter=_ITERATIONS,
+        spherical=True,
+        min_points_per_centroid=1,
+        max_points_per_centroid=MAX_SIZE,
+    )
+    kmeans.train(vectors)
+    for _ in range(rounds):
+        # Until little moves: the leak check knows centroids by it, should these not be public.
+        before = kmeans.centroids
+        kmeans.train(vectors, init_centroids=before)
+        if np.array_equal(before, kmeans.centroids):
+            break
+    return np.asarray(kmeans.centroids)
+
+
+def _grown(vectors: Singles, size: int) -> Singles:
+    """Return the vectors and ``size − n`` midpoints of different pairs, near neighbours first."""
+    count = len(vectors)
+    missing = size - count
+    flat = faiss.IndexFlatIP(vectors.shape[1])
+    flat.add(vectors)
+    reach = 4 * -(-missing // count)
+    while True:
+        cosines, near = flat.search(vectors, min(reach, count))
+        # Column by column: the nearest of every vector come before the second nearest.
+        left = np.tile(np.arange(count), near.shape[1])
+        right = near.T.ravel()
+        apart = (np.abs(cosines.T.ravel()) < _SAME_COSINE) & (left != right)
+        low = np.minimum(left, right)[apart]
+        high = np.maximum(left, right)[apart]
+        _, first = np.unique(low * count + high, return_index=True)
+        if len(first) >= missing:
+            break
+        if reach >= count:
+            raise InputError(
+                f"{count} public vectors have {len(first)} different pairs, so a codebook of at "
+                f"most {count + len(first)} codewords can be grown from them, not {size}."
+            )
+        reach *= 2
+    kept = np.sort(first)[:missing]
+    sums = vectors[low[kept]] + vectors[high[kept]]
+    return np.concatenate([vectors, unit(sums)])

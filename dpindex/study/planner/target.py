@@ -1,18 +1,293 @@
-"""The target of a plan: what its user asked for, checked."""
+"""What is asked of a plan, and what is predicted for each spec: neighbours found, and attacks."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import get_args
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, get_args
+
+import numpy as np
 
 from dpindex.base.arrays import checked_epsilon, finite_number, whole_number
 from dpindex.base.errors import InputError, NoGuaranteeError
+from dpindex.denoise import Kind
 from dpindex.index.search import QueryMode
-from dpindex.privacy import Record, VectorAdjacency
+from dpindex.mechanism.codes import SignFormat
+from dpindex.mechanism.spec import Spec
+from dpindex.privacy import Guarantee, Record, VectorAdjacency
 from dpindex.similarity.similarity import Metric
 from dpindex.study.planner.population import MAX_DENSE_DIM, NEIGHBOURS
-from dpindex.study.planner.rows import FOUND, Row
+from dpindex.study.trial import Trial
+
+FOUND = 10
+"""Answers that precision counts (Li & Li 2023, Sec. 5.1)."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """Expected shares of true neighbours in one query mode.
+
+    Attributes
+    ----------
+    precision : float
+        precision@10 of the true 50: share of the first ten answers that are among the 50 nearest.
+    recall : float
+        recall@k of the true k: share of the k nearest that are among the first k answers, for the
+        plan's k. It is never easier than precision where k is 10.
+    within : mapping of int to float
+        Recall by numbers of candidates: share of the k nearest that are among the first so many
+        answers of the codes, which is recall@k once the owner of the vectors has ordered them.
+
+    >>> found = Found(precision=0.5, recall=0.3, within={10: 0.3, 1000: 0.9})
+    >>> round(found.recall_within(100), 3), found.candidates_for(0.6)
+    (0.6, 100)
+    """
+
+    precision: float
+    recall: float
+    within: Mapping[int, float] = field(default_factory=dict)
+
+    def recall_within(self, candidates: int) -> float:
+        """Return recall after ordering so many candidates, between the numbers that are known."""
+        numbers = np.log(list(self.within))
+        return float(np.interp(math.log(candidates), numbers, list(self.within.values())))
+
+    def candidates_for(self, recall: float) -> int | None:
+        """Return the fewest candidates that reach a recall, to two digits; None if none do."""
+        reached = list(self.within.values())
+        if reached[-1] < recall:
+            return None
+        number = math.exp(np.interp(recall, reached, np.log(list(self.within))))
+        unit = 10.0 ** max(0, math.floor(math.log10(number)) - 1)
+        return math.ceil(round(number / unit, 6)) * int(unit)
+
+    @classmethod
+    def by_chance(cls, at: int, ladder: Sequence[int], n: int) -> Found:
+        """Return what random answers find: ``at`` of ``n``, and each number of a ``ladder``."""
+        return cls(NEIGHBOURS / n, at / n, {number: number / n for number in ladder})
+
+
+def never_falling(within: Mapping[int, float]) -> dict[int, float]:
+    """Return recall by ascending numbers of candidates, lowered where that for more of them is.
+
+    >>> never_falling({10: 0.8, 100: 1.0, 250: 0.98})
+    {10: 0.8, 100: 0.98, 250: 0.98}
+    """
+    lowest = np.minimum.accumulate(list(within.values())[::-1])[::-1].tolist()
+    return dict(zip(within, lowest, strict=True))
+
+
+@dataclass(frozen=True)
+class Row:
+    """The predictions for one spec.
+
+    Attributes
+    ----------
+    spec : Spec
+        Method, code length, epsilon and everything else that is public.
+    denoiser : "linear" or "auto", optional
+        Kind of the denoiser that is predicted for, as of ``fit_denoiser(kind)``; None if codes are
+        ranked as they are. "auto" is tried for the most promising specs only. Another kind may find
+        much less than this row says.
+    private, exact : Found
+        What is expected to be found, by query mode; 0 where noise leaves next to nothing of a code.
+    bytes_per_vector : int
+        Size of a published code.
+    noise : float
+        Standard deviation of the noise relative to that of a coordinate; for signs, the share that
+        is flipped; for symbols, the share outside the set of nearest codewords.
+    centroids : bool
+        Codewords are centroids of the sample, as of ``fit_codebook``, not vectors of it.
+
+    >>> from dpindex import attribute
+    >>> spec = Spec("dp-oporp-staircase", dim=8, epsilon=1.0, adjacency=attribute(1.0))
+    >>> row = Row(spec, None, Found(0.2, 0.1), Found(0.5, 0.3), bytes_per_vector=16, noise=0.4)
+    >>> row.found("exact").recall
+    0.3
+    """
+
+    spec: Spec
+    denoiser: Kind | None
+    private: Found
+    exact: Found
+    bytes_per_vector: int
+    noise: float
+    centroids: bool = False
+
+    @classmethod
+    def found_nothing(cls, spec: Spec, noise: float, ladder: Sequence[int]) -> Row:
+        """Return the row of a spec whose noise leaves next to nothing of a code.
+
+        Parameters
+        ----------
+        spec : Spec
+        noise : float
+            Deviation of the noise of a coordinate, over that of the coordinate.
+        ladder : sequence of int
+            Numbers of candidates.
+        """
+        nothing = Found(0.0, 0.0, dict.fromkeys(ladder, 0.0))
+        return cls(spec, None, nothing, nothing, spec.format.max_row_bytes, noise)
+
+    @property
+    def method(self) -> str:
+        return self.spec.method
+
+    @property
+    def k(self) -> int:
+        return self.spec.code_length
+
+    @property
+    def signs(self) -> bool:
+        return issubclass(self.spec.format_type, SignFormat)
+
+    @property
+    def size(self) -> str:
+        """Coordinates of a code, or w and the number of codewords: C if they are centroids."""
+        if self.spec.codebook is None:
+            return str(self.k)
+        letter = "C" if self.centroids else "K"
+        size = f"{letter}={len(self.spec.codebook)}"
+        return size if self.spec.subset is None else f"{size} w={self.spec.subset}"
+
+    @property
+    def contents(self) -> str:
+        """Contents of a code, in words."""
+        if self.spec.codebook is None:
+            return self.spec.format.contents
+        kind = "centroids" if self.centroids else "codewords"
+        size = f"{len(self.spec.codebook)} {kind}"
+        return size if self.spec.subset is None else f"{size} and w = {self.spec.subset}"
+
+    @property
+    def guarantee(self) -> Guarantee:
+        return self.spec.guarantee
+
+    def found(self, query: QueryMode) -> Found:
+        """Return what is expected to be found in that query mode."""
+        if query == "private":
+            return self.private
+        return self.exact
+
+    def to_dict(self, measures: Sequence[Measure]) -> dict[str, Any]:
+        """Return the row as plain JSON values, with the shares that ``measures`` name."""
+        shares = {}
+        for measure in measures:
+            for mode in get_args(QueryMode):
+                share = measure.of(self.found(mode))
+                shares[f"{measure}, {mode} queries"] = round(share, 4)
+        return {
+            "method": self.method,
+            "k": self.k,
+            "codewords": self.spec.codebook and len(self.spec.codebook),
+            "centroids": self.centroids,
+            "subset": self.spec.subset,
+            "epsilon": self.spec.budget,
+            "denoiser": self.denoiser,
+            **shares,
+            "bytes_per_vector": self.bytes_per_vector,
+            "noise": round(self.noise, 4),
+            "candidates": {
+                mode: {str(number): round(share, 4) for number, share in found.within.items()}
+                for mode, found in (("private", self.private), ("exact", self.exact))
+            },
+            "guarantee": self.guarantee.to_dict(),
+        }
+
+
+@dataclass(frozen=True)
+class AttackFigures:
+    """What attacks find in codes of public vectors under a spec, by one who has others of the kind.
+
+    Attributes
+    ----------
+    codes : int
+        How many codes there were.
+    linked : float
+        Share of known vectors whose own code fits best among them, [0, 1]: fewer among more codes.
+    reconstruction_error : float
+        Mean squared error of reconstructed vectors over that of the best guess without codes.
+    reconstruction_cosine, guess_cosine : float
+        Cosine of reconstructed vectors, and of that guess, to the originals. These three are NaN
+        for a projection that is too large to invert.
+    """
+
+    codes: int
+    linked: float
+    reconstruction_error: float
+    reconstruction_cosine: float
+    guess_cosine: float
+
+    @classmethod
+    def of(cls, trial: Trial) -> AttackFigures:
+        """Return the figures of attacks on a trial."""
+        return cls(len(trial.index), trial.linkage().share, **trial.reconstruction())
+
+    def to_dict(self) -> dict[str, float | None]:
+        """Return the fields, numbers to four decimals, None in place of NaN."""
+        numbers = asdict(self).items()
+        return {name: None if math.isnan(value) else round(value, 4) for name, value in numbers}
+
+    def lines(self) -> list[str]:
+        """Return how close a reconstruction comes, and how often a known vector is linked."""
+        lines = []
+        if not math.isnan(self.reconstruction_cosine):
+            lines.append(
+                f"Who has public vectors of the kind reconstructs a vector from its code to cosine "
+                f"{self.reconstruction_cosine:.2f}; the best guess without the code has "
+                f"{self.guess_cosine:.2f}."
+            )
+        linked = f"{self.linked:.0%}".replace("%", " %")
+        if not 0.01 <= self.linked <= 0.99:
+            linked = "under 1 %" if self.linked < 0.5 else "over 99 %"
+        lines.append(
+            f"Who knows a vector and others of its kind finds its code among {self.codes} in "
+            f"{linked} of cases (by chance in 1 of {self.codes}), and in fewer among more."
+        )
+        return lines
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A share that a plan shows for each spec.
+
+    Attributes
+    ----------
+    kind : str
+        ``recall@10``, say.
+    terms : str
+        What is counted.
+    of : callable
+        From what is found to the share.
+
+    >>> print(recall_of(10))
+    recall@10 of the true 10
+    """
+
+    kind: str
+    terms: str
+    of: Callable[[Found], float]
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.terms}"
+
+
+def recall_of(at: int) -> Measure:
+    """Return recall@k of the first k answers of the codes."""
+    return Measure(f"recall@{at}", f"of the true {at}", lambda found: found.recall)
+
+
+def reranked(at: int, candidates: int) -> Measure:
+    """Return recall@k after the owner of the vectors has ordered so many candidates."""
+    terms = f"of {candidates} reranked"
+    return Measure(f"recall@{at}", terms, lambda found: found.recall_within(candidates))
+
+
+PRECISION = Measure(
+    f"precision@{FOUND}", f"of the true {NEIGHBOURS}", lambda found: found.precision
+)
+
 
 # Candidates of a plan for whole records, whose codes alone find few of the nearest.
 _CANDIDATES = 1000
