@@ -24,8 +24,7 @@ from scipy.special import log_ndtr, ndtr
 
 from dpindex.audit import exact_arithmetic as exact
 from dpindex.audit.exact_arithmetic import ONE
-from dpindex.audit.record_verifiers import CapVerifier, CodebookVerifier
-from dpindex.audit.softmax_verifier import SoftmaxVerifier
+from dpindex.audit.record_verifiers import CapVerifier, CodebookVerifier, SoftmaxVerifier
 from dpindex.audit.verdict import Check, Difference, LawVerifier, digits
 from dpindex.base.arrays import AnyArray, Doubles
 from dpindex.mechanism.noise.additive import CellTable, TwoDigitLaplace

@@ -112,10 +112,7 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#5
 
 BLUE = COLOURS[0]
 ORANGE = COLOURS[1]
-GREYS = ("#333333", "#777777", "#A0A0A0")
-"""For lines that are not private."""
-
-DARK = GREYS[0]
+DARK = "#333333"
 MARKERS = "osD^vPX*"
 
 _DPI = 160

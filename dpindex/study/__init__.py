@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dpindex.study.attacks import Attack, Labels, attack_panel
-    from dpindex.study.curve import MEASURES, Curve, Examples, Point, Run
+    from dpindex.study.curve import MEASURES, Curve, Point, Run
     from dpindex.study.demo import DemoResult, run_demo
     from dpindex.study.evaluation import evaluate
-    from dpindex.study.examples import Shown
+    from dpindex.study.examples import Examples, Shown
     from dpindex.study.reconstruction import invert
     from dpindex.study.report import Additions, require_libraries, write_report
     from dpindex.study.specs import SpecGrid, spec_grid
@@ -26,10 +26,10 @@ __all__ = [
 # Imported when first used: `dpindex info` needs a bound of this room, and no search engine.
 _HOME = {
     "attacks": ["Attack", "Labels", "attack_panel"],
-    "curve": ["MEASURES", "Curve", "Examples", "Point", "Run"],
+    "curve": ["MEASURES", "Curve", "Point", "Run"],
     "demo": ["DemoResult", "run_demo"],
     "evaluation": ["evaluate"],
-    "examples": ["Shown"],
+    "examples": ["Examples", "Shown"],
     "truth": ["GroundTruth", "ground_truth"],
     "reconstruction": ["invert"],
     "report": ["Additions", "require_libraries", "write_report"],

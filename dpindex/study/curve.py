@@ -1,22 +1,33 @@
-"""Curves: the measured quality and exposure of private indexes by epsilon, with examples."""
+"""Curves: the measured quality and exposure of private indexes by epsilon, and the file of runs.
+
+Runs are kept in runs.csv, a line for each, appended as the run ends and read to resume. Each line
+has a key of everything that its figures depend on, so lines of other evaluations are recognised and
+never taken for, or replaced by, those of this one. The vectors are part of that, so the key is
+hashed with the secret of this machine: a reader of the file confirms no guess of them.
+"""
 
 from __future__ import annotations
 
+import csv
+import io
 import math
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from dpindex.base.arrays import Singles
+from dpindex.base.errors import InputError
+from dpindex.base.files import AnyPath, holding_lock, make_folder, read_file
 from dpindex.denoise import Kind
 from dpindex.index.search import QueryMode
 from dpindex.mechanism.spec import Spec
 from dpindex.similarity.similarity import Metric
-from dpindex.storage.ids import Rows
+from dpindex.study.examples import Examples
 from dpindex.study.reconstruction import EXPOSURE
 from dpindex.study.specs import common_adjacency, line_labels
 from dpindex.study.trial import LINKED
@@ -33,6 +44,9 @@ MEASURES = (
 )
 """What runs measure; the first three are shares in [0, 1]. See :meth:`Curve.full_name`."""
 
+RUNS_FILE = "runs.csv"
+_REPORT_FILES = ("curve.csv", "report.html")
+_MAX_BYTES = 1 << 30
 _LEVELS = (10, 20, 50, 100, 200, 500, 1000, 2000, 5000)
 _MANY = 100
 _MAX_SHARE = 0.1
@@ -116,72 +130,6 @@ class Point:
     std: Mapping[str, float]
     denoised: bool = False
     label: str = ""
-
-
-@dataclass(frozen=True, eq=False)
-class Reconstructed:
-    """What an attacker makes of the codes of some records.
-
-    Attributes
-    ----------
-    vectors : float32 array, shape (records, dim)
-        The reconstructions, in the units of the base.
-    cosines : float64 array, shape (records,)
-        Their cosines to the originals.
-    nearest : int64 array, shape (records,)
-        Row of the base nearest to each: what an attacker takes it for who has a list of all
-        originals. −1 for a reconstruction that is zero.
-    """
-
-    vectors: Singles
-    cosines: np.ndarray[tuple[int, ...], np.dtype[np.float64]]
-    nearest: Rows
-
-
-@dataclass(frozen=True, eq=False)
-class Sample:
-    """One build of one spec.
-
-    Attributes
-    ----------
-    spec : Spec
-    found : mapping from query mode to int64 array, shape (levels, queries, 10)
-        Rows of the base, best first, by :attr:`Curve.candidates`; the first ones as codes order
-        them, the others after the first R were ordered by their vectors.
-    true : mapping from query mode to bool array, shape (levels, queries, 10)
-        Whether each of them is among the ten true neighbours, ties included.
-    reconstructed : Reconstructed or None
-        None if the projection is too large to invert.
-    """
-
-    spec: Spec
-    found: Mapping[QueryMode, Rows]
-    true: Mapping[QueryMode, np.ndarray[tuple[int, ...], np.dtype[np.bool_]]]
-    reconstructed: Reconstructed | None
-
-
-@dataclass(frozen=True, eq=False)
-class Examples:
-    """Single queries and records, and what each spec of a curve makes of them.
-
-    Attributes
-    ----------
-    queries, records : int64 arrays
-        Rows of the queries that are asked, and of the base that are attacked.
-    truth : int64 array, shape (queries, 10)
-        The true neighbours of each query, best first.
-    samples : tuple of Sample
-        One for each spec of the curve.
-
-    >>> rows = np.zeros(0, dtype=np.int64)
-    >>> Examples(rows, rows, rows[:, None], ()).samples
-    ()
-    """
-
-    queries: Rows
-    records: Rows
-    truth: Rows
-    samples: tuple[Sample, ...]
 
 
 @dataclass(frozen=True)
@@ -345,3 +293,107 @@ def _std(values: Sequence[float]) -> float:
     if len(values) > 1:
         return float(np.std(values, ddof=1))
     return math.nan
+
+
+Line = Mapping[str, Any]
+"""A run as a line of runs.csv."""
+
+
+class RunsFile:
+    """The file of runs while runs are appended to it.
+
+    Attributes
+    ----------
+    lines : dict from str to dict
+        The runs that are known, by their keys, every value as text.
+    """
+
+    def __init__(self, path: Path | None, lines: Iterable[dict[str, str]] = ()) -> None:
+        self._path = path
+        self.lines = {line["run"]: line for line in lines}
+
+    def append(self, lines: Sequence[Line]) -> None:
+        """Add the lines of one build; those in a file are kept whatever happens later."""
+        for line in lines:
+            self.lines[line["run"]] = as_text(line)
+        if self._path is None or not lines:
+            return
+        with open(self._path, "ab") as file:
+            file.write(csv_bytes(lines, header=file.tell() == 0))
+
+
+@contextmanager
+def kept_in(
+    report: AnyPath | None, keys: Collection[str], *, replace: bool = False
+) -> Iterator[RunsFile]:
+    """The runs of a report that is made or continued; nothing is kept without a folder.
+
+    Raises
+    ------
+    InputError
+        If the folder holds another report and ``replace`` is not stated, cannot be written, or
+        another process evaluates into it.
+    """
+    if report is None:
+        yield RunsFile(None)
+        return
+    folder = Path(report)
+    if not replace:
+        refuse_other_report(folder, lambda line: line.get("run") in keys)
+    try:
+        make_folder(folder)
+    except OSError as error:
+        reason = error.strerror or error
+        raise InputError(f"{folder}: {reason}; choose another directory.") from error
+    with holding_lock(folder / RUNS_FILE, str(folder)):
+        lines = [line for line in read_runs(folder) if line.get("run") in keys]
+        with open(folder / RUNS_FILE, "r+b") as file:  # in place: the lock is that of this file
+            # Without what was cut off, and without the runs that are to be replaced.
+            file.write(csv_bytes(lines) if lines else b"")
+            file.truncate()
+        try:
+            yield RunsFile(folder / RUNS_FILE, lines)
+        finally:
+            if not (folder / RUNS_FILE).stat().st_size:
+                (folder / RUNS_FILE).unlink()
+
+
+def refuse_other_report(folder: Path, is_ours: Callable[[dict[str, str]], bool]) -> None:
+    """InputError if the folder holds a report with other runs than ours, or none that is known."""
+    lines = read_runs(folder)
+    others = [line for line in lines if not is_ours(line)]
+    unknown = not lines and any((folder / name).exists() for name in _REPORT_FILES)
+    if others or unknown:
+        what = "another report"
+        if others:
+            what = f"{len(others)} runs of another evaluation"
+        raise InputError(
+            f"{folder} holds {what}; choose another directory, repeat the command that made it "
+            f"(it may have more epsilons, methods or runs), or replace it.",
+            field="replace",
+        )
+
+
+def read_runs(folder: Path) -> list[dict[str, str]]:
+    """The whole lines of the file; a last one that was cut off is left out."""
+    if not (folder / RUNS_FILE).exists():
+        return []
+    data = read_file(folder / RUNS_FILE, _MAX_BYTES)
+    text = data[: data.rfind(b"\n") + 1].decode("utf-8", "replace")
+    return list(csv.DictReader(io.StringIO(text)))
+
+
+def as_text(line: Line) -> dict[str, str]:
+    """A line as it is read from the file."""
+    return {name: "" if value is None else str(value) for name, value in line.items()}
+
+
+def csv_bytes(lines: Iterable[Line], *, header: bool = True) -> bytes:
+    """Lines of equal columns as CSV."""
+    first, *rest = lines
+    buffer = io.StringIO()
+    writer = csv.DictWriter(buffer, first, lineterminator="\n")
+    if header:
+        writer.writeheader()
+    writer.writerows([first, *rest])
+    return buffer.getvalue().encode()

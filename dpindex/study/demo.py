@@ -58,8 +58,8 @@ class DemoResult:
     same_digit : float
         Share of the ten nearest answers to private queries that show the queried digit, [0, 1].
     report : Path
-        The report, a page on which epsilon is a slider; ``curve.csv``, ``runs.csv`` and
-        ``curve.png`` are beside it.
+        The report, a page on which epsilon is a slider; ``curve.csv`` and ``runs.csv`` are
+        beside it.
     """
 
     curve: Curve
@@ -87,7 +87,7 @@ def run_demo(directory: AnyPath, *, runs: int = 3, progress: Progress | None = N
     Raises
     ------
     InputError
-        If scikit-learn, Matplotlib or Jinja2 is missing, or the directory holds another index or
+        If scikit-learn, Pillow or Jinja2 is missing, or the directory holds another index or
         report.
     """
     require_libraries()

@@ -1,29 +1,19 @@
-"""The evaluator: private indexes are built with fresh noise, searched, and attacked.
-
-Its runs are kept in runs.csv, a line for each, appended as the run ends and read to resume. Each
-line has a key of everything that its figures depend on, so lines of other evaluations are
-recognised and never taken for, or replaced by, those of this one. The vectors are part of that, so
-the key is hashed with the secret of this machine: a reader of the file confirms no guess of them.
-"""
+"""The evaluator: private indexes are built with fresh noise, searched, and attacked."""
 
 from __future__ import annotations
 
-import csv
 import hashlib
-import io
 import json
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
 from scipy import sparse
 
 from dpindex.base.arrays import (
-    Bools,
     idle_cores,
     in_units_of_largest,
     limited_threads,
@@ -33,7 +23,7 @@ from dpindex.base.arrays import (
 )
 from dpindex.base.display import Progress, no_progress
 from dpindex.base.errors import InputError
-from dpindex.base.files import AnyPath, holding_lock, machine_secret, make_folder, read_file
+from dpindex.base.files import AnyPath, machine_secret
 from dpindex.data import VectorSource, as_source
 from dpindex.denoise import Kind
 from dpindex.index.private_index import PrivateIndex
@@ -41,15 +31,11 @@ from dpindex.index.search import QueryMode
 from dpindex.mechanism.spec import Spec
 from dpindex.similarity.similarity import Metric
 from dpindex.storage.leak_check import LeakCheck, LeakEvidence, refuse_leaks
-from dpindex.study.curve import Curve, Run, Sample, recall_within
-from dpindex.study.examples import Gallery
+from dpindex.study.curve import Curve, Run, RunsFile, kept_in, recall_within
+from dpindex.study.examples import Gallery, Sample
 from dpindex.study.specs import common_adjacency, hides_records, in_ranges, label
 from dpindex.study.trial import LINKED, Trial, in_threads
-from dpindex.study.truth import GroundTruth, ground_truth
-
-RUNS_FILE = "runs.csv"
-_REPORT_FILES = ("curve.csv", "report.html")
-_MAX_BYTES = 1 << 30
+from dpindex.study.truth import GroundTruth, ground_truth, recall_of
 
 _MAX_COUNT = 2**31 - 1
 _FOUND = 100
@@ -341,7 +327,10 @@ def _measured(
     curve = task.curve
     queries = task.queries.read()
     truth = ground_truth(task.base, task.queries, curve.neighbours, curve.metric)
-    gallery = Gallery(curve, task.base, task.queries, truth, examples) if examples else None
+    gallery = None
+    if examples:
+        levels = curve.candidates
+        gallery = Gallery(task.base, task.queries, truth, curve.metric, levels, examples)
     known = frozenset(kept.lines)
 
     def measure(build: _Build) -> tuple[list[Run], Sample | None]:
@@ -404,122 +393,13 @@ def _retrieval(
         found = trial.nearest(queries, candidates[-1], mode)
     near = truth.relevant(found[:, :_FOUND], truth.depth)
     nearest = truth.relevant(found, 10)
-    values = {
-        "precision@10": float(near[:, :10].mean()),
-        "recall@100": _recall(near, truth.depth),
-        "recall@10": _recall(nearest[:, :10], 10),
-        "rankings_per_second": len(found) / max(seconds, 1e-9),
+    shares = {
+        "precision@10": near[:, :10],
+        "recall@100": recall_of(near, truth.depth),
+        "recall@10": recall_of(nearest[:, :10], 10),
     }
     for level in candidates:
         # The owner orders the first R answers exactly: the true ten among them come first.
-        values[recall_within(level)] = _recall(nearest[:, :level], 10)
-    return values
-
-
-def _recall(relevant: Bools, neighbours: int) -> float:
-    """Return the share of true neighbours found, of which ties at the last may be more."""
-    return float(np.minimum(relevant.sum(axis=1), neighbours).mean() / neighbours)
-
-
-Line = Mapping[str, Any]
-"""A run as a line of runs.csv."""
-
-
-class RunsFile:
-    """The file of runs while runs are appended to it.
-
-    Attributes
-    ----------
-    lines : dict from str to dict
-        The runs that are known, by their keys, every value as text.
-    """
-
-    def __init__(self, path: Path | None, lines: Iterable[dict[str, str]] = ()) -> None:
-        self._path = path
-        self.lines = {line["run"]: line for line in lines}
-
-    def append(self, lines: Sequence[Line]) -> None:
-        """Add the lines of one build; those in a file are kept whatever happens later."""
-        for line in lines:
-            self.lines[line["run"]] = as_text(line)
-        if self._path is None or not lines:
-            return
-        with open(self._path, "ab") as file:
-            file.write(csv_bytes(lines, header=file.tell() == 0))
-
-
-@contextmanager
-def kept_in(
-    report: AnyPath | None, keys: Collection[str], *, replace: bool = False
-) -> Iterator[RunsFile]:
-    """The runs of a report that is made or continued; nothing is kept without a folder.
-
-    Raises
-    ------
-    InputError
-        If the folder holds another report and ``replace`` is not stated, cannot be written, or
-        another process evaluates into it.
-    """
-    if report is None:
-        yield RunsFile(None)
-        return
-    folder = Path(report)
-    if not replace:
-        refuse_other_report(folder, lambda line: line.get("run") in keys)
-    try:
-        make_folder(folder)
-    except OSError as error:
-        reason = error.strerror or error
-        raise InputError(f"{folder}: {reason}; choose another directory.") from error
-    with holding_lock(folder / RUNS_FILE, str(folder)):
-        lines = [line for line in read_runs(folder) if line.get("run") in keys]
-        with open(folder / RUNS_FILE, "r+b") as file:  # in place: the lock is that of this file
-            # Without what was cut off, and without the runs that are to be replaced.
-            file.write(csv_bytes(lines) if lines else b"")
-            file.truncate()
-        try:
-            yield RunsFile(folder / RUNS_FILE, lines)
-        finally:
-            if not (folder / RUNS_FILE).stat().st_size:
-                (folder / RUNS_FILE).unlink()
-
-
-def refuse_other_report(folder: Path, is_ours: Callable[[dict[str, str]], bool]) -> None:
-    """InputError if the folder holds a report with other runs than ours, or none that is known."""
-    lines = read_runs(folder)
-    others = [line for line in lines if not is_ours(line)]
-    unknown = not lines and any((folder / name).exists() for name in _REPORT_FILES)
-    if others or unknown:
-        what = "another report"
-        if others:
-            what = f"{len(others)} runs of another evaluation"
-        raise InputError(
-            f"{folder} holds {what}; choose another directory, repeat the command that made it "
-            f"(it may have more epsilons, methods or runs), or replace it.",
-            field="replace",
-        )
-
-
-def read_runs(folder: Path) -> list[dict[str, str]]:
-    """The whole lines of the file; a last one that was cut off is left out."""
-    if not (folder / RUNS_FILE).exists():
-        return []
-    data = read_file(folder / RUNS_FILE, _MAX_BYTES)
-    text = data[: data.rfind(b"\n") + 1].decode("utf-8", "replace")
-    return list(csv.DictReader(io.StringIO(text)))
-
-
-def as_text(line: Line) -> dict[str, str]:
-    """A line as it is read from the file."""
-    return {name: "" if value is None else str(value) for name, value in line.items()}
-
-
-def csv_bytes(lines: Iterable[Line], *, header: bool = True) -> bytes:
-    """Lines of equal columns as CSV."""
-    first, *rest = lines
-    buffer = io.StringIO()
-    writer = csv.DictWriter(buffer, first, lineterminator="\n")
-    if header:
-        writer.writeheader()
-    writer.writerows([first, *rest])
-    return buffer.getvalue().encode()
+        shares[recall_within(level)] = recall_of(nearest[:, :level], 10)
+    means = {name: float(share.mean()) for name, share in shares.items()}
+    return means | {"rankings_per_second": len(found) / max(seconds, 1e-9)}

@@ -9,18 +9,19 @@ from __future__ import annotations
 import io
 import math
 from base64 import b64encode
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from dpindex.base.arrays import AnyArray, Bytes, Doubles, Singles, spaced
+from dpindex.base.arrays import AnyArray, Bools, Bytes, Doubles, Singles, spaced
 from dpindex.base.errors import InputError, import_extra
 from dpindex.data import VectorSource, dense_rows
 from dpindex.index.search import QueryMode
+from dpindex.mechanism.spec import Spec
 from dpindex.similarity.similarity import Metric, exact_similarities
 from dpindex.storage.ids import Rows
-from dpindex.study.curve import Curve, Examples, Reconstructed, Sample
 from dpindex.study.reconstruction import can_be_reconstructed, cosines
 from dpindex.study.trial import Trial, attacked_rows
 from dpindex.study.truth import GroundTruth, ground_truth
@@ -34,37 +35,106 @@ _MAX_STRIPES = 64
 _MAX_PNG_BYTES = 2_500_000
 
 
+@dataclass(frozen=True, eq=False)
+class Reconstructed:
+    """What an attacker makes of the codes of some records.
+
+    Attributes
+    ----------
+    vectors : float32 array, shape (records, dim)
+        The reconstructions, in the units of the base.
+    cosines : float64 array, shape (records,)
+        Their cosines to the originals.
+    nearest : int64 array, shape (records,)
+        Row of the base nearest to each: what an attacker takes it for who has a list of all
+        originals. −1 for a reconstruction that is zero.
+    """
+
+    vectors: Singles
+    cosines: Doubles
+    nearest: Rows
+
+
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """One build of one spec.
+
+    Attributes
+    ----------
+    spec : Spec
+    found : mapping from query mode to int64 array, shape (levels, queries, 10)
+        Rows of the base, best first, by :attr:`Curve.candidates`; the first ones as codes order
+        them, the others after the first R were ordered by their vectors.
+    true : mapping from query mode to bool array, shape (levels, queries, 10)
+        Whether each of them is among the ten true neighbours, ties included.
+    reconstructed : Reconstructed or None
+        None if the projection is too large to invert.
+    """
+
+    spec: Spec
+    found: Mapping[QueryMode, Rows]
+    true: Mapping[QueryMode, Bools]
+    reconstructed: Reconstructed | None
+
+
+@dataclass(frozen=True, eq=False)
+class Examples:
+    """Single queries and records, and what each spec of a curve makes of them.
+
+    Attributes
+    ----------
+    queries, records : int64 arrays
+        Rows of the queries that are asked, and of the base that are attacked.
+    truth : int64 array, shape (queries, 10)
+        The true neighbours of each query, best first.
+    samples : tuple of Sample
+        One for each spec of the curve.
+
+    >>> rows = np.zeros(0, dtype=np.int64)
+    >>> Examples(rows, rows, rows[:, None], ()).samples
+    ()
+    """
+
+    queries: Rows
+    records: Rows
+    truth: Rows
+    samples: tuple[Sample, ...]
+
+
 class Gallery:
     """Queries and records that are shown, evenly spaced, and what each build makes of them.
 
     Parameters
     ----------
-    curve : Curve
-        Its vectors and settings; its runs are not read.
     base, queries : VectorSource
         The queries are held in memory.
     truth : GroundTruth
         Of all queries.
+    metric : "cosine", "ip" or "l2"
+        That answers are ordered by.
+    levels : sequence of int
+        Numbers of candidates, ascending.
     count : int
         Queries and records to show, [1, ∞).
     """
 
     def __init__(
         self,
-        curve: Curve,
         base: VectorSource,
         queries: VectorSource,
         truth: GroundTruth,
+        metric: Metric,
+        levels: Sequence[int],
         count: int,
     ) -> None:
         self._base = base
-        self._levels = curve.candidates
-        self._rows = spaced(curve.queries[1], count)
-        attacked = attacked_rows(curve.base[1])
+        self._levels = levels
+        self._rows = spaced(queries.shape[0], count)
+        attacked = attacked_rows(base.shape[0])
         self._records: Rows = attacked[spaced(len(attacked), count)]
         self._queries = dense_rows(queries, self._rows)
         self._truth = truth.of_queries(self._rows)
-        self._scores = _scores(base, self._queries, curve.metric)
+        self._scores = _scores(base, self._queries, metric)
 
     def sample(self, trial: Trial, modes: Iterable[QueryMode]) -> Sample:
         """Return what searches of a build find, and what attacks on its codes give back."""

@@ -1,9 +1,9 @@
-"""The files of an evaluation: tables as CSV, a chart, and one HTML page that contains everything.
+"""The files of an evaluation: tables as CSV, and one HTML page that contains everything.
 
 The page is for people without an installation, a server or a network. An epsilon is dragged in it,
 and recall and exposure follow; uPlot draws its charts. A content security policy in it forbids
-everything but its own two scripts, style and pictures. Matplotlib, Pillow and Jinja2 are imported
-only to write a report.
+everything but its own two scripts, style and pictures. Pillow and Jinja2 are imported only to
+write a report.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ import faiss
 import numpy as np
 import scipy
 
-from dpindex.base import display as charts
 from dpindex.base.arrays import AnyArray, row_norms, unit
 from dpindex.base.errors import InputError, import_extra
 from dpindex.base.files import write_file
@@ -34,14 +33,15 @@ from dpindex.mechanism.spec import Spec
 from dpindex.privacy import Guarantee, record
 from dpindex.study.attacks import Attack, panel_tables
 from dpindex.study.curve import (
+    RUNS_FILE,
     Curve,
-    Examples,
     Point,
-    Sample,
+    as_text,
+    csv_bytes,
     recall_within,
+    refuse_other_report,
 )
-from dpindex.study.evaluation import RUNS_FILE, as_text, csv_bytes, refuse_other_report
-from dpindex.study.examples import FOUND, Sheet, Shown
+from dpindex.study.examples import FOUND, Examples, Sample, Sheet, Shown
 from dpindex.study.specs import hides_records
 from dpindex.study.texts import TextAttack
 from dpindex.study.trial import LINKED
@@ -53,7 +53,6 @@ _FILES = Path(__file__).parent / "page"
 _NEED = "a report needs jinja2 and pillow"
 _RECALL = f"recall@{FOUND}"
 _DIGITS = 4
-_MAX_TICKS = 9
 # Of charts and tables, by query mode or measure.
 _HEADINGS = {
     "private": "private query: query and index are noisy",
@@ -96,9 +95,9 @@ def write_report(
     """Write what was measured as files; return the path of the page.
 
     ``curve.csv`` has one line for each spec, query mode and measure, with mean and standard
-    deviation; ``runs.csv`` has one line for each run; ``curve.png`` is a chart of the first curve;
-    ``report.html`` contains everything, and epsilon is a slider in it where two or more were
-    measured. Each file is written whole or not at all.
+    deviation; ``runs.csv`` has one line for each run; ``report.html`` contains everything, and
+    epsilon is a slider in it where two or more were measured. Each file is written whole or not at
+    all.
 
     The page shows originals beside reconstructions, so it is as private as the vectors that it was
     made of: make it of public data before it is sent around.
@@ -121,8 +120,8 @@ def write_report(
     Raises
     ------
     InputError
-        If Matplotlib, Pillow or Jinja2 is missing (the CSV files are written first), the directory
-        cannot be written, or it holds a report of other runs.
+        If Pillow or Jinja2 is missing (the CSV files are written first), the directory cannot be
+        written, or it holds a report of other runs.
 
     >>> import tempfile
     >>> from dpindex import attribute, evaluate
@@ -147,7 +146,7 @@ def write_report(
         tables["attacks.csv"] = csv_bytes([figure.line() for figure in more.attacks])
     write_all(folder, tables)
     html = page_html(curves, shown, more, title=title)
-    write_all(folder, {"curve.png": curve_png(curves[0]), "report.html": html.encode()})
+    write_all(folder, {"report.html": html.encode()})
     return folder / "report.html"
 
 
@@ -177,7 +176,7 @@ def write_all(path: Path, files: Mapping[str, bytes]) -> None:
 
 
 def require_libraries() -> None:
-    """Raise InputError unless Matplotlib, Jinja2 and Pillow are installed.
+    """Raise InputError unless Jinja2 and Pillow are installed.
 
     Check before hours of work.
 
@@ -185,69 +184,6 @@ def require_libraries() -> None:
     """
     import_extra("jinja2", _NEED, "eval")
     import_extra("PIL.Image", _NEED, "eval")
-    charts.require_matplotlib()
-
-
-def curve_png(curve: Curve) -> bytes:
-    """Return a PNG of recall@10 for each query mode and of linkage, by epsilon.
-
-    Each method and code length has a line, with a band of one standard deviation over runs.
-    Baselines are dashed horizontal lines. Lines of iDP methods are dotted, because their epsilon is
-    not that of DP.
-    """
-    panels: list[tuple[str, str, QueryMode]] = [(mode, _RECALL, mode) for mode in curve.query_modes]
-    panels.append((LINKED, LINKED, curve.query_modes[0]))
-    styles = _styles(curve)
-    figure = charts.new_figure(4.4 * len(panels), 4.3 + 0.24 * -(-len(styles) // 2))
-    handles: dict[str, Any] = {}
-    for panel, (title, measure, mode) in zip(
-        figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True
-    ):
-        for name, line in curve.series(mode).items():
-            handles.setdefault(name, _draw_line(panel, line, measure, styles[name]))
-        panel.set_title(_HEADINGS[title], fontsize=11)
-        panel.set_ylabel(curve.full_name(measure))
-        step = math.ceil(len(curve.epsilons) / _MAX_TICKS) or 1
-        charts.epsilon_axis(panel, curve.epsilons[::step], curve.adjacency)
-        panel.set(ylim=(0.0, 1.02), yticks=np.linspace(0.0, 1.0, 6))
-        charts.tidy(panel)
-    labels = [
-        f"{name} (no privacy: the limit at this k)" if name.startswith("none-") else name
-        for name in handles
-    ]
-    charts.legend_below(figure, list(handles.values()), labels)
-    return charts.to_png(figure)
-
-
-def _styles(curve: Curve) -> dict[str, dict[str, Any]]:
-    """By label: a colour for each method, a marker for each line, dashed greys for baselines."""
-    specs = {point.label: point.spec for point in curve.points}
-    methods = list(dict.fromkeys(spec.method for spec in specs.values()))
-    styles: dict[str, dict[str, Any]] = {}
-    for number, (name, spec) in enumerate(specs.items()):
-        if spec.epsilon is None:
-            grey = charts.GREYS[number % len(charts.GREYS)]
-            styles[name] = {"color": grey, "linestyle": "--"}
-            continue
-        styles[name] = {
-            "color": charts.COLOURS[methods.index(spec.method) % len(charts.COLOURS)],
-            "linestyle": ":" if spec.guarantee.definition == "iDP" else "-",
-            "marker": charts.MARKERS[number % len(charts.MARKERS)],
-        }
-    return styles
-
-
-def _draw_line(panel: Any, line: Sequence[Point], measure: str, style: dict[str, Any]) -> Any:
-    means = np.array([point.mean[measure] for point in line])
-    spread = np.nan_to_num([point.std[measure] for point in line])
-    low = means - spread
-    high = means + spread
-    if line[0].spec.epsilon is None:
-        panel.axhspan(low[0], high[0], color=style["color"], alpha=0.12)
-        return panel.axhline(means[0], **style)
-    epsilons = np.array([point.spec.budget for point in line])
-    panel.fill_between(epsilons, low, high, color=style["color"], alpha=0.18, linewidth=0)
-    return panel.plot(epsilons, means, **style)[0]
 
 
 @dataclass(frozen=True)

@@ -143,26 +143,19 @@ class Trial:
         most = max(1, _MAX_NUMBERS // self.index.spec.dim)
         return spaced(len(self.index), min(_KNOWN, most))
 
-    def linkage(self, known: Rows | None = None, crowd: Rows | None = None) -> Linkage:
+    def linkage(self) -> Linkage:
         """Return how many codes fit known vectors better than their own, by the law of the noise.
 
-        Parameters
-        ----------
-        known, crowd : int arrays, optional
-            Ascending rows of the base: of the vectors that an attacker looks for (:attr:`known`),
-            and of others that it knows too.
+        The attacker knows some other vectors of the base too.
         """
         spec = self.index.spec
-        if known is None:
-            known = self.known
-        if crowd is None:
-            others = public_rows(len(self.index), spec.dim, known)
-            crowd = others[spaced(len(others), kind_of(spec).likelihoods.crowd_size)]
+        others = public_rows(len(self.index), spec.dim, self.known)
+        crowd = others[spaced(len(others), kind_of(spec).likelihoods.crowd_size)]
         codes = self.index.codes
         return measure_linkage(
             self._privatizer,
-            dense_rows(self._base, known),
-            codes.take(known),
+            dense_rows(self._base, self.known),
+            codes.take(self.known),
             codes,
             dense_rows(self._base, crowd),
         )

@@ -7,10 +7,9 @@ from typing import Any, TypeAlias, get_args
 
 import faiss
 import numpy as np
-import numpy.typing as npt
 import scipy.sparse
 
-from dpindex.base.arrays import AnyArray, Doubles, Singles, row_blocks
+from dpindex.base.arrays import AnyArray, Bools, Doubles, Singles, row_blocks
 from dpindex.base.errors import InputError
 from dpindex.data import VectorSource, as_source
 from dpindex.similarity.similarity import Metric
@@ -55,7 +54,7 @@ class GroundTruth:
     scores: Singles
     depth: int
 
-    def relevant(self, found: AnyArray, neighbours: int) -> npt.NDArray[np.bool_]:
+    def relevant(self, found: AnyArray, neighbours: int) -> Bools:
         """Which found ids, shape (nq, m), are among the true ``neighbours``, ties included.
 
         An id is relevant if its true score equals or exceeds that of the last true neighbour, so
@@ -76,23 +75,25 @@ class GroundTruth:
         return np.asarray((wanted[place] == asked) & (found >= 0))
 
     def of_queries(self, rows: Rows) -> GroundTruth:
-        """Return the true neighbours of some of the queries."""
+        """Return the true neighbours of some of the queries, given their ``rows``."""
         return replace(self, ids=self.ids[rows], scores=self.scores[rows])
 
     def precision(self, found: AnyArray, at: int, neighbours: int) -> Doubles:
         """Share of the first ``at`` found ids that are true neighbours, shape (nq,)."""
-        return self._count(found, at, neighbours) / at
+        return np.asarray(self.relevant(found[:, :at], neighbours).sum(axis=1) / at)
 
     def recall(self, found: AnyArray, at: int, neighbours: int) -> Doubles:
         """Share of the true ``neighbours`` among the first ``at`` found ids, shape (nq,).
 
         With ``at == neighbours`` this is the recall of ann-benchmarks.
         """
-        # With ties at the cut there can be more hits than true neighbours.
-        return np.minimum(self._count(found, at, neighbours), neighbours) / neighbours
+        return recall_of(self.relevant(found[:, :at], neighbours), neighbours)
 
-    def _count(self, found: AnyArray, at: int, neighbours: int) -> Doubles:
-        return np.asarray(self.relevant(found[:, :at], neighbours).sum(axis=1, dtype=np.float64))
+
+def recall_of(relevant: Bools, neighbours: int) -> Doubles:
+    """Share of the true ``neighbours`` that were found, by which of the found ids are relevant."""
+    # With ties at the cut there can be more hits than true neighbours.
+    return np.asarray(np.minimum(relevant.sum(axis=1), neighbours) / neighbours)
 
 
 def ground_truth(base: Any, queries: Any, depth: int, metric: Metric = "cosine") -> GroundTruth:

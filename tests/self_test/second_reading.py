@@ -20,11 +20,11 @@ from dpindex.audit.input_checks import code_checks, sketch_checks
 from dpindex.audit.record_verifiers import (
     SHARE_BITS,
     UNSEEN,
+    SoftmaxVerifier,
     at_least,
     completions_by_side,
     minority_shares,
 )
-from dpindex.audit.softmax_verifier import SoftmaxVerifier
 from dpindex.audit.verdict import Check, Difference
 from dpindex.base.arrays import AnyArray, spaced
 from dpindex.mechanism.noise.additive import CellTable, TwoDigitLaplace

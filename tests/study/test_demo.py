@@ -33,7 +33,6 @@ def test_the_demo_leaves_an_index_and_a_report(
         "index",
         "curve.csv",
         "runs.csv",
-        "curve.png",
         "report.html",
     }
     assert 50_000 < result.report.stat().st_size < 5_000_000

@@ -16,10 +16,10 @@ import dpindex as dpi
 from dpindex.base.errors import InputError
 from dpindex.index.kinds import kind_of
 from dpindex.study import attacks as panel
-from dpindex.study.attacks import (
-    Labels,
+from dpindex.study.attacks import Labels, attack_panel
+from dpindex.study.bounds import max_inference_rate, max_top_k_rate, max_tpr
+from dpindex.study.ranking import (
     Ranking,
-    attack_panel,
     best_odds,
     best_scores,
     learned_map,
@@ -27,7 +27,6 @@ from dpindex.study.attacks import (
     rank_candidates,
     true_positive_rate,
 )
-from dpindex.study.bounds import max_inference_rate, max_top_k_rate, max_tpr
 
 pytestmark = pytest.mark.usefixtures("known_noise")
 

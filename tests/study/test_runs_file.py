@@ -12,8 +12,8 @@ import pytest
 from dpindex import Spec, attribute
 from dpindex.base.errors import InputError
 from dpindex.study import Curve, evaluate, spec_grid, write_report
-from dpindex.study.evaluation import RUNS_FILE as NAME
-from dpindex.study.evaluation import csv_bytes, kept_in, read_runs
+from dpindex.study.curve import RUNS_FILE as NAME
+from dpindex.study.curve import csv_bytes, kept_in, read_runs
 
 DIM = 8
 BASE = np.random.default_rng(1).random((80, DIM))

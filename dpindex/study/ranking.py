@@ -1,0 +1,236 @@
+"""Codes matched with vectors that an attacker knows: rankings, odds, and a map that is learned."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import scipy
+
+from dpindex.base.arrays import Doubles, Floats, Integers, row_blocks, unit
+from dpindex.index.kinds import kind_of
+from dpindex.mechanism.codes import Codes
+from dpindex.mechanism.noise import Likelihood, NumberLaw
+from dpindex.mechanism.noise.symbols import CodebookResponse
+from dpindex.mechanism.privatizer import Privatizer
+from dpindex.mechanism.spec import Spec
+from dpindex.similarity.likelihoods import CodeLikelihoods
+from dpindex.study.trial import log_odds
+
+# Codes that are ranked at a time, and queries and codes that are compared at a time.
+_BLOCK = 500
+_QUERIES = 500
+_CODES = 2048
+
+
+@dataclass(frozen=True, eq=False)
+class Ranking:
+    """Places of true vectors in rankings of the same candidates.
+
+    Attributes
+    ----------
+    better : int64 array, shape (codes,)
+        Candidates with a higher score than the true vector; of ties the half.
+    candidates : int
+        Their number, the true vector included.
+
+    >>> Ranking(np.array([0, 0, 3, 99]), 100).found(100)
+    0.5
+    """
+
+    better: Integers
+    candidates: int
+
+    def found(self, among: int, places: int = 1) -> float:
+        """Return the share of codes whose true vector is in the first ``places``.
+
+        The candidates are then the true vector and ``among − 1`` of the others, sampled at random:
+        the expected value over all samples.
+        """
+        better, counts = np.unique(self.better, return_counts=True)
+        chances = scipy.stats.hypergeom.cdf(places - 1, self.candidates - 1, better, among - 1)
+        return float(np.average(chances, weights=counts))
+
+
+def rank_candidates(estimates: Floats, candidates: Floats, own: Integers) -> Ranking:
+    """Rank candidates by their cosines to estimates of the vectors behind codes.
+
+    Parameters
+    ----------
+    estimates : array, shape (codes, p)
+        Less what is expected without a code.
+    candidates : array, shape (n, p)
+        Less the same.
+    own : int64 array, shape (codes,)
+        Rows of the true vectors among the candidates.
+    """
+    directions = unit(candidates)
+    targets = unit(estimates)
+    return rank_by_scores(lambda codes: targets[codes] @ directions.T, own, len(candidates))
+
+
+def rank_by_scores(scores: Callable[[slice], Floats], own: Integers, candidates: int) -> Ranking:
+    """Rank candidates by scores of theirs.
+
+    Parameters
+    ----------
+    scores : callable
+        From a slice of the codes to their scores, shape (codes of the slice, candidates).
+    own : int64 array, shape (codes,)
+        Rows of the true vectors among the candidates.
+    candidates : int
+    """
+    better = np.empty(len(own), dtype=np.int64)
+    for codes in row_blocks(len(own), _BLOCK):
+        score = scores(codes)
+        rows = own[codes]
+        true = score[np.arange(len(rows)), rows][:, None]
+        above = (score > true).sum(axis=1)
+        ties = (score == true).sum(axis=1) - 1
+        better[codes] = above + ties // 2
+    return Ranking(better, candidates)
+
+
+_ABOVE_ALL_COSINES = 3.0
+_LEAST_LIKELIHOOD = 1e-12  # over the largest: more noise than a law ever adds
+# Of a code of numbers, candidates of the highest cosines to it; the others come after them.
+_SHORT_LIST = 1000
+_CELLS = 1 << 18
+
+
+def rank_by_law(spec: Spec, codes: Codes, candidates: Floats, own: Integers) -> Ranking:
+    """Rank candidates by the likelihood of codes under their public law.
+
+    Parameters
+    ----------
+    spec : Spec
+        Of the codes.
+    codes : Codes
+    candidates : array, shape (n, dim)
+    own : int64 array, shape (codes,)
+        Rows of the true vectors among the candidates.
+    """
+    privatizer = Privatizer(spec, allow_unprotected=True)
+    if isinstance(spec.law, NumberLaw):
+        projected = privatizer.project(candidates) * spec.step
+        readings = codes.to_float().astype(np.float64)
+        likelihood = spec.number_law.likelihood.in_units(spec.step)
+        return _rank_numbers(likelihood, readings, projected, own)
+    likelihoods = kind_of(spec).likelihoods(privatizer, candidates)
+    directions = unit(candidates)
+
+    def scores(rows: slice) -> Floats:
+        chosen = codes.take(rows)
+        logs = likelihoods.logs(chosen)[:-1].T
+        if isinstance(spec.law, CodebookResponse):  # has two levels: cosines order the ties
+            cosine = unit(chosen.to_float()) @ directions.T
+            return np.asarray(cosine + _ABOVE_ALL_COSINES * (logs > logs.min()))
+        return logs
+
+    return rank_by_scores(scores, own, len(candidates))
+
+
+def _rank_numbers(
+    likelihood: Likelihood, readings: Floats, projected: Floats, own: Integers
+) -> Ranking:
+    """Rank the candidates of the highest cosines by likelihood, and the others by cosine."""
+    mean = projected.mean(axis=0)
+    directions = unit(projected - mean)
+    targets = unit(readings - mean)
+    # A table of equal cells is read five times as fast as the edges are searched.
+    levels = likelihood.levels
+    logs = np.log(np.maximum(levels, _LEAST_LIKELIHOOD * levels.max()))
+    edges = likelihood.edges
+    width = (edges[-1] - edges[0]) / (_CELLS - 2)
+    middles = edges[0] + width * (np.arange(_CELLS) - 0.5)  # the first is below all edges
+    table = logs[np.searchsorted(edges, middles)]
+    places = (projected / width).astype(np.float32)
+    starts = (likelihood.slope * readings + likelihood.shift - edges[0]) / width + 1.0
+
+    def scores(codes: slice) -> Floats:
+        cosine = (targets[codes] @ directions.T).astype(np.float64)
+        for row, start in zip(cosine, starts[codes].astype(np.float32), strict=True):
+            likely = np.argpartition(-row, min(_SHORT_LIST, len(row)) - 1)[:_SHORT_LIST]
+            cells = np.clip(start - places[likely], 0, _CELLS - 1).astype(np.int32)
+            fits = table.take(cells).sum(axis=1)
+            row[likely] = _ABOVE_ALL_COSINES + fits - fits.min()
+        return cosine
+
+    return rank_by_scores(scores, own, len(projected))
+
+
+_PENALTIES = 10.0 ** np.arange(-6, 5)
+
+
+def learned_map(readings: Floats, values: Floats) -> Callable[[Floats], Doubles]:
+    """Return the linear map with an intercept that predicts values it has not seen best.
+
+    Of eleven penalties the one with the least squared error counts, each pair left out in turn
+    (Golub, Heath & Wahba 1979).
+
+    Parameters
+    ----------
+    readings : array, shape (pairs, k)
+        Decoded codes.
+    values : array, shape (pairs, p)
+        What they stand for: vectors, or labels as 0 and 1.
+
+    >>> x = np.array([[0.0], [1.0], [2.0], [3.0]])
+    >>> learned_map(x, 2 * x + 1)(np.array([[5.0]])).round(2).tolist()
+    [[11.0]]
+    """
+    centre = readings.mean(axis=0, dtype=np.float64)
+    mean = values.mean(axis=0, dtype=np.float64)
+    left, sizes, right = np.linalg.svd(readings - centre, full_matrices=False)
+    projected = left.T @ (values - mean)
+    scale = float(np.square(sizes).mean()) or 1.0
+
+    def shrinkage(penalty: float) -> Doubles:
+        return np.asarray(np.square(sizes) / (np.square(sizes) + penalty * scale))
+
+    def left_out_error(penalty: float) -> float:
+        kept = shrinkage(penalty)
+        leverage = np.square(left) @ kept + 1.0 / len(left)
+        residual = values - mean - left @ (kept[:, None] * projected)
+        return float(np.square(residual / np.maximum(1.0 - leverage, 1e-9)[:, None]).sum())
+
+    best = shrinkage(min(_PENALTIES, key=left_out_error))
+    inverse = np.divide(best, sizes, out=np.zeros_like(sizes), where=sizes > 0)
+    weights = right.T @ (inverse[:, None] * projected)
+    return lambda new: np.asarray(mean + (new - centre) @ weights)
+
+
+def best_scores(queries: Floats, codes: Floats) -> Doubles:
+    """Return the highest cosine of each query to any code, shape (m,)."""
+    directions = unit(codes)
+    blocks = np.array_split(unit(queries), -(-len(queries) // _QUERIES))
+    return np.concatenate([(block @ directions.T).max(axis=1) for block in blocks])
+
+
+def best_odds(likelihoods: CodeLikelihoods, codes: Codes) -> Doubles:
+    """Return the highest log-odds of each vector against the others for any code, shape (m,)."""
+    best = []
+    for block in row_blocks(len(codes), _CODES):
+        logs = likelihoods.logs(codes.take(block))
+        # The last row is of no known vector.
+        best.append(log_odds(logs, len(logs) - 1).max(axis=1))
+    return np.asarray(np.max(best, axis=0))
+
+
+def true_positive_rate(members: Doubles, others: Doubles, false_positives: float) -> float:
+    """Return the share of members above the threshold that so many of the others are above.
+
+    Parameters
+    ----------
+    members, others : float64 arrays
+        Scores of vectors that are in the index, and of vectors of the kind that are not.
+    false_positives : float
+        Share of the others that may be above, (0, 1).
+
+    >>> true_positive_rate(np.array([0.5, 0.9]), np.linspace(0, 0.8, 100), 0.01)
+    0.5
+    """
+    allowed = int(false_positives * len(others))
+    threshold = np.sort(others)[len(others) - 1 - allowed]
+    return float((members > threshold).mean())
