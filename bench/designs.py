@@ -46,7 +46,7 @@ def main() -> None:
     for setting in sys.argv[2].split():
         method, epsilon, length = setting.split(",")
         terms: dict[str, Any] = {"epsilon": float(epsilon), "scale": 255.0}
-        signs = "sign" in method
+        signs = "signdesigned" in method
         made = dpi.design(public, beta=1.0, code_length=int(length), signs=signs, **terms)
         adjacency = dpi.attribute(1.0)
         bounds = (0.0, 1.0)

@@ -1480,7 +1480,12 @@ class Oracle:
         return Flips(chain(share(self.epsilon, self.map.count), smooth), self.map.largest)
 
     def proportional_flips(self) -> Flips:
-        """Levels of one unit, each at its share of the units that one attribute moves in all."""
+        """Levels of one unit, each at its share of the units that one attribute moves in all.
+
+        Levels of all of these where it moves one coordinate alone.
+        """
+        if self.map.count == 1:
+            return Flips(chain(share(self.epsilon, 1), False), self.map.largest, self.map.grid_bits)
         chances = chain(share(self.epsilon, self.map.l1), False)
         return Flips(chances, [1] * self.map.k, self.map.grid_bits)
 

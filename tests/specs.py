@@ -59,13 +59,16 @@ def codebook(dim: int) -> Codebook:
 
 
 @cache
-def designed(dim: int, gaussian: bool = False, length: int | None = None) -> Design:
+def designed(
+    dim: int, gaussian: bool = False, length: int | None = None, signs: bool = False
+) -> Design:
     """A design for vectors of a few common causes, of at most eight coordinates by default."""
     rng = np.random.default_rng(dim)
     public = rng.normal(size=(200, 3)) @ rng.normal(size=(3, dim)) / 4
     public += 0.05 * rng.normal(size=public.shape)
     delta = 1e-6 if gaussian else 0.0
-    return optimiser.design(public, epsilon=2.0, code_length=length or min(dim, 8), delta=delta)
+    length = length or min(dim, 8)
+    return optimiser.design(public, epsilon=2.0, code_length=length, delta=delta, signs=signs)
 
 
 def needed(row: Method, dim: int = 24) -> dict[str, Any]:

@@ -91,6 +91,7 @@ VARIANTS = [
     case("dp-designed-laplace", adjacency=attribute(0.3), scale=255.0),
     case("dp-designed-laplace", epsilon=40.0, bounds=(0.1, 0.2), clip=True),
     case("dp-signdesigned-geometric", epsilon=0.3, adjacency=attribute(0.02)),
+    case("dp-signdesigned-geometric", epsilon=3.0, design=designed(24, signs=True)),
     case("dp-signrp-rr", delta=1e-6, entries="gaussian", min_norm=2.0, k=40),
     case("dp-signrp-rr", entries="very-sparse"),
     case("dp-signrp-rr-smooth", entries="gaussian", epsilon=20.0),

@@ -41,6 +41,7 @@ from dpindex.base.errors import InputError
 from dpindex.base.files import pack
 from dpindex.data import VectorSource, as_source, open_vectors
 from dpindex.mechanism.noise.gaussian import optimal_sigma
+from dpindex.mechanism.noise.signs import geometric_flips
 from dpindex.mechanism.public_parts import DTYPES, ENTRY_BITS, MAX_LENGTH, Design
 
 _MAX_SAMPLE = 1 << 16
@@ -102,6 +103,9 @@ def design(
         code_length = usual_length(epsilon, len(known.attributes))
     k = whole_number(code_length, "code_length", 1, MAX_LENGTH)
     w = _optimised(known.covariance, k, noise, delta > 0, np.random.default_rng(seed))
+    if signs:
+        bins = _clusters(known.covariance, k, np.random.default_rng(seed))
+        w = max(w, bins, key=lambda w: _recovered_by_signs(w, known.covariance, epsilon, beta))
     return _finished(w, known, source.shape[1], epsilon, beta, delta > 0)
 
 
@@ -116,6 +120,16 @@ def _noise_variance(epsilon: float, delta: float, signs: bool) -> float:
         return optimal_sigma(epsilon, checked_delta(delta, "a Gaussian design")) ** 2
     # The median of Laplace noise, of which signs tell, varies half as much as the mean.
     return (1 if signs else 2) / epsilon**2
+
+
+def _recovered_by_signs(w: Doubles, c: Singles, epsilon: float, beta: float) -> float:
+    """The variance that signs tell of; a sign that an attribute moves alone has wide levels."""
+    levels = 1 if np.count_nonzero(w, axis=0).max() == 1 else 1 << ENTRY_BITS
+    within = w @ c @ w.T
+    flips = geometric_flips(epsilon / levels)
+    channel = flips.linear_channel(np.zeros(len(w)), np.diag(within), beta / levels)
+    cross = channel.slope[:, None] * (w @ c)
+    return float(np.sum(np.linalg.solve(channel.covariance(within), cross) * cross))
 
 
 class _Known(NamedTuple):

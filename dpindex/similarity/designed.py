@@ -72,12 +72,13 @@ def decoder_of(spec: Spec, denoised: bool = False) -> Decoder:
     centre = np.zeros(len(w))
     if isinstance(spec.law, SignLaw):
         beta = spec.projection.scale * spec.change
-        slope, expected, noise = spec.law.linear_channel(centre, variance, beta)
+        channel = spec.law.linear_channel(centre, variance, beta)
     else:
-        slope, expected, noise = spec.number_law.linear_channel(centre, variance, spec.step)
-    covariance = slope * within * slope[:, None] + np.diag(noise * (_LEFT if denoised else 1))
-    gain = np.linalg.solve(covariance, slope[:, None] * design.cross)
-    constant = basis @ design.centre - expected @ gain
+        channel = spec.number_law.linear_channel(centre, variance, spec.step)
+    if denoised:
+        channel = channel._replace(noise=_LEFT * channel.noise)
+    gain = np.linalg.solve(channel.covariance(within), channel.slope[:, None] * design.cross)
+    constant = basis @ design.centre - channel.mean @ gain
     return Decoder(gain.astype(np.float32), constant.astype(np.float32))
 
 

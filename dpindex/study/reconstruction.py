@@ -225,12 +225,11 @@ class Reconstructor:
             channel = spec.law.linear_channel(mean, variance, beta)
         else:
             channel = spec.number_law.linear_channel(mean, variance, spec.step)
-        slope, expected, noise = channel
-        covariance = slope * within * slope[:, None] + np.diag(noise)
-        weights = np.linalg.pinv(covariance, hermitian=True) @ (across * slope).T
+        inverse = np.linalg.pinv(channel.covariance(within), hermitian=True)
+        weights = inverse @ (across * channel.slope).T
 
         def plain(codes: Codes) -> Doubles:
-            return self._bounded((codes.to_float() - expected) @ weights)
+            return self._bounded((codes.to_float() - channel.mean) @ weights)
 
         denoise = self.denoiser
         if denoise is None or isinstance(spec.law, SignLaw):

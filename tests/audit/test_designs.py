@@ -6,20 +6,31 @@ from typing import Any
 
 import numpy as np
 import pytest
-from specs import example
+from specs import designed, example
 
 import dpindex as dpi
 from dpindex.audit.exact import verify
 from dpindex.base.files import pack, unpack
 from dpindex.mechanism import public_parts as designs
 from dpindex.mechanism.method_table import find_method
+from dpindex.mechanism.noise.signs import FlipsByLevel
+from dpindex.mechanism.projections import Sensitivity
 from dpindex.mechanism.projections.designed import Designed
 
 METHODS = ["dp-designed-laplace", "dp-designed-gaussian", "dp-signdesigned-geometric"]
 
 
-@pytest.fixture(params=METHODS)
+def bins() -> dpi.Spec:
+    """Signs of a design of one entry a column."""
+    design = designed(24, signs=True)
+    assert np.count_nonzero(design.entries, axis=0).max() == 1
+    return example(find_method("dp-signdesigned-geometric"), epsilon=1.0, design=design)
+
+
+@pytest.fixture(params=[*METHODS, "bins"])
 def spec(request: pytest.FixtureRequest) -> dpi.Spec:
+    if request.param == "bins":
+        return bins()
     return example(find_method(request.param), epsilon=1.0)
 
 
@@ -64,9 +75,31 @@ def test_a_column_that_is_left_out_of_the_bound(
         made.sensitivity.count, int(rest.sum(axis=0).max()), int((rest**2).sum(axis=0).max())
     )
     monkeypatch.setattr(made, "sensitivity", told)
+    monkeypatch.setattr(made, "largest", np.maximum(rest.max(axis=1), 1))
     failed = verify(short).failed
     assert "projection: what one attribute moves" in failed
     assert any(name.startswith("law: ") for name in failed)
+
+
+@pytest.mark.parametrize("narrower", [0.95, 1 / 256])
+def test_levels_of_signs_in_bins_are_as_wide_as_an_attribute_moves_them(narrower: float) -> None:
+    """Narrower ones flip less far from 0 than they may."""
+    spec = bins()
+    law = spec.sign_law
+    assert isinstance(law, FlipsByLevel)
+    weights = np.trunc(narrower * law.weights)
+    spec.__dict__["law"] = FlipsByLevel([*law.thresholds], weights, law.grid_bits)
+    assert any(name.startswith("law: ") for name in verify(spec).failed)
+
+
+def test_levels_as_wide_as_one_entry_are_for_bins_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where an attribute moves two coordinates, each of such levels costs it a whole epsilon."""
+    spec = example(find_method("dp-signdesigned-geometric"), epsilon=1.0)
+    made = spec.linear_projection
+    assert made.sensitivity.count > 1
+    alone = Sensitivity(1, made.sensitivity.l1, made.sensitivity.l2_squared)
+    monkeypatch.setattr(made, "sensitivity", alone)
+    assert any(name.startswith("law: ") for name in verify(spec).failed)
 
 
 def test_a_heavy_design_is_refused_whatever_was_checked_before(

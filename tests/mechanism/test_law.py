@@ -353,8 +353,8 @@ def test_a_linear_channel_explains_what_it_says(name: str) -> None:
     law = spec.law
     if isinstance(law, SignLaw):
         channel = law.linear_channel(mean, variance, beta)
-        explained = channel.slope**2 * variance
-        np.testing.assert_allclose(explained + channel.noise, 1 - channel.mean**2)
+        own = np.diag(channel.covariance(np.diag(variance)))
+        np.testing.assert_allclose(own, 1 - channel.mean**2, rtol=1e-3)
         signs = law.expected_signs(np.array([-0.3, 0.3]), 1.0)
         assert signs[0] == -signs[1]
         assert 0 <= signs[1] <= 1
@@ -366,12 +366,14 @@ def test_a_linear_channel_explains_what_it_says(name: str) -> None:
 
 
 def test_signs_without_flips_are_as_linear_as_bussgang_says() -> None:
-    """E[sign(x)·x]/Var(x) = √(2/π)/σ for x ~ N(0, σ²)."""
+    """E[sign(x)·x]/Var(x) = √(2/π)/σ for x ~ N(0, σ²), and (2/π)·arcsin ρ for two signs."""
     law = SPECS["none-signrp at 1"].sign_law
-    channel = law.linear_channel(np.zeros(1), np.full(1, 4.0), 1.0)
+    channel = law.linear_channel(np.zeros(2), np.full(2, 4.0), 1.0)
     np.testing.assert_allclose(channel.slope, math.sqrt(2 / math.pi) / 2, rtol=1e-3)
-    np.testing.assert_allclose(channel.noise, 1 - 2 / math.pi, rtol=1e-3)
     np.testing.assert_allclose(channel.mean, 0.0, atol=1e-12)
+    for cosine in (-0.7, 0.0, 0.3, 0.6):
+        covariance = channel.covariance(4 * np.array([[1, cosine], [cosine, 1]]))
+        assert abs(covariance[0, 1] - 2 / math.pi * math.asin(cosine)) < 0.01
 
 
 @pytest.mark.parametrize("name", ["none-oporp at 1", "none-signrp at 1", SYMBOLS[0]])

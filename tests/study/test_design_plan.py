@@ -89,7 +89,7 @@ def test_what_a_design_gives_away_is_measured() -> None:
     terms = {key: value for key, value in TERMS.items() if key != "methods"}
     terms["epsilon"] = 4.0
     for method in METHODS[:2]:
-        made = dpi.design(collection(600, 1), epsilon=4.0, signs="sign" in method)
+        made = dpi.design(collection(600, 1), epsilon=4.0, signs="signdesigned" in method)
         spec = dpi.Spec(method, design=made, **terms)
         figures = Trial(spec, base).reconstruction()
         assert figures["reconstruction_error"] < 0.5, method

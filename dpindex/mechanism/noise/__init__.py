@@ -13,6 +13,7 @@ from typing import Any, Literal, NamedTuple
 import mpmath
 import numpy as np
 import numpy.typing as npt
+import scipy
 
 from dpindex.base.arrays import AnyArray, Doubles, Floats, Integers, Longs, spaced
 from dpindex.base.errors import NoGuaranteeError
@@ -33,6 +34,9 @@ _MAX_CODE = 2**30
 
 _QUANTILES = 4096
 """Equally likely values of a coordinate over which signs are averaged."""
+
+_ORDERS = 11
+"""Hermite polynomials that a sign is expanded in; what they leave is taken for order 11."""
 
 _SAMPLE = 256
 """Codewords that play records where a share is averaged."""
@@ -207,11 +211,26 @@ class LinearChannel(NamedTuple):
     ----------
     slope, mean, noise : float64 arrays of one shape
         The slope, the mean of the code coordinate, and the variance that x does not explain.
+    bends : float64 array, shape (k, m)
+        What x explains beyond a line: coefficients of Hermite polynomials of orders 2, 3, ….
     """
 
     slope: Doubles
     mean: Doubles
     noise: Doubles
+    bends: Doubles
+
+    def covariance(self, within: Doubles) -> Doubles:
+        """Return the covariance of code coordinates, given that of the coordinates, (k, k).
+
+        Normal coordinates of correlation ρ have order n in common by ρⁿ (Mehler 1866).
+        """
+        deviation = np.sqrt(np.maximum(np.diag(within), 1e-300))
+        correlation = within / deviation / deviation[:, None]
+        total = self.slope * within * self.slope[:, None]
+        for order, bend in enumerate(self.bends.T, 2):
+            total += bend * correlation**order * bend[:, None]
+        return np.asarray(total + np.diag(self.noise))
 
 
 class Law(ABC):
@@ -279,7 +298,8 @@ class NumberLaw(Law):
         constant, first, second = self.moments.variance_of_x
         # Where the variance of the law depends on x, its mean over x; in grid steps.
         noise = constant + first * mean / step + second * (mean**2 + variance) / step**2
-        return LinearChannel(np.ones_like(mean), mean, noise * step**2)
+        none = np.empty((len(mean), 0))
+        return LinearChannel(np.ones_like(mean), mean, noise * step**2, none)
 
     @cached_property
     def max_sum(self) -> int:
@@ -323,10 +343,15 @@ class SignLaw(Law):
         deviation = np.sqrt(variance)
         rms = float(np.sqrt(np.mean(mean**2 + variance))) / beta
         signs = self.expected_signs((mean[:, None] + deviation[:, None] * normal) / beta, rms)
-        expected = signs.mean(axis=1)
-        covariance = (signs * normal).mean(axis=1) * deviation
-        slope = np.divide(covariance, variance, out=np.zeros_like(covariance), where=variance > 0)
-        return LinearChannel(slope, expected, 1 - expected**2 - slope**2 * variance)
+        orders = np.arange(_ORDERS)
+        hermite = np.polynomial.hermite_e.hermevander(normal, _ORDERS - 1)
+        hermite /= np.sqrt(scipy.special.factorial(orders))
+        expected, linear, *bends = (signs @ hermite).T / len(normal)
+        slope = np.divide(linear, deviation, out=np.zeros_like(linear), where=deviation > 0)
+        explained = signs.var(axis=1)
+        further = explained - linear**2 - np.sum(np.square(bends), axis=0)
+        bends.append(np.sqrt(np.maximum(further, 0.0)))
+        return LinearChannel(slope, expected, 1 - expected**2 - explained, np.column_stack(bends))
 
     def code_format(self, code_length: int, fingerprint: bytes, step: float) -> CodeFormat:
         return SignFormat(code_length, fingerprint)

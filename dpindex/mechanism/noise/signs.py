@@ -149,9 +149,11 @@ def randomized_response(epsilon: float, signs: int = 1) -> FlipsByLevel:
 
 
 @lru_cache(maxsize=64)
-def smooth_flips(epsilon: float, weights: tuple[int, ...] = (1,)) -> FlipsByLevel:
+def smooth_flips(
+    epsilon: float, weights: tuple[int, ...] = (1,), grid_bits: int = GRID_BITS
+) -> FlipsByLevel:
     """Li & Li's smooth flips: see :func:`smooth_thresholds`."""
-    return FlipsByLevel(smooth_thresholds(epsilon), weights)
+    return FlipsByLevel(smooth_thresholds(epsilon), weights, grid_bits)
 
 
 @lru_cache(maxsize=64)
@@ -262,7 +264,8 @@ def _by_level(
     """Flips at each coordinate's share, its levels as wide as an attribute moves it."""
     largest = tuple(projection.largest.tolist())
     weights = largest[:1] if len(set(largest)) == 1 else largest
-    return flips(share(parameters, projection.sensitivity.count), weights)
+    ratio = share(parameters, projection.sensitivity.count)
+    return flips(ratio, weights, projection.grid_bits)
 
 
 def _proportional(parameters: Parameters, projection: Projection) -> FlipsByLevel:
@@ -270,8 +273,11 @@ def _proportional(parameters: Parameters, projection: Projection) -> FlipsByLeve
 
     An attribute that moves coordinate j by w_j units moves it by w_j levels, and each costs ε/Δ₁:
     ``Σ_j |w_j|·ε/Δ₁ ≤ ε``, as it would be for Laplace noise. Levels as wide as an attribute moves a
-    coordinate cost a whole share each, however little it moves the others.
+    coordinate cost a whole share each, however little it moves the others: they flip least where
+    there are no others.
     """
+    if projection.sensitivity.count == 1:
+        return _by_level(geometric_flips, parameters, projection)
     ratio = share(parameters, projection.sensitivity.l1)
     return geometric_flips(ratio, grid_bits=projection.grid_bits)
 
