@@ -674,11 +674,11 @@ class PrivateIndex(Searchable):
         for part in row_blocks(max(1, len(rows)), self._block_rows(len(queries))):
             block = rows[part]
             codes = self._store.take(block)
-            estimate = self._similarity.of_all(codes, queries)
+            estimate = self._similarity.estimates(codes, queries, 1)
             if self._posterior is None:
                 posterior = without_error(estimate)
             else:
-                posterior = self._posterior.of_all(codes, queries)
+                posterior = self._posterior.estimates(codes, queries, 1)
             if np.isnan(posterior[0]).any():
                 raise InputError(
                     f"similarities of {self.spec.method} need the norm of the vectors: declare "

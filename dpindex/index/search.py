@@ -290,7 +290,7 @@ class Searchable(ABC):
     ) -> Estimate:
         """Compare queries with the codes that were found for them, some columns at a time."""
         blocks = row_blocks(width, self._block_rows(1) // len(queries))
-        parts = [estimator.of_found(codes(columns), queries) for columns in blocks]
+        parts = [estimator.estimates(codes(columns), queries, len(queries)) for columns in blocks]
         values, errors = (np.concatenate(part, axis=1) for part in zip(*parts, strict=True))
         return values, errors
 

@@ -134,7 +134,7 @@ class SimilarityCalibration:
     shown : float
         Mean squared norm of denoised codes; 0 without a denoiser.
     energies : float64 array, shape (121,) or (0,)
-        Chances of squared norms e^−5 … e^5 times ``energy``; empty where norms are declared.
+        Chances of squared norms e^−5 … e^5 times ``energy``; empty where codes do not show them.
     doubt : float
         Of symbols, the chance that a vector is unlike the codebook, [0, 1].
     density : float64 array, shape (128,)

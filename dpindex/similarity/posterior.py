@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
+from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
@@ -17,7 +18,6 @@ from dpindex.denoise import Denoiser
 from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.spec import Spec
 from dpindex.similarity.calibration import (
-    CELLS,
     GRID,
     PAIRED_ROWS,
     Decoded,
@@ -140,7 +140,7 @@ class TablePosterior(Posterior):
 
 
 class NumberPosterior(TablePosterior):
-    """Number codes: inner products over norms, declared or as the codes show them.
+    """Number codes: inner products over norms, as the codes of the collection show them.
 
     Below m is the energy (squared norm) of a vector, σ² the noise variance of a coordinate and f
     the projection's factor of inner products.
@@ -150,62 +150,24 @@ class NumberPosterior(TablePosterior):
     def fit(cls, spec: Spec, codes: Codes, rows: int) -> SimilarityCalibration:
         stats = NoisyVectorStats.of(codes.to_float(), noise_moments(spec))
         energy = max(float(stats.energy.mean()), 1e-9 * float(stats.squares.mean()), 1e-150)
-        if spec.norm is not None:
-            energy = spec.norm**2
         total = float(stats.total.mean()) / math.sqrt(energy)
         known = SimilarityCalibration(rows, energy, total)
-        if spec.norm is None:
-            variance = cls(spec, known)._energy_variance(spec)
-            known = SimilarityCalibration(
-                rows,
-                energy,
-                total,
-                energies=fitted_energies(stats.energy[:PAIRED_ROWS], energy, variance),
-            )
-        return cls(spec, known)._with_prior(codes)
-
-    def _typical(self, spec: Spec, energy: Doubles) -> NoisyVectorStats:
-        """Typical codes of vectors of some energies."""
-        norm = np.sqrt(energy)
-        total = self.calibration.total * norm
-        return NoisyVectorStats(total, energy, spec.code_length, noise_moments(spec), norm)
+        variance = cls(spec, known)._energy_variance(spec)
+        energies = fitted_energies(stats.energy[:PAIRED_ROWS], energy, variance)
+        return cls(spec, replace(known, energies=energies))._with_prior(codes)
 
     def _energy_variance(self, spec: Spec) -> Doubles:
-        """Variance of an estimate of m at each value of the grid."""
+        """Variance of an estimate of m at each value of the grid, for typical codes."""
         grid = log_energies(self.calibration.energy)
+        norm = np.sqrt(grid)
+        total = self.calibration.total * norm
+        typical = NoisyVectorStats(total, grid, spec.code_length, noise_moments(spec), norm)
         least = 1e-4 * grid**2
-        return np.asarray(self._typical(spec, grid).energy_variance + least)
-
-    def _noise_share(self, spec: Spec) -> tuple[float, float, float]:
-        """Return kσ²/m, Var(estimate of m)/m² and m/(m + kσ²), for the declared norm."""
-        m = self.calibration.energy
-        typical = self._typical(spec, np.array([m]))
-        noise = float(typical.noise_energy[0]) / m
-        return noise, float(typical.energy_variance[0]) / m**2, 1 / (1 + noise)
+        return np.asarray(typical.energy_variance + least)
 
     def law(self, query_spec: Spec | None) -> Law:
-        factor = self.spec.projection.inner_product_factor
-        squares = GRID**2
-        if self.spec.norm is None:  # what the noise does is in s²
-            return Law(GRID, factor * (1 - squares) ** 2)
-        k = self.spec.code_length
-        sides = [self._noise_share(spec) for spec in (self.spec, query_spec) if spec is not None]
-        noises = [noise for noise, _, _ in sides]
-        own = sum(noises) / k
-        if query_spec is not None:
-            own += noises[0] * noises[1] / k
-        variance = np.full(CELLS, own)
-        # Codes are divided by their own length, whose error is correlated with that of the inner
-        # product. An exact query is divided by its own norm: all of its error counts.
-        weights = [1.0]
-        for noise, energy_variance, weight in sides:
-            variance += (weight**2 * energy_variance / 4 - 2 * weight * noise / k) * squares
-            weights.append(weight)
-        # Of the projection: Var(e − ρ(w·δ + v·δ')/2), e and δ the errors of the inner product and
-        # of squared norms, with Var(e) = f(1+ρ²), Var(δ) = 2f, Cov(e, δ) = 2fρ, Cov(δ, δ') = 2fρ².
-        v, w = weights[-2:]
-        of_projection = 1 + squares * (1 - 2 * (v + w) + (v**2 + w**2) / 2 + squares * v * w)
-        return Law(GRID, np.maximum(variance, 0.02 * own) + factor * of_projection)
+        # What the noise does is in s².
+        return Law(GRID, self.spec.projection.inner_product_factor * (1 - GRID**2) ** 2)
 
     def decode(self, codes: Codes) -> Decoded:
         return self._decoded(codes.to_float().astype(np.float64), self.spec)
@@ -219,13 +181,9 @@ class NumberPosterior(TablePosterior):
 
     def _decoded(self, x: Doubles, spec: Spec) -> Decoded:
         stats = NoisyVectorStats.of(x, noise_moments(spec))
-        m = self.calibration.energy
-        if self.spec.norm is not None:  # brought to the length that is expected of them
-            length = m * (1 + self._noise_share(spec)[0])
-            scale = np.sqrt(length / np.maximum(stats.squares, _TINY) / m)
-            return Decoded.plain(x * scale[:, None])
         variance = self._energy_variance(spec)
-        energy, spread = energies_given(stats.energy, m, variance, self.calibration.energies)
+        known = self.calibration
+        energy, spread = energies_given(stats.energy, known.energy, variance, known.energies)
         shown = NoisyVectorStats(stats.total, stats.squares, stats.k, stats.noise, np.sqrt(energy))
         noise = np.maximum(shown.noise_energy, 0.0) / stats.k / energy
         return Decoded(x / np.sqrt(energy)[:, None], noise, spread)

@@ -115,24 +115,18 @@ def codewords_seen(codes: Codes, queries: Queries, groups: int) -> Doubles:
 class Estimator(ABC):
     """Estimates the similarities of codes to queries, and their standard errors."""
 
-    def of_found(self, codes: Codes, queries: Queries) -> Estimate:
-        """Each query with codes of its own: float64 arrays of shape (nq, count).
+    @abstractmethod
+    def estimates(self, codes: Codes, queries: Queries, groups: int) -> Estimate:
+        """Return estimates and errors, float64 arrays of shape (nq, count).
 
         Parameters
         ----------
         codes : Codes
-            ``nq · count`` codes, those of the first query first.
+            In groups of equally many, ``count``, those of the first query first.
         queries : Queries
+        groups : int
+            As many as queries, or one, with which all of them are compared.
         """
-        return self.estimates(codes, queries, len(queries))
-
-    def of_all(self, codes: Codes, queries: Queries) -> Estimate:
-        """Every query with all of the codes: float64 arrays of shape (nq, n)."""
-        return self.estimates(codes, queries, 1)
-
-    @abstractmethod
-    def estimates(self, codes: Codes, queries: Queries, groups: int) -> Estimate:
-        """Estimates for groups of equally many codes: one for each query, or one for all."""
 
 
 class Similarity(Estimator):
@@ -153,7 +147,7 @@ class Similarity(Estimator):
     ...     adjacency=attribute(1.0)), allow_unprotected=True)
     >>> codes = privatizer.privatize(np.eye(4))
     >>> queries = ExactQueries(privatizer.project(np.eye(4)[:2]), privatizer.spec)
-    >>> NumberSimilarity(privatizer.spec, "ip").of_all(codes, queries)[0].round(3).tolist()
+    >>> NumberSimilarity(privatizer.spec, "ip").estimates(codes, queries, 1)[0].round(3).tolist()
     [[1.0, 0.0, 0.0, 0.0], [0.0, 1.0, 0.0, 0.0]]
     """
 

@@ -429,7 +429,7 @@ def test_searches_and_changes_from_many_threads_agree() -> None:
     [
         (Ranking, "search", 2),
         (Ranking, "sync", 1),
-        (InnerProductSimilarity, "of_found", 2),
+        (InnerProductSimilarity, "estimates", 2),
         (FaissVectors, "begin", 1),
         (FaissVectors, "finish", 1),
         (FaissSigns, "add", 1),

@@ -70,7 +70,9 @@ def test_numbers(metric: Metric, norm: float | None, kind: str) -> None:
     ip = (x * y[:, None, :]).sum(axis=2)
     factor = spec.projection.inner_product_factor
     wanted = ESTIMATORS[metric](ip, stored, side, factor)
-    found = kind_of(spec).estimator(spec, metric).of_found(_pairs(codes, rows), queries)
+    found = (
+        kind_of(spec).estimator(spec, metric).estimates(_pairs(codes, rows), queries, len(queries))
+    )
     np.testing.assert_allclose(found, wanted, rtol=1e-9, atol=1e-9)
     assert found[0].shape == found[1].shape == (NQ, COUNT)
 
@@ -83,7 +85,7 @@ def test_signs(method: str, kind: str) -> None:
     spec = Spec(method=method, dim=32, k=32, epsilon=epsilon, norm=1.5, adjacency=attribute(1.0))
     codes = Privatizer(spec, allow_unprotected=True).privatize(base := _vectors(2000, 0, 1.5))
     queries = _queries(kind, spec, 1.5, nq=60)
-    value, stderr = kind_of(spec).estimator(spec, "cosine").of_all(codes, queries)
+    value, stderr = kind_of(spec).estimator(spec, "cosine").estimates(codes, queries, 1)
     true = _vectors(60, 1, 1.5) @ base.T / 1.5**2
     assert np.std((value - true) / stderr) == pytest.approx(1, abs=0.2)
     assert np.abs(value).max() <= 1
@@ -102,8 +104,8 @@ def test_all_pairs_and_found_pairs_agree(method: str, metric: Metric, kind: str)
     )
     rows = np.random.default_rng(2).integers(0, 300, (NQ, COUNT))
     similarity = kind_of(spec).estimator(spec, metric)
-    every = similarity.of_all(codes, queries)
-    some = similarity.of_found(_pairs(codes, rows), queries)
+    every = similarity.estimates(codes, queries, 1)
+    some = similarity.estimates(_pairs(codes, rows), queries, len(queries))
     for all_pairs, pairs in zip(every, some, strict=True):
         assert all_pairs.shape == (NQ, 300)
         wanted = np.take_along_axis(all_pairs, rows, axis=1)
@@ -119,7 +121,7 @@ def test_flips_that_depend_on_size_need_declared_norms(method: str, kind: str) -
         spec = Spec(method=method, dim=32, k=16, epsilon=3.0, norm=norm, adjacency=attribute(1.0))
         codes = Privatizer(spec, allow_unprotected=True).privatize(_vectors(20, 0, norm))
         estimates = (
-            kind_of(spec).estimator(spec, "cosine").of_all(codes, _queries(kind, spec, norm))
+            kind_of(spec).estimator(spec, "cosine").estimates(codes, _queries(kind, spec, norm), 1)
         )
         for part in estimates:
             assert np.isnan(part).all() if norm is None else np.isfinite(part).all()

@@ -39,12 +39,14 @@ def test_estimates_are_calibrated(epsilon: float, private: bool) -> None:
     queries: Queries = ExactQueries(Projector(spec).project(q), spec)
     if private:
         queries = PrivateQueries(privatizer.privatize(q), spec)
-    estimates, errors = kind_of(spec).estimator(spec, "cosine").of_all(codes, queries)
+    estimates, errors = kind_of(spec).estimator(spec, "cosine").estimates(codes, queries, 1)
     true = _unit(q) @ _unit(x).T
     assert abs((estimates - true).mean()) < 0.05
     assert 0.8 < np.std((estimates - true) / errors) < 1.2
     found, spread = (
-        kind_of(spec).estimator(spec, "cosine").of_found(codes.take(slice(0, 300)), queries)
+        kind_of(spec)
+        .estimator(spec, "cosine")
+        .estimates(codes.take(slice(0, 300)), queries, len(queries))
     )
     assert found.shape == (300, 1)
     np.testing.assert_allclose(found[:, 0], np.diag(estimates[:, :300]))
