@@ -43,8 +43,7 @@ from dpindex.mechanism.noise.symbols import CapResponse, SquareWave
 from dpindex.mechanism.parameters import Grid, Parameters
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.projections import RealisedSizes, Sensitivity
-from dpindex.mechanism.projections.dense import Matrix, Oporp
-from dpindex.mechanism.projections.designed import Designed
+from dpindex.mechanism.projections.dense import Designed, Matrix, Oporp
 from dpindex.mechanism.secret_random import SecretStream
 from dpindex.mechanism.spec import Projector, Spec
 from dpindex.race import PStable, SketchSpec

@@ -36,7 +36,7 @@ from dpindex.mechanism.noise.signs import FlipsByLevel
 from dpindex.mechanism.noise.symbols import CapResponse, CodebookResponse, SquareWave
 from dpindex.mechanism.parameters import Grid
 from dpindex.mechanism.projections import Projection
-from dpindex.mechanism.projections.designed import Designed
+from dpindex.mechanism.projections.dense import Designed
 
 ROWS = {row.name: row for row in dpi.methods()}
 DTYPES: dict[int, Any] = {8: np.uint8, 16: np.uint16, 32: np.uint32, 64: np.uint64}

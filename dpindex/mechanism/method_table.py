@@ -19,12 +19,12 @@ from dpindex.mechanism.parameters import Parameters, is_stated
 from dpindex.mechanism.projections import Encoder, Identity
 from dpindex.mechanism.projections.dense import (
     FINE_ENTRY_BITS,
+    Designed,
     Gaussian,
     Oporp,
     Rademacher,
     Uniform,
 )
-from dpindex.mechanism.projections.designed import Designed
 from dpindex.mechanism.projections.records import CodewordMap, Rotation
 from dpindex.mechanism.projections.sparse import FastJL, SparseJL, VerySparse
 from dpindex.mechanism.public_parts import PARTS, Codebook, Design, PublicPart

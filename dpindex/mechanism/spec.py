@@ -20,6 +20,7 @@ from dpindex.base.arrays import (
     issparse,
     real_matrix,
     row_blocks,
+    row_norms,
 )
 from dpindex.base.errors import InputError
 from dpindex.mechanism.codes import CodeFormat
@@ -470,16 +471,14 @@ class Projector:
                 f"normalise the vectors or leave norm out."
             )
 
-    def _norms(self, block: Any, clip: bool = False) -> AnyArray:
+    def _norms(self, block: Any, clip: bool = False) -> Doubles:
         """Norms of the scaled rows, before or after clipping."""
         wide: Any = block.astype(np.float64)
         if clip:
             low, high = (bound * self.spec.scale for bound in self.spec.bounds)
             values: AnyArray = wide.data if issparse(wide) else wide
             np.clip(values, low, high, out=values)
-        squares = wide.multiply(wide).sum(axis=1) if issparse(wide) else (wide**2).sum(1)
-        norms: AnyArray = np.sqrt(np.asarray(squares).ravel()) / self.spec.scale
-        return norms
+        return row_norms(wide) / self.spec.scale
 
 
 def rows_of(x: Any, start: int, stop: int) -> Any:

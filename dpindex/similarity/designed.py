@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dpindex.base.arrays import Doubles, Singles, Vectors, issparse, spaced
+from dpindex.base.arrays import Doubles, Singles, Vectors, row_norms, spaced
 from dpindex.denoise import Denoiser
 from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.noise import SignLaw
@@ -102,10 +102,8 @@ def exact_coordinates(vectors: Vectors, spec: Spec) -> Doubles | None:
     rows: Any = vectors.astype(np.float64) / spec.scale
     used = rows[:, spec.design.attributes]
     inside = np.asarray(used @ spec.design.basis.T.astype(np.float64))
-    squares = rows.multiply(rows) if issparse(rows) else rows**2
-    energy = np.asarray(squares.sum(axis=1)).reshape(-1, 1)
-    rest = np.maximum(energy - (inside**2).sum(axis=1, keepdims=True), 0.0)
-    return np.hstack([inside, np.sqrt(rest)])
+    rest = np.maximum(row_norms(rows) ** 2 - (inside**2).sum(axis=1), 0.0)
+    return np.column_stack([inside, np.sqrt(rest)])
 
 
 def decoded_queries(queries: Queries, denoiser: Denoiser | None = None) -> Doubles:

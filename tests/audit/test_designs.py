@@ -15,7 +15,7 @@ from dpindex.mechanism import public_parts as designs
 from dpindex.mechanism.method_table import find_method
 from dpindex.mechanism.noise.signs import FlipsByLevel
 from dpindex.mechanism.projections import Sensitivity
-from dpindex.mechanism.projections.designed import Designed
+from dpindex.mechanism.projections.dense import Designed
 
 METHODS = ["dp-designed-laplace", "dp-designed-gaussian", "dp-signdesigned-geometric"]
 

@@ -10,12 +10,14 @@ from functools import cached_property
 import numpy as np
 import scipy
 
-from dpindex.base.arrays import AnyArray, Floats, Integers, Longs, issparse
+from dpindex.base.arrays import AnyArray, Floats, Integers, Longs, issparse, row_blocks
 from dpindex.base.errors import NoGuaranteeError
 from dpindex.mechanism.parameters import GRID_BITS
 
 _MAX_BYTES = 1 << 30
 """What the tables of one projection may take; making them takes up to three times that."""
+
+_DENSE_NUMBERS = 1 << 20
 
 _MAX_WHOLE = 1 << 16
 """Attributes of a vector that can be kept one by one."""
@@ -123,9 +125,10 @@ class Encoder(ABC):
     def apply(self, x: Floats) -> Floats:
         """Map rows, shape (n, dim) to (n, k), exactly."""
 
-    @abstractmethod
     def apply_sparse(self, x: scipy.sparse.csr_matrix) -> Floats:
-        """Map CSR rows, never making them dense in ``dim`` all at once."""
+        """Map CSR rows: made dense, a few at a time, where a subclass knows no better."""
+        blocks = row_blocks(x.shape[0], max(1, _DENSE_NUMBERS // self.dim))
+        return np.concatenate([self.apply(x[rows].toarray()) for rows in blocks])
 
     def apply_any(self, x: Floats | scipy.sparse.csr_matrix) -> Floats:
         """Map rows of either kind."""
@@ -193,9 +196,6 @@ class Identity(Projection):
 
     def apply(self, x: Floats) -> Floats:
         return x
-
-    def apply_sparse(self, x: scipy.sparse.csr_matrix) -> Floats:
-        return np.asarray(x.toarray())
 
 
 def scatter(x: scipy.sparse.csr_matrix, places: Integers, signs: Integers, k: int) -> Floats:

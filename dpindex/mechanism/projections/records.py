@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import math
 from functools import cached_property
-from typing import Any
 
 import numpy as np
-import scipy
 
-from dpindex.base.arrays import Doubles, Floats, Singles, issparse, matrix_product, row_blocks
+from dpindex.base.arrays import Doubles, Floats, Singles, matrix_product, row_blocks
 from dpindex.mechanism.projections import RecordEncoder, check_size
 from dpindex.mechanism.projections.sparse import walsh_hadamard
 from dpindex.mechanism.public_parts import RADIUS, Codebook, on_sphere_grid
@@ -72,24 +70,21 @@ class Rotation(RecordEncoder):
             return None
         return self._transformed(np.eye(self.dim))
 
-    def apply(self, x: Any) -> Floats:
+    def apply(self, x: Floats) -> Floats:
         """Rotated rows up to a factor each, (n, dim) to (n, k), float32.
 
         Sums of whole numbers below 2^53 are exact in float64 in any order, so a row has the same
         coordinates alone, in any batch and on any machine.
         """
-        out = np.empty((x.shape[0], self.k), dtype=np.float32)
-        for block in row_blocks(len(out), _NUMBERS // self.padded):
-            rows = x[block]
-            grid = on_grid(rows.toarray() if issparse(rows) else rows).astype(np.float64)
+        out = np.empty((len(x), self.k), dtype=np.float32)
+        for block in row_blocks(len(x), _NUMBERS // self.padded):
+            grid = on_grid(x[block]).astype(np.float64)
             if self._matrix is None:
                 exact = self._transformed(grid)
             else:
                 exact = matrix_product(grid, self._matrix)
             out[block] = exact * (1.0 / (_STEPS * math.sqrt(self.padded)))
         return out
-
-    apply_sparse = apply
 
     def _transformed(self, x: Doubles) -> Doubles:
         """The k places of two transforms, which stretch a vector by ``padded``."""
@@ -99,9 +94,6 @@ class Rotation(RecordEncoder):
             block *= signs
             walsh_hadamard(block)
         return block[:, self._places]
-
-
-_SPARSE_ROWS = 1024
 
 
 class CodewordMap(RecordEncoder):
@@ -124,7 +116,3 @@ class CodewordMap(RecordEncoder):
     def apply(self, x: Floats) -> Floats:
         """Whole numbers held exactly in float32, shape (n, K)."""
         return matrix_product(on_sphere_grid(x), self.codebook.grid)
-
-    def apply_sparse(self, x: scipy.sparse.csr_matrix) -> Floats:
-        blocks = row_blocks(x.shape[0], _SPARSE_ROWS)
-        return np.concatenate([self.apply(x[rows].toarray()) for rows in blocks])

@@ -319,7 +319,3 @@ class FastJL(Projection):
             np.multiply(rows, self._signs, out=mixed[:, : self.dim])
             out[block] = (self._sparse @ walsh_hadamard(mixed).T).T
         return out
-
-    def apply_sparse(self, x: scipy.sparse.csr_matrix) -> Floats:
-        blocks = row_blocks(x.shape[0], self._step)
-        return np.concatenate([self.apply(x[rows].toarray()) for rows in blocks])
