@@ -386,7 +386,8 @@ class Denoiser:
                 return self.linear.error_root()
             return self.iterations[-1].filter.error_root()
         mean = self.linear.mean.astype(np.float64)
-        return self.linear.error_root_under(_mean_noise(Channel(spec), mean))
+        noise = _mean_noise(Channel(spec), mean)
+        return self.linear.error_root_under(noise).astype(np.float32)
 
     @cached_property
     def basis(self) -> Singles | None:

@@ -400,7 +400,7 @@ def _error_variance(filter_: Filter, rows: TrainingCodes) -> Doubles:
     y = rows.held_codes
     total = float(np.mean(((y - filter_.mean) ** 2 - rows.channel.noise(y)).sum(axis=1)))
     beyond = max(0.0, total - float(np.sum((synthesis @ prior.covariance()) * synthesis)))
-    return np.asarray(within + beyond * SCALES / (prior.weights @ SCALES), dtype=np.float64)
+    return np.asarray(within + beyond * SCALES / (prior.weight @ SCALES), dtype=np.float64)
 
 
 def _iteration(

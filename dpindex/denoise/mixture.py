@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy
 
-from dpindex.base.arrays import AnyArray, Doubles, Singles, row_blocks
+from dpindex.base.arrays import Doubles, Singles, row_blocks
 from dpindex.mechanism.public_random import PublicStream
 
 _MIN_SIGNAL = 0.02
@@ -127,25 +127,30 @@ class Mixture:
 
     Attributes
     ----------
-    log_weight : float64 array, shape (K,)
-        ``log π_c`` and half the log-determinant of the precision of what is observed.
+    log_weight, log_density : float64 arrays, shape (K,)
+        ``log π_c``, and half the log-determinant of the precision of what is observed.
     mean : float32 array, shape (K, R)
-    filters, roots : float32 arrays, shape (K, F, F)
-        ``S(S+I)⁻¹`` and the Cholesky factor of ``(S+I)⁻¹`` over the first F directions.
+    filters : float32 array, shape (K, F, F)
+        ``S(S+I)⁻¹`` over the first F directions.
     gains : float32 array, shape (K, R − F)
         ``s/(s+1)`` for the remaining directions.
     """
 
     log_weight: Annotated[Doubles, "K"]
+    log_density: Annotated[Doubles, "K"]
     mean: Annotated[Singles, "KR"]
     filters: Annotated[Singles, "KFF"]
-    roots: Annotated[Singles, "KFF"]
     gains: Annotated[Singles, "KT"]
 
     @property
     def components(self) -> int:
         """K."""
         return len(self.mean)
+
+    @property
+    def weight(self) -> Doubles:
+        """``π_c``."""
+        return np.exp(self.log_weight)
 
     @property
     def _full(self) -> int:
@@ -155,11 +160,10 @@ class Mixture:
     def of_signals(cls, weight: Doubles, mean: Singles, signals: Doubles, rest: Doubles) -> Mixture:
         """From weights ``π``, means, covariances (K, F, F) and the other variances (K, R − F)."""
         precision = np.linalg.inv(signals + np.eye(signals.shape[1]))
-        roots = np.linalg.cholesky((precision + precision.transpose(0, 2, 1)) / 2)
         gains = rest / (rest + 1.0)
-        arrays = mean, signals @ precision, roots, gains
-        log_weight = np.log(weight) + _half_log_det(roots, gains)
-        return cls(log_weight, *(array.astype(np.float32) for array in arrays))
+        log_density = np.linalg.slogdet(precision)[1] / 2 + np.log1p(-gains).sum(axis=1) / 2
+        arrays = mean, signals @ precision, gains
+        return cls(np.log(weight), log_density, *(array.astype(np.float32) for array in arrays))
 
     @classmethod
     def gaussian(cls, signal: Doubles, scales: Doubles = _ONE_SCALE) -> Mixture:
@@ -201,7 +205,7 @@ class Mixture:
         for _ in range(_SCALE_ROUNDS):  # expectation–maximisation over the weights alone
             weight *= (1 / (likelihood @ weight)) @ likelihood / len(rows)
             weight += _UNLIKELY / len(rows)
-        return replace(even, log_weight=even.log_weight + np.log(len(SCALES) * weight))
+        return replace(even, log_weight=np.log(weight))
 
     def responsibilities(self, rows: Singles) -> Singles:
         """Posterior probability of each component, shape (n, K)."""
@@ -216,7 +220,7 @@ class Mixture:
         odds = rows**2 @ precision.T - 2 * (rows @ (precision * self.mean).T)
         odds += (precision * self.mean**2).sum(axis=1)
         odds *= -0.5
-        odds += self.log_weight.astype(np.float32)
+        odds += (self.log_weight + self.log_density).astype(np.float32)
         roots, shift, members = self._gained
         for block in row_blocks(len(rows), _BLOCK):
             gained = rows[block, : self._full] @ roots
@@ -276,14 +280,14 @@ class Mixture:
     def covariance(self) -> Doubles:
         """Second moment of the signal, all components together, shape (R, R)."""
         full = self._full
-        weights = self.weights
         filters = self.filters.astype(np.float64)
         gains = self.gains.astype(np.float64)
         mean = self.mean.astype(np.float64)
         signals = np.linalg.solve(np.eye(full) - filters, filters)
-        total = (mean.T * weights) @ mean
-        total[:full, :full] += np.tensordot(weights, signals + signals.transpose(0, 2, 1), 1) / 2
-        total[full:, full:] += np.diag(weights @ (gains / (1 - gains)))
+        signals = (signals + signals.transpose(0, 2, 1)) / 2
+        total = (mean.T * self.weight) @ mean
+        total[:full, :full] += np.tensordot(self.weight, signals, 1)
+        total[full:, full:] += np.diag(self.weight @ (gains / (1 - gains)))
         return total
 
     def error(self) -> Doubles:
@@ -293,28 +297,15 @@ class Mixture:
         """
         full = self._full
         total = np.diag(np.zeros(self.mean.shape[1]))
-        total[:full, :full] = np.tensordot(self.weights, self.filters.astype(np.float64), 1)
-        total[full:, full:] = np.diag(self.weights @ self.gains)
+        total[:full, :full] = np.tensordot(self.weight, self.filters.astype(np.float64), 1)
+        total[full:, full:] = np.diag(self.weight @ self.gains)
         return total
-
-    @property
-    def weights(self) -> Doubles:
-        """``π_c``."""
-        roots = self.roots.astype(np.float64)
-        gains = self.gains.astype(np.float64)
-        return np.exp(self.log_weight - _half_log_det(roots, gains))
 
 
 def _root(covariance: Doubles) -> Doubles:
     """L with ``LLᵀ`` the symmetric covariance, negative eigenvalues taken for 0."""
     values, vectors = np.linalg.eigh((covariance + covariance.T) / 2)
     return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0)))
-
-
-def _half_log_det(roots: AnyArray, gains: AnyArray) -> Doubles:
-    """Half the log-determinant of the precision of what each component predicts, shape (K,)."""
-    first = np.log(np.diagonal(roots, axis1=1, axis2=2)).sum(axis=1)
-    return np.asarray(first + np.log1p(-gains).sum(axis=1) / 2)
 
 
 class _Common:
@@ -417,19 +408,18 @@ class Filter:
         The prior's own mean and covariance, components taken together, replace the mixture.
         """
         # S(S + D)⁻¹ = ED⁻¹ for signal S, noise D and error covariance E.
-        error = self._error_root_under(noise)
+        error = self.error_root_under(noise)
         return np.asarray((error / noise[:, None]) @ error.T, dtype=np.float32)
 
     def error_root(self) -> Singles:
         """L such that the errors of ``apply`` have the covariance LLᵀ, as the prior claims it."""
         return np.asarray(self.synthesis @ _root(self.prior.error()), dtype=np.float32)
 
-    def error_root_under(self, noise: Doubles) -> Singles:
-        """Return the root for the filter ``under`` that noise."""
-        return self._error_root_under(noise).astype(np.float32)
+    def error_root_under(self, noise: Doubles) -> Doubles:
+        """Return the root of the error covariance of the filter ``under`` that noise.
 
-    def _error_root_under(self, noise: Doubles) -> Doubles:
-        """The root of ``L(I + LᵀD⁻¹L)⁻¹Lᵀ``, by Woodbury, where LLᵀ is the signal's covariance."""
+        It is that of ``L(I + LᵀD⁻¹L)⁻¹Lᵀ``, by Woodbury, where LLᵀ is the signal's covariance.
+        """
         # Components of the prior are taken together.
         factor = self.synthesis.astype(np.float64) @ _root(self.prior.covariance())
         precision = np.eye(factor.shape[1]) + factor.T @ (factor / noise[:, None])

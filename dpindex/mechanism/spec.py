@@ -25,7 +25,7 @@ from dpindex.base.arrays import (
 from dpindex.base.errors import InputError
 from dpindex.mechanism.codes import CodeFormat
 from dpindex.mechanism.method_table import Method, find_method
-from dpindex.mechanism.noise import Law, NumberLaw, SignLaw, SymbolLaw
+from dpindex.mechanism.noise import Law, LinearChannel, NumberLaw, SignLaw, SymbolLaw
 from dpindex.mechanism.noise.signs import norm_slack
 from dpindex.mechanism.noise.symbols import CodebookResponse
 from dpindex.mechanism.parameters import Grid, NoGrid, Parameters, Rounding, grid_step
@@ -181,6 +181,18 @@ class Spec(Parameters):
     def law(self) -> Law:
         """The calibrated law of the secret noise."""
         return self.method_row.calibration.law(self, self.projection)
+
+    def linear_channel(self, mean: Doubles, variance: Doubles) -> LinearChannel:
+        """Return numbers or signs as linear in their coordinates, as well as can be.
+
+        Parameters
+        ----------
+        mean, variance : float64 arrays, shape (k,)
+            Of the coordinates, in units of the scaled attributes.
+        """
+        if isinstance(self.law, SignLaw):
+            return self.law.linear_channel(mean, variance, self.projection.scale * self.change)
+        return self.number_law.linear_channel(mean, variance, self.step)
 
     @cached_property
     def number_law(self) -> NumberLaw:
@@ -422,31 +434,25 @@ class Projector:
     def _in_ranges(self, rows: Any) -> Any:
         return rows if self.spec.ranges is None else self.spec.ranges.scale(rows)
 
-    def _project_block(self, block: Any, first_row: int) -> Floats:
-        return self._mapped(self._checked(block, first_row))
-
     def _checked(self, block: Any, first_row: int) -> Any:
         """Rows brought to 0 … 1 by the ranges; InputError if they may not be projected."""
         inside = self._in_ranges(block)
-        self._check_values(inside, first_row)
+        check_values(inside, first_row, self.spec.grid.first_fault)
+        self._check_norms(inside, first_row)
         return inside
 
-    def _mapped(self, block: Any) -> Floats:
-        """Round and map rows that were checked."""
+    def _project_block(self, block: Any, first_row: int) -> Floats:
+        rows = self._checked(block, first_row)
         grid = self.spec.grid
-        if issparse(block):
-            parts = (grid.round(block.data), block.indices, block.indptr)
-            rounded = scipy.sparse.csr_matrix(parts, shape=block.shape)
+        if issparse(rows):
+            parts = (grid.round(rows.data), rows.indices, rows.indptr)
+            rounded = scipy.sparse.csr_matrix(parts, shape=rows.shape)
             projected = self.spec.projection.apply_sparse(rounded)
         else:
-            projected = self.spec.projection.apply(grid.round(block))
+            projected = self.spec.projection.apply(grid.round(rows))
         if self.spec.offset is not None:  # whole numbers: exact in either float type
             projected -= self.spec.offset.astype(projected.dtype)
         return projected
-
-    def _check_values(self, block: Any, first_row: int) -> None:
-        check_values(block, first_row, self.spec.grid.first_fault)
-        self._check_norms(block, first_row)
 
     def _check_norms(self, block: Any, first_row: int) -> None:
         declared = self.spec.norm

@@ -69,12 +69,7 @@ def decoder_of(spec: Spec, denoised: bool = False) -> Decoder:
     within = design.cross @ (basis @ w.T)
     within = (within + within.T) / 2
     variance = np.maximum(np.diag(within), 0.0)
-    centre = np.zeros(len(w))
-    if isinstance(spec.law, SignLaw):
-        beta = spec.projection.scale * spec.change
-        channel = spec.law.linear_channel(centre, variance, beta)
-    else:
-        channel = spec.number_law.linear_channel(centre, variance, spec.step)
+    channel = spec.linear_channel(np.zeros(len(w)), variance)
     if denoised:
         channel = channel._replace(noise=_LEFT * channel.noise)
     gain = np.linalg.solve(channel.covariance(within), channel.slope[:, None] * design.cross)

@@ -105,13 +105,6 @@ def codeword_similarities(queries: Queries) -> Singles:
     return matrix_product(words[queries.codes.stored[:, 0]], words.T)
 
 
-def codewords_seen(codes: Codes, queries: Queries, groups: int) -> Doubles:
-    """Return cosines of the codewords of codes to queries, in groups, shape (nq, count)."""
-    symbols = codes.stored[:, 0].astype(np.intp).reshape(groups, -1)
-    by_symbol = codeword_similarities(queries).astype(np.float64)
-    return np.take_along_axis(by_symbol, symbols, axis=1)
-
-
 class Estimator(ABC):
     """Estimates the similarities of codes to queries, and their standard errors."""
 
@@ -218,7 +211,9 @@ class SymbolSimilarity(Similarity):
     """Symbol codes: the curve of :mod:`dpindex.similarity.symbol_codes`."""
 
     def estimates(self, codes: Codes, queries: Queries, groups: int) -> Estimate:
-        seen = codewords_seen(codes, queries, groups)
+        symbols = codes.stored[:, 0].astype(np.intp).reshape(groups, -1)
+        by_symbol = codeword_similarities(queries).astype(np.float64)
+        seen = np.take_along_axis(by_symbol, symbols, axis=1)
         curve = pair_curve(self.spec.symbol_law)
         if isinstance(queries, PrivateQueries):
             curve = curve.after(pair_curve(queries.spec.symbol_law))

@@ -218,13 +218,7 @@ class Reconstructor:
             mean -= spec.offset * spec.step
         across, within = self._moments.covariances(projection)
         # The pseudo-inverse leaves out coordinates without information (bins without noise).
-        variance = np.diag(within)
-        if isinstance(spec.law, SignLaw):
-            # The unit of a sign law: beta before the projection's scale is applied.
-            beta = spec.projection.scale * spec.change
-            channel = spec.law.linear_channel(mean, variance, beta)
-        else:
-            channel = spec.number_law.linear_channel(mean, variance, spec.step)
+        channel = spec.linear_channel(mean, np.diag(within))
         inverse = np.linalg.pinv(channel.covariance(within), hermitian=True)
         weights = inverse @ (across * channel.slope).T
 

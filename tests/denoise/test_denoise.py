@@ -181,7 +181,7 @@ class TestMixture:
         single, double = Mixture.gaussian(signal), Mixture.fit(z, 2)
         linear = single.posterior(z @ basis)[0] @ basis.T
         assert error(double.posterior(z)[0], x) < 0.9 * error(linear, x)
-        assert double.weights.sum() == pytest.approx(1.0, abs=1e-3)
+        assert double.weight.sum() == pytest.approx(1.0, abs=1e-3)
 
     def test_covariance_is_that_of_the_signal(self) -> None:
         rng = np.random.default_rng(3)
@@ -244,8 +244,8 @@ class TestSizes:
     def test_weights_and_covariance_are_those_of_the_collection(self) -> None:
         x, z = self.rows(12_000)
         mixture = sizes(z.astype(np.float32))
-        assert mixture.weights.sum() == pytest.approx(1.0, abs=1e-3)
-        assert mixture.weights @ SCALES == pytest.approx(1.0, abs=0.1)
+        assert mixture.weight.sum() == pytest.approx(1.0, abs=1e-3)
+        assert mixture.weight @ SCALES == pytest.approx(1.0, abs=0.1)
         assert np.diag(mixture.covariance()) == pytest.approx((x**2).mean(axis=0), rel=0.1, abs=0.1)
 
     def test_claims_the_error_that_it_makes(self) -> None:
