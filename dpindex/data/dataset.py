@@ -220,10 +220,12 @@ def _in_parts(
     """Cut a source into parts, of which ``read`` opens the rows from a start, so many of them."""
     count, columns = source.shape
     parts = []
-    for rows in row_blocks(count, rows_per_part or rows_at_a_time(source)):
+    few = rows_at_a_time(source)
+    for rows in row_blocks(count, rows_per_part or few):
         size = rows.stop - rows.start
-        parts.append(Part(source.name, rows.start, size, partial(read, rows.start, size)))
-    return Dataset(source.name, columns, rows_at_a_time(source), tuple(parts))
+        vectors = partial(read, rows.start, size)
+        parts.append(Part(source.name, rows.start, size, vectors))
+    return Dataset(source.name, columns, few, tuple(parts))
 
 
 class _Stream:
@@ -270,7 +272,9 @@ class _RowGroups:
     @property
     def name(self) -> str:
         place = f"{self.store.location}/{self.path}"
-        return f"{place}, from row group {self.start}" if self.start else place
+        if self.start == 0:
+            return place
+        return f"{place}, from row group {self.start}"
 
     @contextmanager
     def _opened(self, key: str | None) -> Iterator[tuple[Location, Any]]:
@@ -286,11 +290,15 @@ class _RowGroups:
         with self._opened(key) as (location, file):
             return vectors_of(location, file, range(self.start, self.stop))
 
-    def ids(self, key: str) -> AnyArray:
+    def ids(self, key: str | None) -> AnyArray | None:
+        if key is None:
+            return None
         with self._opened(key) as (location, file), location.resources:
             return checked_ids(ids_of(location, file, range(self.start, self.stop)), location)
 
     def payload(self, columns: Sequence[str]) -> Any:
+        if not columns:
+            return None
         with self._opened(None) as (location, file), location.resources:
             return file.read_row_groups(list(range(self.start, self.stop)), columns=[*columns])
 
@@ -322,11 +330,14 @@ def _open_parquet(
             counts = [meta.row_group(group).num_rows for group in range(meta.num_row_groups)]
         for start, stop, count in _packed(counts, rows):
             groups = _RowGroups(store, path, start, stop)
-            part = Part(groups.name, 0, count, partial(groups.vectors, column))
-            if id_column is not None:
-                part = replace(part, ids=partial(groups.ids, id_column))
-            if payload:
-                part = replace(part, payload=partial(groups.payload, payload))
+            part = Part(
+                groups.name,
+                0,
+                count,
+                vectors=partial(groups.vectors, column),
+                ids=partial(groups.ids, id_column),
+                payload=partial(groups.payload, payload),
+            )
             parts.append(part)
     if not parts:
         raise InputError(f"{name}: there are no {_SUFFIX} files with rows; check the path.")

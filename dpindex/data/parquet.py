@@ -30,17 +30,20 @@ def vectors_of(location: Location, file: Any, groups: Sequence[int]) -> VectorSo
     kind = column_type(location, file, str(location.key))
     if not _is_list(kind):
         raise location.error(f"column {location.key!r} is {kind}; vectors need a list of numbers.")
-    dtype = pa.array([], kind.value_type).to_numpy(zero_copy_only=False).dtype
+    empty = pa.array([], kind.value_type)
+    dtype = empty.to_numpy(zero_copy_only=False).dtype
     rows = sum(file.metadata.row_group(group).num_rows for group in groups)
     width = 0
     if rows:
-        width = next(_matrices(location, file, groups, rows, 1)).shape[1]
+        first = next(_matrices(location, file, groups, rows, 1))
+        width = first.shape[1]
     size = max(1, _BATCH_BYTES // max(1, width * dtype.itemsize))
 
     def stream(firsts: range) -> Iterator[AnyArray]:
-        every = chain.from_iterable(_matrices(location, file, groups, rows, size))
-        left = islice(every, firsts.start, None)
-        return (np.stack(list(islice(left, firsts.step))) for _ in firsts)
+        matrices = _matrices(location, file, groups, rows, size)
+        left = islice(chain.from_iterable(matrices), firsts.start, None)
+        for _ in firsts:
+            yield np.stack(list(islice(left, firsts.step)))
 
     return VectorSource(location, (rows, width), dtype, stream)
 
@@ -100,9 +103,9 @@ def column_type(location: Location, file: Any, key: str) -> Any:
 def _is_list(kind: Any) -> bool:
     from pyarrow import types
 
-    is_list = types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
-    tests = (types.is_integer, types.is_floating, types.is_boolean)
-    return is_list and any(test(kind.value_type) for test in tests)
+    lists = (types.is_list, types.is_large_list, types.is_fixed_size_list)
+    values = (types.is_integer, types.is_floating, types.is_boolean)
+    return any(test(kind) for test in lists) and any(test(kind.value_type) for test in values)
 
 
 def _first_null(column: Any) -> int:
@@ -163,7 +166,7 @@ def read_payload(location: AnyPath, columns: Sequence[str] | None = None) -> Tab
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     path = os.path.join(folder, "payload.csv")
+    ...     path = folder + "/payload.csv"
     ...     with open(path, "w") as file:
     ...         _ = file.write("title,year\\none,1999\\ntwo,2001\\n")
     ...     read_payload(path, ["year"]).to_pydict()
@@ -201,4 +204,7 @@ def _csv(location: Location) -> Table:
         ) from None
 
 
-_TABLES: dict[str, Callable[[Location], Table]] = {".parquet": _parquet, ".csv": _csv}
+_TABLES: dict[str, Callable[[Location], Table]] = {
+    ".parquet": _parquet,
+    ".csv": _csv,
+}

@@ -64,9 +64,9 @@ class Ranges:
     highs: tuple[float, ...]
 
     def __post_init__(self) -> None:
-        names = tuple(str(name) for name in self.columns)
-        lows = tuple(float(low) for low in self.lows)
-        highs = tuple(float(high) for high in self.highs)
+        names = tuple(map(str, self.columns))
+        lows = tuple(map(float, self.lows))
+        highs = tuple(map(float, self.highs))
         if not len(names) == len(lows) == len(highs) or not names:
             raise InputError(
                 f"ranges need a low and a high for each column, not {len(lows)} and {len(highs)} "
@@ -105,7 +105,7 @@ class Ranges:
 
         >>> import tempfile
         >>> with tempfile.TemporaryDirectory() as folder:
-        ...     path = os.path.join(folder, "ranges.csv")
+        ...     path = folder + "/ranges.csv"
         ...     with open(path, "w") as file:
         ...         _ = file.write("column,low,high\\nage,0,120\\nincome,0,1e6\\n")
         ...     Ranges.read(path).highs
@@ -131,12 +131,11 @@ class Ranges:
                 raise InputError(
                     f"line {number} must hold a column and two numbers, low and high."
                 ) from None
-        if sorted(name for name, _, _ in rows) == sorted(str(i) for i in range(len(rows))):
+        numbers = [str(i) for i in range(len(rows))]
+        if {name for name, _, _ in rows} == set(numbers):
             rows.sort(key=lambda row: int(row[0]))
-        names = tuple(name for name, _, _ in rows)
-        lows = tuple(low for _, low, _ in rows)
-        highs = tuple(high for _, _, high in rows)
-        return cls(names, lows, highs)
+        columns = list(zip(*rows, strict=True)) or [(), (), ()]
+        return cls(*columns)
 
     def scale(self, vectors: Vectors) -> Doubles:
         """Return vectors with every column's range brought to 0 … 1, shape (n, p).
@@ -184,7 +183,9 @@ class Ranges:
         """The ends of the ranges by the names of their columns, twelve columns at most."""
         ends = zip(self.columns[:_SHOWN], self.lows, self.highs, strict=False)
         shown = ", ".join(f"{name} {low:g} to {high:g}" for name, low, high in ends)
-        more = f" and {len(self.columns) - _SHOWN} more" if len(self.columns) > _SHOWN else ""
+        more = ""
+        if len(self.columns) > _SHOWN:
+            more = f" and {len(self.columns) - _SHOWN} more"
         return (
             f"{self.digest[:8]}: {shown}{more}; each is brought to 0 … 1 first, so that distances "
             f"and changes are in ranges, and not in the units of the data"
@@ -215,7 +216,8 @@ class Ranges:
     @property
     def digest(self) -> str:
         """Sixteen hexadecimal digits that tell ranges apart, whatever their columns are called."""
-        return hashlib.sha256(repr((self.lows, self.highs)).encode()).hexdigest()[:16]
+        text = repr((self.lows, self.highs))
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def deciding(self, vectors: Vectors) -> list[tuple[str, float]]:
         """Return the columns that decide which rows are near, of *public* vectors.
@@ -246,8 +248,9 @@ class Ranges:
         for column in np.argsort(-shares, kind="stable"):
             if held >= _DECIDING:
                 break
-            held += float(shares[column])
-            chosen.append((self.columns[column], round(float(shares[column]), 2)))
+            share = float(shares[column])
+            held += share
+            chosen.append((self.columns[column], round(share, 2)))
         return chosen
 
     def _scaled(self, dtype: np.dtype[Any]) -> Callable[[AnyArray], AnyArray]:
@@ -278,8 +281,10 @@ class Ranges:
 
         def scaled(chunk: AnyArray) -> AnyArray:
             values = chunk.astype(np.float64)
-            values = np.where((ends[0] <= values) & (values < lows), lows, values)
-            values = np.where((highs < values) & (values <= ends[1]), highs, values)
+            is_low = (ends[0] <= values) & (values < lows)
+            values = np.where(is_low, lows, values)
+            is_high = (highs < values) & (values <= ends[1])
+            values = np.where(is_high, highs, values)
             return np.asarray((values - lows) / (highs - lows))
 
         return scaled

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import stat
+import sys
 import zipfile
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
@@ -133,10 +134,11 @@ def _is_pipe(name: str) -> bool:
 
 
 def _piped_ids(location: Location) -> _Ids:
-    with open(
-        0 if location.name == "-" else location.path, "rb", closefd=location.name != "-"
-    ) as f:
-        data = f.read(_MAX_PIPED + 1)
+    if location.name == "-":
+        data = sys.stdin.buffer.read(_MAX_PIPED + 1)
+    else:
+        with open(location.path, "rb") as file:
+            data = file.read(_MAX_PIPED + 1)
     if len(data) > _MAX_PIPED:
         raise location.error(f"it has over {_MAX_PIPED} bytes; save the ids to a file.")
     if data:
@@ -151,11 +153,12 @@ def _txt_ids(location: Location) -> _Ids:
 
 def _lines(location: Location, data: bytes) -> _Ids:
     text = data.decode("utf-8-sig")
-    lines = [line.strip() for line in text.removesuffix("\n").split("\n")]
+    whole = text.removesuffix("\n")
+    lines = [line.strip() for line in whole.split("\n")]
     if "" in lines:
         raise location.error(f"line {lines.index('') + 1} is empty; write one id on every line.")
     try:
-        numbers = np.array([int(line) for line in lines], dtype=np.int64)
+        numbers = np.array(list(map(int, lines)), dtype=np.int64)
     except (ValueError, OverflowError):
         return lines
     if list(map(str, numbers.tolist())) == lines:
@@ -190,8 +193,8 @@ def open_csv(location: Location) -> VectorSource:
 
     def stream(firsts: range) -> Iterator[Doubles]:
         left = islice(lines(), skipped + firsts.start, None)
-        return (_numbers(location, list(islice(left, firsts.step)), start, columns)
-                for start in firsts)  # fmt: skip
+        for start in firsts:
+            yield _numbers(location, list(islice(left, firsts.step)), start, columns)
 
     return VectorSource(location, (rows, columns), np.dtype(np.float64), stream)
 
@@ -233,8 +236,7 @@ def _is_numbers(line: str) -> bool:
 def open_hdf5(location: Location) -> VectorSource:
     import h5py
 
-    file = location.resources.enter_context(h5py.File(location.path, "r"))
-    location.check_names(file)
+    file = _hdf5(location)
     if location.key is None:
         # Hard links only: looking at any other kind would open what it points to.
         keys = [key for key in file if isinstance(file.get(key, getlink=True), h5py.HardLink)]
@@ -253,15 +255,21 @@ def hdf5_ids(location: Location) -> AnyArray | list[str]:
     """The ids in a dataset of integers or strings."""
     import h5py
 
-    file = location.resources.enter_context(h5py.File(location.path, "r"))
-    location.check_names(file)
-    dataset = _dataset(location, file)
+    dataset = _dataset(location, _hdf5(location))
     text = h5py.check_string_dtype(dataset.dtype)
     if text is not None and len(dataset.shape) == 1:
         return list(dataset.asstr()[:])
     if dataset.dtype.hasobject:  # such as lists and references
         raise location.error(f"dataset {location.key!r} holds no integers or strings.")
     return np.asarray(dataset[...])
+
+
+def _hdf5(location: Location) -> Any:
+    import h5py
+
+    file = location.resources.enter_context(h5py.File(location.path, "r"))
+    location.check_names(file)
+    return file
 
 
 def _dataset(location: Location, file: Any) -> Any:
@@ -275,7 +283,8 @@ def _dataset(location: Location, file: Any) -> Any:
     if dataset.file.filename != file.filename or dataset.external or dataset.is_virtual:
         raise location.error(f"dataset {key!r} lies in another file; name that file instead.")
     item_bytes = dataset.id.get_type().get_size()
-    declared = max(math.prod(dataset.shape), math.prod(dataset.chunks or ())) * item_bytes
+    values = max(math.prod(dataset.shape), math.prod(dataset.chunks or ()))
+    declared = values * item_bytes
     stored = min(dataset.id.get_storage_size(), location.size)
     ratio = 1
     if dataset.id.get_create_plist().get_nfilters():

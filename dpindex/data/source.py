@@ -186,7 +186,8 @@ def by_rows(read_rows: Callable[[int, int], Chunk]) -> Stream:
     """The stream of a function that reads any range of rows, given as ``start`` and ``stop``."""
 
     def stream(firsts: range) -> Iterator[Chunk]:
-        return (read_rows(first, min(first + firsts.step, firsts.stop)) for first in firsts)
+        for first in firsts:
+            yield read_rows(first, min(first + firsts.step, firsts.stop))
 
     return stream
 
@@ -322,9 +323,14 @@ class VectorSource(AbstractContextManager["VectorSource"]):
         The content is not hashed: a hash of private vectors would tell which vectors they were. A
         source in memory has the size of its values, and time 0.
         """
-        file, (rows, columns) = self._location, self.shape
-        stored: dict[str, int | str] = {"size": file.size, "mtime_ns": file.mtime_ns}
-        return {"rows": rows, "columns": columns, **stored, "key": file.key or ""}
+        file = self._location
+        return {
+            "rows": self.shape[0],
+            "columns": self.shape[1],
+            "size": file.size,
+            "mtime_ns": file.mtime_ns,
+            "key": file.key or "",
+        }
 
     def close(self) -> None:
         """Close the file; closing twice is harmless."""

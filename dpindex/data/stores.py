@@ -12,6 +12,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from itertools import chain
 from pathlib import Path
 from typing import IO, Any
 
@@ -73,8 +74,12 @@ class Folder(Store):
         self.location = str(self._path)
 
     def sizes(self) -> dict[str, int]:
-        files = sorted(file for file in self._path.rglob("*") if file.is_file())
-        return {file.relative_to(self._path).as_posix(): file.stat().st_size for file in files}
+        sizes = {}
+        for file in sorted(self._path.rglob("*")):
+            if file.is_file():
+                name = file.relative_to(self._path)
+                sizes[name.as_posix()] = file.stat().st_size
+        return sizes
 
     def open(self, path: str) -> IO[bytes]:
         return open(self._path / path, "rb")
@@ -95,7 +100,8 @@ class Bucket(Store):
     """
 
     def __init__(self, url: str) -> None:
-        if "@" in url.partition("://")[2].partition("/")[0] and not url.startswith("abfs"):
+        host = url.partition("://")[2].partition("/")[0]
+        if "@" in host and not url.startswith("abfs"):
             raise InputError("the URL of a store holds no keys; give them in the environment.")
         self.location = url.rstrip("/")
         need = f"{url} is in an object store, which needs obstore"
@@ -167,8 +173,9 @@ class Bucket(Store):
 
     def sizes(self) -> dict[str, int]:
         with self._asking("listed"):
-            pages = self._obstore.list(self._store)
-            return dict(sorted((meta["path"], meta["size"]) for page in pages for meta in page))
+            objects = chain.from_iterable(self._obstore.list(self._store))
+            sizes = {meta["path"]: meta["size"] for meta in objects}
+        return dict(sorted(sizes.items()))
 
     def open(self, path: str) -> IO[bytes]:
         def read_range(start: int, end: int) -> Any:

@@ -64,6 +64,7 @@ class PrivateProjection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
     >>> import dpindex as dpi
     >>> from sklearn.linear_model import RidgeClassifier
     >>> from sklearn.pipeline import make_pipeline
+    >>> import numpy as np
     >>> X = np.repeat([[1.0, 0.0, 0.0, 0.0], [0.0, 0.0, 0.0, 1.0]], 200, axis=0)
     >>> y = np.repeat([0, 1], 200)
     >>> terms = {"epsilon": 8.0, "adjacency": dpi.attribute(beta=1.0)}

@@ -89,7 +89,8 @@ def find_modes(
     else:
         separation = finite_number(separation, "separation", above=0.0)
     words = _stream(seed, "modes").words(starts * dim, np.uint32)
-    points = low + (high - low) * ((words.reshape(starts, dim) + 0.5) * 2.0**-32)
+    uniform = (words.reshape(starts, dim) + 0.5) * 2.0**-32
+    points = low + (high - low) * uniform
     order = np.argsort(-sketch.density(points), kind="stable")
     tops = _separated(points[order], separation, modes * _CLIMBS_PER_MODE)
     climbed = np.array([_climbed(sketch, top, (low, high), separation) for top in tops])
@@ -111,7 +112,8 @@ def _climbed(
     # Each corner steps towards the middle of the box, so that none leaves it.
     towards_middle = np.where(top > (low + high) / 2, -1.0, 1.0)
     steps = np.minimum(separation, (high - low) / 2) * towards_middle
-    corners = top + np.vstack([np.zeros(len(top)), np.diag(steps)])
+    moves = [np.zeros(len(top)), np.diag(steps)]
+    corners = top + np.vstack(moves)
     optimum = optimize.minimize(
         depth,
         top,
@@ -155,10 +157,13 @@ def diversity_sample(sketch: RaceSketch, candidates: Vectors, size: int, *, seed
     rows = real_matrix(candidates, sketch.spec.dim, "candidates")
     size = whole_number(size, "size", 1, rows.shape[0])
     answers = sketch.summary(rows)
-    counts = np.maximum(answers["count"], np.maximum(1.0, answers["stderr"]))
+    noise = np.maximum(1.0, answers["stderr"])
+    counts = np.maximum(answers["count"], noise)
     words = _stream(seed, "diversity").words(rows.shape[0], np.uint64)
-    waits = -np.log1p(-((words >> np.uint64(11)) * 2.0**-53)) * counts
-    return np.argsort(waits, kind="stable")[:size].astype(np.int64)
+    uniform = (words >> np.uint64(11)) * 2.0**-53
+    waits = -np.log1p(-uniform) * counts
+    first = np.argsort(waits, kind="stable")
+    return first[:size].astype(np.int64)
 
 
 def box(bounds: Any, name: str, dim: int) -> tuple[Floats, Floats]:
@@ -170,7 +175,8 @@ def box(bounds: Any, name: str, dim: int) -> tuple[Floats, Floats]:
         For anything else, which the message calls ``name``.
     """
     try:
-        low, high = (np.broadcast_to(np.asarray(b, dtype=np.float64), (dim,)) for b in bounds)
+        ends = [np.asarray(end, dtype=np.float64) for end in bounds]
+        low, high = (np.broadcast_to(end, (dim,)) for end in ends)
     except (TypeError, ValueError):
         raise InputError(f"{name} must be (low, high), numbers or one for each column.") from None
     if not (np.isfinite(low) & np.isfinite(high) & (low < high)).all():

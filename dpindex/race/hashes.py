@@ -151,12 +151,14 @@ class SRP(Hash):
             shifts = bits - np.repeat(exponents, np.diff(records.indptr))
             records.data = np.ldexp(records.data, shifts)
             return records
-        return np.ldexp(records, (bits - np.frexp(magnitudes)[1])[:, None], out=records)
+        shifts = bits - np.frexp(magnitudes)[1]
+        return np.ldexp(records, shifts[:, None], out=records)
 
     def codes_of(self, projected: Doubles, offsets: Doubles) -> Codes:
-        codes = (projected[:, :1] >= 0).astype(np.uint32)
+        signs = (projected >= 0).astype(np.uint32)
+        codes = signs[:, :1]
         for bit in range(1, self.bits):
-            codes |= (projected[:, bit : bit + 1] >= 0).astype(np.uint32) << np.uint32(bit)
+            codes |= signs[:, bit : bit + 1] << np.uint32(bit)
         return codes
 
 
@@ -189,7 +191,8 @@ class PairedSRP(SRP):
         codes = super().codes_of(projected, offsets)
         # Of a code and its complement the one with top bit 0 stands for both.
         all_ones = np.uint32((1 << self.bits) - 1)
-        codes ^= np.where(codes > all_ones >> np.uint32(1), all_ones, np.uint32(0))
+        has_top_bit = codes > all_ones >> np.uint32(1)
+        codes[has_top_bit] ^= all_ones
         return codes
 
 
@@ -223,7 +226,8 @@ class PStable(Hash):
     def kernel(self, x: Any, q: Any) -> Doubles:
         c = np.maximum(cdist(q, x) / self.bandwidth, 1e-12)
         edge = np.expm1(-0.5 / c**2)
-        single = 1.0 - 2.0 * ndtr(-1.0 / c) + math.sqrt(2.0 / math.pi) * c * edge
+        near = math.sqrt(2.0 / math.pi) * c * edge
+        single = 1.0 - 2.0 * ndtr(-1.0 / c) + near
         return np.asarray(single**self.hashes)
 
     def scaled(self, records: Any) -> Any:
@@ -235,7 +239,8 @@ class PStable(Hash):
     def codes_of(self, projected: Doubles, offsets: Doubles) -> Codes:
         projected += offsets
         projected *= 2.0 ** -(_DIRECTION_BITS + _STEP_BITS)
-        return np.floor(projected, out=projected).astype(np.int32).view(np.uint32)
+        np.floor(projected, out=projected)
+        return projected.astype(np.int32).view(np.uint32)
 
 
 _KINDS: dict[str, type[Hash]] = {cls.kind: cls for cls in (SRP, PairedSRP, PStable)}
@@ -271,9 +276,11 @@ class Hasher:
         words = PublicStream(seed, f"race/directions/{label}").words(total * dim, np.uint64)
         # The midpoint rule never reaches 0 or 1. Another machine's ndtri may differ in its last
         # bit; after rounding, one direction in 2^36 moves by 2^-16. Privacy does not depend on it.
-        normal = ndtri(((words >> np.uint64(11)) + 0.5) * 2.0**-53)
+        uniform = ((words >> np.uint64(11)) + 0.5) * 2.0**-53
+        normal = ndtri(uniform)
         normal *= 2.0**_DIRECTION_BITS
-        self._directions: Doubles = np.rint(normal, out=normal).reshape(total, dim)
+        np.rint(normal, out=normal)
+        self._directions: Doubles = normal.reshape(total, dim)
         public = PublicStream(seed, f"race/rehash/{label}")
         shifts = public.words(total, np.uint32) >> np.uint32(32 - _DIRECTION_BITS - _STEP_BITS)
         self._offsets: Doubles = shifts.astype(np.float64).reshape(rows, -1, 1)
@@ -319,7 +326,8 @@ class Hasher:
             values = block.data if sparse.issparse(block) else block
             np.rint(values, out=values)
             # Exact up to 2^53 in any order, and above MAX_SUM in any order beyond.
-            far = ~(np.asarray(abs(block).sum(axis=1)).ravel() <= MAX_SUM)
+            sums = np.asarray(abs(block).sum(axis=1)).ravel()
+            far = ~(sums <= MAX_SUM)  # NaN is far too
             if far.any():
                 if not clip:
                     raise _too_far(first_row + rows.start + int(far.argmax()))
@@ -383,7 +391,8 @@ def kernel_sum(hash: Hash, x: Any, q: Any) -> Doubles:
     q = np.atleast_2d(np.asarray(q))
     total = np.zeros(len(q))
     for rows in row_blocks(len(x), _KERNEL_PAIRS // max(1, len(q))):
-        total += hash.kernel(x[rows], q).sum(axis=1)
+        near = hash.kernel(x[rows], q)
+        total += near.sum(axis=1)
     return total
 
 
@@ -397,6 +406,8 @@ def _too_far(row: int) -> InputError:
 def _angles(x: Any, q: Any) -> Doubles:
     x = np.asarray(x, dtype=np.float64)
     q = np.asarray(q, dtype=np.float64)
-    norms = np.linalg.norm(q, axis=1)[:, None] * np.linalg.norm(x, axis=1)
-    cosines = np.divide(q @ x.T, norms, out=np.zeros(norms.shape), where=norms > 0)
-    return np.asarray(np.arccos(np.clip(cosines, -1.0, 1.0)))
+    norms = np.outer(np.linalg.norm(q, axis=1), np.linalg.norm(x, axis=1))
+    cosines = np.zeros(norms.shape)
+    np.divide(q @ x.T, norms, out=cosines, where=norms > 0)
+    np.clip(cosines, -1.0, 1.0, out=cosines)
+    return np.asarray(np.arccos(cosines))

@@ -6,7 +6,6 @@ import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from dpindex.base.arrays import check_values
 from dpindex.base.display import Progress
@@ -88,13 +87,6 @@ class SketchTarget(Target[RaceSketch]):
         self.spec: SketchSpec = spec
         self.path: Path = Path(path).absolute()
         self._sketch = RaceSketch(spec)  # refuses now what could not be released
-
-    @property
-    def facts(self) -> dict[str, Any]:
-        return {"spec": self.spec.to_dict()}
-
-    def segment_rows(self, dataset: Dataset) -> int:
-        return dataset.rows_at_a_time
 
     def checking(self, key: bytes, leak_check: LeakCheck | None) -> Callable[[Shard], Checked]:
         return _SketchCheck(self.spec, key)

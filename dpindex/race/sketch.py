@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, fields, replace
 from functools import cached_property, partial
+from operator import attrgetter
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -261,7 +262,8 @@ class RaceSketch:
     def __init__(self, spec: SketchSpec) -> None:
         self.spec = spec
         self._law = spec.law  # made now: what cannot be released must not be filled
-        self._counts: Longs | None = np.zeros((spec.rows, spec.columns), np.int64)
+        shape = (spec.rows, spec.columns)
+        self._counts: Longs | None = np.zeros(shape, np.int64)
         self._released: Release | None = None
         # The seam through which tests, and tests alone, put a stream of their own.
         self._stream: Callable[[], BitSource] = secret_stream
@@ -318,7 +320,8 @@ class RaceSketch:
         def count(rows: slice, columns: Longs) -> None:
             n = rows.stop - rows.start
             columns += np.arange(0, n * width, width)[:, None]
-            fresh[rows] += np.bincount(columns.ravel(), minlength=n * width).reshape(n, width)
+            counted = np.bincount(columns.ravel(), minlength=n * width)
+            fresh[rows] += counted.reshape(n, width)
 
         with ThreadPoolExecutor(cores()) as pool:
             for chunk in chunks:
@@ -359,8 +362,8 @@ class RaceSketch:
         """
         if not isinstance(other, RaceSketch) or other is self:
             raise InputError("merge takes another RaceSketch.")
-        places = ("dim", "rows", "width", "hash", "seed", "ranges")
-        if any(getattr(self.spec, name) != getattr(other.spec, name) for name in places):
+        places = attrgetter("dim", "rows", "width", "hash", "seed", "ranges")
+        if places(self.spec) != places(other.spec):
             raise InputError(
                 "only sketches with the same dim, rows, width, hash, seed and ranges can be merged."
             )
@@ -498,14 +501,16 @@ class RaceSketch:
         if estimator != "mean":
             groups = mean_groups(rows, failure)
         edges = np.linspace(0, rows, groups + 1).astype(np.intp)
-        parts = []
+        sizes = np.diff(edges)
+        parts = [[np.empty(0)] * 3]
         for hits in self._hits(q):
-            group_means = np.add.reduceat(hits, edges[:-1], axis=0) / np.diff(edges)[:, None]
+            sums = np.add.reduceat(hits, edges[:-1], axis=0)
+            middle = np.median(sums / sizes[:, None], axis=0)
             error = np.full(hits.shape[1], np.nan)
             if rows > 1:
                 error = hits.std(axis=0, ddof=1) / math.sqrt(rows)
-            parts.append(np.stack([np.median(group_means, axis=0), hits.mean(axis=0), error]))
-        centre, means, errors = np.concatenate([np.empty((3, 0)), *parts], axis=1)
+            parts.append([middle, hits.mean(axis=0), error])
+        centre, means, errors = np.concatenate(parts, axis=1)
         # Rehashing makes the collision probability k + (1 − k)/W, which is taken back.
         chance = self.size * (1.0 - 1.0 / self._stretch)
         count = (centre + release.offset - chance) * self._stretch
@@ -642,8 +647,9 @@ class RaceSketch:
         """Return the released sketch as bytes: counts less their least, in the fewest bytes."""
         release = self._open()
         least = int(release.counts.min())
-        shifted = (release.counts.astype(np.int64) - least).astype("<u8").reshape(-1, 1)
-        size = max(1, -(-int(shifted.max()).bit_length() // 8))
+        above = release.counts.astype(np.int64) - least
+        size = max(1, -(-int(above.max()).bit_length() // 8))
+        stored = above.astype("<u8").reshape(-1, 1).view(np.uint8)
         facts = {
             "epsilon": release.guarantee.epsilon,
             "delta": release.guarantee.delta,
@@ -652,7 +658,7 @@ class RaceSketch:
             "spec": self.spec.to_dict(),
             "least": least,
         }
-        return pack("sketch", facts, {"counts": shifted.view(np.uint8)[:, :size]})
+        return pack("sketch", facts, {"counts": stored[:, :size]})
 
     @classmethod
     def from_bytes(cls, data: Buffer) -> RaceSketch:
@@ -706,27 +712,29 @@ def _merged(a: Release, b: Release, disjoint: bool) -> Release:
 
 def _unpacked(facts: dict[str, Any], arrays: Mapping[str, AnyArray]) -> tuple[SketchSpec, Release]:
     """Return spec and release from the file of a sketch, in which nothing is trusted."""
+    least = facts.get("least")
+    numbers: list[Any] = [facts.get(name) for name in _NUMBERS]
     if (
         set(facts) != {"spec", "least", *_NUMBERS}
         or set(arrays) != {"counts"}
-        or type(facts["least"]) is not int
-        or abs(facts["least"]) >= 1 << 56
-        or any(type(facts[name]) not in (int, float) for name in _NUMBERS)
-        or not all(0 <= facts[name] <= 1e300 for name in _NUMBERS)
+        or type(least) is not int
+        or abs(least) >= 1 << 56
+        or not all(type(number) in (int, float) and 0 <= number <= 1e300 for number in numbers)
     ):
         raise InputError("this sketch has a header that no dpindex writes.")
     spec = SketchSpec.from_dict(facts["spec"])
     stored = arrays["counts"]
     cells = spec.rows * spec.columns
-    if stored.dtype != np.uint8 or stored.shape not in [(cells, size) for size in range(1, 8)]:
+    if stored.dtype != np.uint8 or stored.shape not in {(cells, size) for size in range(1, 8)}:
         raise InputError(
             f"this sketch declares {spec.rows} × {spec.columns} counts and holds an array of shape "
             f"{stored.shape}."
         )
     wide = np.zeros((cells, 8), dtype=np.uint8)
     wide[:, : stored.shape[1]] = stored
-    counts = wide.view("<u8").astype(np.int64).reshape(spec.rows, spec.columns) + facts["least"]
-    epsilon, delta, offset, variance = (float(facts[name]) for name in _NUMBERS)
+    counts = wide.view("<u8").astype(np.int64).reshape(spec.rows, spec.columns)
+    counts += least
+    epsilon, delta, offset, variance = map(float, numbers)
     guarantee = replace(spec.guarantee, epsilon=epsilon, delta=delta)
     if epsilon < spec.guarantee.epsilon or delta < spec.guarantee.delta:
         raise InputError(

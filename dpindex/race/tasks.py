@@ -316,7 +316,8 @@ class RaceClassifier(base.ClassifierMixin, _KernelEstimator):  # type: ignore[mi
     def predict_proba(self, X: Vectors) -> Floats:
         """Return the share of each class in the densities (ml) or counts (map) at ``X``, (n, m)."""
         records = self._records(X)
-        scores = np.stack([_floored(sketch.count(records)) for sketch in self.sketches_], axis=1)
+        counts = [_floored(sketch.count(records)) for sketch in self.sketches_]
+        scores = np.stack(counts, axis=1)
         if self.rule == "ml":
             # A class smaller than the noise of its size would win everywhere by dividing by little.
             scores /= [max(sketch.size, sketch.size_stderr, 1.0) for sketch in self.sketches_]
@@ -401,7 +402,8 @@ class RaceRegressor(base.RegressorMixin, _SketchEstimator):  # type: ignore[misc
         v = (np.asarray(target, dtype=np.float64) - centre) / spread
         # Two columns hold the folded codes of two signs.
         sketch = self._empty(self._spec(self.n_features_in_ + 2, 2, PairedSRP(2)))
-        self.sketch_ = sketch.fit(np.column_stack([u, np.ones(len(u)), v])).release()
+        z = np.column_stack([u, np.ones(len(u)), v])
+        self.sketch_ = sketch.fit(z).release()
         signs = SignPairs.of_sketch(self.sketch_)
         _warn(_regression_warnings(signs.moments))
         theta = _SOLVERS[self.solver](signs)
@@ -443,7 +445,8 @@ def _regression_warnings(moments: Moments) -> list[str]:
     above_noise = False
     if unit > _CERTAIN * moments.error:
         # Without slopes this is chi-squared; an entry off the diagonal errs by 1/√2 of the error.
-        slopes = form[:-2, -1] - form[:-2, -2] * form[-2, -1] / unit
+        mean = form[-2, -1] / unit
+        slopes = form[:-2, -1] - form[:-2, -2] * mean
         statistic = 2.0 * float(slopes @ slopes) / moments.error**2
         above_noise = bool(chdtrc(dim, statistic) < _CHANCE)
     if above_noise:
@@ -465,7 +468,8 @@ def _moments(signs: SignPairs) -> Doubles:
     values, vectors = np.linalg.eigh(moments.form)
     form = (vectors * np.maximum(values, 0.0)) @ vectors.T  # M is positive semidefinite
     penalty = np.diag([ridge] * (dim - 2) + [0.0])  # none on the intercept
-    theta = np.linalg.lstsq(form[:-1, :-1] + penalty, form[:-1, -1], rcond=None)[0]
+    known = form[:-1, :-1] + penalty
+    theta = np.linalg.lstsq(known, form[:-1, -1], rcond=None)[0]
     return np.asarray(theta)
 
 
@@ -514,7 +518,8 @@ class Moments:
     @property
     def error(self) -> float:
         """Standard error of the diagonal; an entry off it errs by 1/√2 of that."""
-        return math.sqrt(float(np.mean(self.residuals**2)) / len(self.residuals))
+        variance = float(np.mean(self.residuals**2))
+        return math.sqrt(variance / len(self.residuals))
 
     @cached_property
     def diagonal_excess(self) -> tuple[Doubles, Doubles]:
@@ -546,11 +551,11 @@ class SignPairs:
     @classmethod
     def of_sketch(cls, sketch: RaceSketch) -> SignPairs:
         """Return the pairs of all rows of a sketch."""
-        directions = sketch.spec.hasher.directions.reshape(sketch.spec.rows, 2, sketch.spec.dim)
-        differences = (sketch.counts[:, 0] - sketch.counts[:, 1]) / max(1.0, sketch.size)
-        left = np.ascontiguousarray(directions[:, 0])
-        right = np.ascontiguousarray(directions[:, 1])
-        return cls(left, right, differences)
+        spec = sketch.spec
+        directions = spec.hasher.directions.reshape(spec.rows, 2, spec.dim)
+        left, right = directions.transpose(1, 0, 2).copy()
+        alike, unlike = sketch.counts.T
+        return cls(left, right, (alike - unlike) / max(1.0, sketch.size))
 
     def surrogate(self, query: Doubles) -> float:
         """Return the loss that the counts themselves show at a query, shape (dim,), in [−1, 1]."""
@@ -567,7 +572,7 @@ class SignPairs:
         """
         rows, dim = self.left.shape
         targets = self.differences / _HERMITE
-        form = _symmetric(self.left.T @ (targets[:, None] * self.right)) / rows
+        form = self._adjoint(targets) / rows
         averaged = Moments(form, self.left, self.right, targets)
         unknowns = dim * (dim + 1) // 2
         if unknowns >= rows:
@@ -577,6 +582,10 @@ class SignPairs:
         residuals *= rows / (rows - unknowns)
         fitted = Moments(form, self.left, self.right, residuals)
         return min(averaged, fitted, key=lambda moments: moments.error)
+
+    def _adjoint(self, weights: Doubles) -> Doubles:
+        """Return the symmetric part of the weighted sum of ``abᵀ``."""
+        return _symmetric(self.left.T @ (weights.reshape(-1, 1) * self.right))
 
     def _least_squares(self, targets: Doubles) -> Doubles:
         """Return the symmetric M for which ``aᵀMb`` is nearest to the targets.
@@ -589,7 +598,7 @@ class SignPairs:
             return _products(self.left, _symmetric(entries.reshape(dim, dim)), self.right)
 
         def adjoint(weights: Doubles) -> Doubles:
-            return _symmetric(self.left.T @ (weights.reshape(-1, 1) * self.right)).ravel()
+            return self._adjoint(weights).ravel()
 
         operator = LinearOperator((rows, dim * dim), matvec=predicted, rmatvec=adjoint)
         solution = lsqr(operator, targets, atol=_TOLERANCE, btol=_TOLERANCE, iter_lim=_MAX_STEPS)

@@ -430,9 +430,9 @@ class Target(ABC, Generic[Published]):
     path: Path | None = None
 
     @property
-    @abstractmethod
     def facts(self) -> dict[str, Any]:
         """Options that a resumed release must share, as plain JSON values by name."""
+        return {"spec": self.spec.to_json()}
 
     def leak_check(self, rows: int) -> LeakCheck | None:
         """Return what compares so many vectors with the public part; None if there is none."""
@@ -445,9 +445,9 @@ class Target(ABC, Generic[Published]):
                 f"{dataset.name} has {dataset.columns} columns where the spec says {self.spec.dim}."
             )
 
-    @abstractmethod
     def segment_rows(self, dataset: Dataset) -> int:
         """Return how many rows are drawn together."""
+        return dataset.rows_at_a_time
 
     def journal(self) -> Journal:
         """Return the journal, which nobody holds yet: beside the path."""
@@ -493,7 +493,7 @@ class CodeTarget(Target[Published]):
     with_labels = True
 
     def segment_rows(self, dataset: Dataset) -> int:
-        return min(rows_per_segment(self.spec), dataset.rows_at_a_time)
+        return min(rows_per_segment(self.spec), super().segment_rows(dataset))
 
     def leak_check(self, rows: int) -> LeakCheck | None:
         return LeakCheck.of(self.spec, rows)

@@ -71,10 +71,6 @@ class CodesFile(CodeTarget[int]):
         self.spec = spec
         self.path: Path = Path(path).absolute()
 
-    @property
-    def facts(self) -> dict[str, Any]:
-        return {"spec": self.spec.to_dict()}
-
     def check(self, dataset: Dataset) -> None:
         super().check(dataset)
         if any(part.payload() is not None for part in dataset.parts):
@@ -113,7 +109,7 @@ class GrownIndex(CodeTarget[Codes]):
 
     @property
     def facts(self) -> dict[str, Any]:
-        return {"spec": self.spec.to_dict(), "replace": self._replace}
+        return {**super().facts, "replace": self._replace}
 
     def refuse_taken(self, journal: Journal) -> None:
         """Take any index: this process holds it."""
