@@ -119,6 +119,12 @@ def known_noise(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
+def few_queries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plans predict with 200 queries, not 1000: for tests of what they say and advise."""
+    monkeypatch.setattr("dpindex.study.planner.planner._ALL_QUERIES", 200)
+
+
+@pytest.fixture
 def call(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Callable[[str], str]:

@@ -16,7 +16,8 @@ from postgres_server import has_pgvector, new_database, programs
 def _place(name: str, *modules: str) -> Any:
     # Not imported: that takes seconds in each process that collects tests.
     missing = [module for module in modules if find_spec(module) is None]
-    return pytest.param(name, marks=pytest.mark.skipif(bool(missing), reason=f"no {missing}"))
+    marks = [pytest.mark.extra, pytest.mark.skipif(bool(missing), reason=f"no {missing}")]
+    return pytest.param(name, marks=marks)
 
 
 def _postgres() -> Any:
@@ -24,7 +25,7 @@ def _postgres() -> Any:
     if not has_pgvector():
         kind = "" if programs() is None else " with pgvector"
         mark = pytest.mark.skip(reason=f"no PostgreSQL{kind} is installed")
-        return pytest.param("postgresql", marks=mark)
+        return pytest.param("postgresql", marks=[pytest.mark.extra, mark])
     return _place("postgresql", "psycopg")
 
 

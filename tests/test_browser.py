@@ -398,6 +398,7 @@ def chromium() -> Iterator[Any]:
 
 @pytest.mark.slow
 @needs_chromium
+@pytest.mark.extra
 def test_chromium_agrees_on_the_committed_cases(chromium: Any) -> None:
     with _serving(ROOT) as (address, _):
         page = chromium.new_page()
@@ -414,6 +415,7 @@ def test_chromium_agrees_on_the_committed_cases(chromium: Any) -> None:
 
 @pytest.mark.slow
 @needs_chromium
+@pytest.mark.extra
 def test_the_page_of_the_documents_runs(chromium: Any, tmp_path: Path) -> None:
     """The module of docs/browser.md, in the folder of an index."""
     index = PrivateIndex(spec_of(np.eye(6), 4.0))
@@ -448,6 +450,7 @@ def page_folder(data_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
 @pytest.mark.slow
 @needs_chromium
 @pytest.mark.parametrize("size", SIZES)
+@pytest.mark.extra
 def test_the_page_answers_and_makes_no_request(chromium: Any, page_folder: Path, size: str) -> None:
     width, height = SIZES[size]
     with _serving(page_folder) as (address, paths):

@@ -22,6 +22,7 @@ def test_the_syntax_is_that_of_the_oldest_python() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.extra
 def test_names_of_the_standard_library_are_in_the_oldest_python(tmp_path: Path) -> None:
     """``typing.Self`` once kept all commands from Python 3.10."""
     pytest.importorskip("mypy", reason="needs pip install mypy")

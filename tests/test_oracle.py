@@ -457,7 +457,7 @@ def test_index_keeps_and_searches_with_those_codes(
 def test_tasks_of_the_size_that_ships(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     spec = Case(method).spec
     rows = dpindex.mechanism.privatizer.block_rows(spec, sparse=False)
-    x = vectors(spec, 40)[np.random.default_rng(1).integers(0, 40, rows + 5000)]
+    x = vectors(spec, 40)[np.random.default_rng(1).integers(0, 40, rows + 500)]
     demand_tasks(spec, x, rows, 2, monkeypatch)
 
 

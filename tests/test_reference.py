@@ -131,6 +131,7 @@ def test_editors_complete_every_keyword() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.extra
 def test_the_checker_of_an_editor_knows_the_keywords(tmp_path: Path) -> None:
     pytest.importorskip("mypy", reason="needs pip install mypy")
     file = tmp_path / "snippet.py"

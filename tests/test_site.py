@@ -100,6 +100,7 @@ def test_wide_tables_scroll(pages: dict[Path, _Page]) -> None:
 
 
 @needs_chromium
+@pytest.mark.extra
 def test_pages_work_on_a_phone_and_from_a_disk(site: Path, pages: dict[Path, _Page]) -> None:
     """No page is wider than the screen; tables and code scroll in frames of their own."""
     reason = "needs pip install playwright"

@@ -42,6 +42,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
+@pytest.mark.extra
 def test_two_wheels_are_equal(wheel: Path, tmp_path: Path) -> None:
     """Built in another folder, at another time, from files of other dates."""
     other = tmp_path / "elsewhere"
@@ -50,6 +51,7 @@ def test_two_wheels_are_equal(wheel: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.extra
 def test_a_wheel_holds_the_package_and_its_licenses(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
     for source in (ROOT / "dpindex").rglob("*"):
@@ -60,6 +62,7 @@ def test_a_wheel_holds_the_package_and_its_licenses(wheel: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.extra
 def test_a_wheel_works_without_the_checkout(wheel: Path, tmp_path: Path) -> None:
     """From a search for two vectors to the proof of one method, where no checkout is."""
     site = tmp_path / "site"

@@ -50,10 +50,11 @@ RECORD = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["staircase", "response"])
-def test_h6_a_declared_norm_does_not_stop_the_attack(name: str) -> None:
+@pytest.mark.parametrize(("name", "through_files"), [("staircase", True), ("response", False)])
+def test_h6_a_declared_norm_does_not_stop_the_attack(name: str, through_files: bool) -> None:
     """It was refused: "row 0 does not have the declared norm 1"."""
-    report = attack(replace(HONEST[name], norm=1.0), trials=2000, confidence=SURE)
+    spec = replace(HONEST[name], norm=1.0)
+    report = attack(spec, trials=2000, confidence=SURE, through_files=through_files)
     assert report.subject == HONEST[name].method
     assert not report.violated
 
@@ -61,21 +62,11 @@ def test_h6_a_declared_norm_does_not_stop_the_attack(name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", RECORD)
 def test_records_are_told_apart_by_nearly_one(name: str) -> None:
-    # Repeated runs are expected 5 standard deviations or more above 0.95.
+    # Repeated runs are expected 5 standard deviations or more above 0.95. That five percent more
+    # are seen is held by test_mutations.py.
     report = attack(RECORD[name], trials=600_000, confidence=SURE, through_files=False)
     assert 0.95 <= report.lower_bound <= 1.0, str(report)
     assert not report.violated
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", RECORD)
-def test_five_percent_more_for_records_are_seen(name: str) -> None:
-    """The realised epsilon is 1.05; runs are expected 5 standard deviations or more above 1."""
-    spec = RECORD[name]
-    weak = replace(spec)
-    object.__setattr__(weak, "law", replace(spec, epsilon=1.05).law)
-    report = attack(weak, trials=1_000_000, through_files=False)
-    assert report.violated, str(report)
 
 
 @pytest.mark.slow
@@ -148,14 +139,6 @@ def test_what_has_no_attack_is_refused() -> None:
     for spec in (whole, long):
         with pytest.raises(InputError, match="there is no attack"):
             attack(spec, trials=1000)
-
-
-@pytest.mark.slow
-def test_through_the_command_line_a_file_and_an_index() -> None:
-    report = attack(STAIRCASE, trials=4000, confidence=SURE)
-    found = {finding.name: finding.lower_bound for finding in report.findings}
-    route = "one attribute through the command line, a file and an index"
-    assert 0.5 <= found[route] <= 1.0, str(report)
 
 
 def test_seconds_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -238,5 +221,9 @@ def test_command_line(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, words)
     assert done.exit_code == 0, done.output
     assert "not refuted" in done.output
-    done = CliRunner().invoke(app, [*words, "--json"])
-    assert json.loads(done.output)["violated"] is False
+    words[3] = "4000"
+    report = json.loads(CliRunner().invoke(app, [*words, "--json"]).output)
+    assert report["violated"] is False
+    found = {finding["name"]: finding["lower_bound"] for finding in report["findings"]}
+    route = "one attribute through the command line, a file and an index"
+    assert 0.5 <= found[route] <= 1.0, str(report)

@@ -98,8 +98,12 @@ def test_hockey_stick_agrees_with_randomized_response() -> None:
 def test_every_shipped_law_passes(name: str) -> None:
     specs = [spec for spec in SPECS if spec.method == name]
     few = [spec for spec in specs if spec.epsilon == 1.0 or not _large(spec)]
+    if name == "codebook-softmax":  # 48 tables of 4096 steps: nearly every epsilon, in some terms
+        few = few[::5] + [spec for spec in few if spec.epsilon == 1.0]
     reports = list(verify_each(few))
     assert reports
+    if name.startswith("record-"):
+        assert "any two vectors" in str(reports[0])
     assert [(r.spec.epsilon, r.failed) for r in reports if not r.passed] == []
     assert [spec.epsilon for spec in few if not replay_check(spec).passed] == []
 
@@ -113,17 +117,6 @@ def test_every_law_has_a_verifier_that_proves_what_its_calibration_promises() ->
         used.add(drawn)
     assert set(VERIFIERS) == used
     assert set(READERS) == set(VERIFIERS)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("method", ["record-cap", "record-codebook"])
-@pytest.mark.parametrize("epsilon", [0.01, 1.0, 8.0, 50.0])
-def test_records_are_hidden(method: str, epsilon: float) -> None:
-    """The default set goes through slow tests; these few are fast."""
-    (spec,) = (s for s in SPECS if (s.method, s.epsilon) == (method, epsilon))
-    report = verify(spec)
-    assert report.failed == ()
-    assert "any two vectors" in str(report)
 
 
 @pytest.mark.slow
@@ -143,7 +136,7 @@ def test_caps_are_counted_as_by_hand() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("k", [128, 504, 1024])
+@pytest.mark.parametrize("k", [128, 1024])
 def test_long_caps_are_verified(k: int) -> None:
     assert refuted(Spec("record-cap", 24, k=k, epsilon=12.0, adjacency=record())) == ()
 

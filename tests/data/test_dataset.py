@@ -36,7 +36,7 @@ def _in_order(rows: int, files: int) -> list[int]:
     return np.concatenate([*parts[0::2], *parts[1::2]]).tolist()
 
 
-@pytest.mark.parametrize("remote", [False, True])
+@pytest.mark.parametrize("remote", [False, pytest.param(True, marks=pytest.mark.extra)])
 @pytest.mark.parametrize("most", [20, 50, 1000])
 def test_a_partitioned_dataset(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int, remote: bool

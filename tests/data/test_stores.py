@@ -59,6 +59,7 @@ def test_a_file_is_created_once(journal: Journal) -> None:
         journal.get("a/b", 4)
 
 
+@pytest.mark.extra
 def test_an_object_is_created_once(tmp_path: Path) -> None:
     bucket = pickle.loads(pickle.dumps(bucket_at(tmp_path)))
     assert bucket.create("a/b", b"first")
@@ -192,6 +193,7 @@ def bucket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bucket:
 
 
 @pytest.mark.parametrize("done", [True, False])
+@pytest.mark.extra
 def test_an_answer_that_was_lost(bucket: Bucket, monkeypatch: Any, done: bool) -> None:
     """A PUT that failed may have been done: what lies there decides."""
     put, tries = bucket._put, []
@@ -210,6 +212,7 @@ def test_an_answer_that_was_lost(bucket: Bucket, monkeypatch: Any, done: bool) -
     assert len(tries) == (1 if done else 2)
 
 
+@pytest.mark.extra
 def test_an_answer_that_was_lost_while_another_won(bucket: Bucket, monkeypatch: Any) -> None:
     put = bucket._put
 
@@ -221,6 +224,7 @@ def test_an_answer_that_was_lost_while_another_won(bucket: Bucket, monkeypatch: 
     assert not bucket.create("a", b"mine!")
 
 
+@pytest.mark.extra
 def test_a_store_that_stays_away_is_one_sentence(bucket: Bucket, monkeypatch: Any) -> None:
     def lost(path: str, data: bytes) -> None:
         raise OSError("no route\nto host")
@@ -230,6 +234,7 @@ def test_a_store_that_stays_away_is_one_sentence(bucket: Bucket, monkeypatch: An
         bucket.create("a", b"mine")
 
 
+@pytest.mark.extra
 def test_a_store_that_overwrites_is_refused(bucket: Bucket, monkeypatch: Any) -> None:
     def put(path: str, data: bytes) -> None:
         bucket._obstore.put(bucket._store, path, data)
@@ -240,6 +245,7 @@ def test_a_store_that_overwrites_is_refused(bucket: Bucket, monkeypatch: Any) ->
         bucket.refuse_overwriting("probe", b"plan")
 
 
+@pytest.mark.extra
 def test_a_store_that_creates_once_is_taken(bucket: Bucket) -> None:
     for _ in range(2):
         bucket.create("probe", b"")

@@ -58,6 +58,7 @@ def built(dataset: Any, target: Path, client: Any, **options: Any) -> int:
 
 
 @pytest.mark.slow
+@pytest.mark.extra
 def test_workers_are_killed(cluster: Any, client: Any, tmp_path: Path) -> None:
     """One of two workers, at five random moments: every id once, and no other code was seen."""
     rows, files = 3200, 32
@@ -98,6 +99,7 @@ def test_workers_are_killed(cluster: Any, client: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.extra
 def test_files_with_a_payload_and_a_denoiser(client: Any, tmp_path: Path) -> None:
     rows = 600  # enough for a denoiser
     data = write_dataset(tmp_path / "data", rows)
@@ -116,6 +118,7 @@ def test_files_with_a_payload_and_a_denoiser(client: Any, tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
+@pytest.mark.extra
 def test_there_is_no_scheduler() -> None:
     pytest.importorskip("distributed")
     with (
@@ -152,6 +155,7 @@ def test_freed_memory_is_kept() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.extra
 def test_f3_neither_messages_nor_logs_are_functions_of_the_vectors(
     client: Any, tmp_path: Path
 ) -> None:

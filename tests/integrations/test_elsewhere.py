@@ -14,6 +14,7 @@ PAGE = (Path(__file__).parents[2] / "docs" / "elsewhere.md").read_text(encoding=
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("known_noise")
+@pytest.mark.extra
 def test_the_page_runs_as_it_is_typed() -> None:
     pytest.importorskip("qdrant_client", reason="needs pip install qdrant-client")
     names: dict[str, Any] = {}

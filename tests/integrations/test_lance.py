@@ -19,7 +19,7 @@ from dpindex.integrations.publication import WHOLE, Documents
 
 pa = pytest.importorskip("pyarrow")
 pytest.importorskip("lancedb")
-pytestmark = LITE
+pytestmark = [*LITE, pytest.mark.extra]
 
 
 @pytest.fixture

@@ -46,6 +46,7 @@ def contents(documents: list[Document]) -> list[str]:
 
 
 @pytest.mark.slow
+@pytest.mark.extra
 def test_langchains_own_tests() -> None:
     """In a process of their own, as they bring plugins of pytest that the others do without."""
     pytest.importorskip("langchain_tests", reason="needs pip install langchain-tests")

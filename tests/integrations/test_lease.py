@@ -150,6 +150,7 @@ def test_h5_a_symbolic_link_to_the_files(place: str, tmp_path: Path) -> None:
 
 
 @postgres
+@pytest.mark.extra
 def test_h5_sessions_of_postgresql(tmp_path: Path) -> None:
     pytest.importorskip("psycopg")
     uri = new_database()

@@ -14,6 +14,7 @@ import dpindex as dpi
 mcp = pytest.importorskip("mcp", reason="needs pip install mcp", exc_type=ImportError)
 
 
+@pytest.mark.extra
 def test_an_agent_searches_and_reads_what_is_protected(monkeypatch: pytest.MonkeyPatch) -> None:
     from mcp_server import make_server
 

@@ -18,7 +18,7 @@ from dpindex.integrations.milvus import Milvus
 
 pa = pytest.importorskip("pyarrow")
 pytest.importorskip("milvus_lite")
-pytestmark = LITE
+pytestmark = [*LITE, pytest.mark.extra]
 
 
 @pytest.fixture

@@ -21,7 +21,11 @@ from dpindex.integrations.postgres import Postgres
 
 psycopg = pytest.importorskip("psycopg")
 pa = pytest.importorskip("pyarrow")
-pytestmark = [*LITE, pytest.mark.skipif(programs() is None, reason="no PostgreSQL is installed")]
+pytestmark = [
+    *LITE,
+    pytest.mark.extra,
+    pytest.mark.skipif(programs() is None, reason="no PostgreSQL is installed"),
+]
 
 PAGE = (Path(__file__).parents[2] / "docs" / "postgresql.md").read_text(encoding="utf-8")
 SYMBOLS = Layout(text_ids=False, code_bytes=0, vector_width=0, metric="ip")

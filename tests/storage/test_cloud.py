@@ -22,7 +22,7 @@ from dpindex.mechanism.codes import Codes, codes_from_bytes
 from dpindex.storage.release import CodeCheck, Shard, Terms
 from dpindex.storage.targets import IndexOptions
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.extra]
 SPEC = dpi.Spec("dp-oporp-staircase", dim=DIM, k=4, epsilon=3.0, adjacency=dpi.attribute(1.0))
 ROWS = 240
 

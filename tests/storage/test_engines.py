@@ -608,6 +608,7 @@ def bucket_at(folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 @pytest.mark.slow
+@pytest.mark.extra
 def test_h1_a_bucket_confirms_no_guess_of_the_vectors(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -633,6 +634,7 @@ def test_h1_a_bucket_confirms_no_guess_of_the_vectors(
     assert "is a finished index" in said.pop()
 
 
+@pytest.mark.extra
 def test_a_killed_commit_of_a_bucket_goes_on(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -680,6 +682,7 @@ def killed_before(
     ["dpindex.storage.journal.BucketJournal.end", JOURNAL_END],
     ids=["before the claim went", "before the private folder went"],
 )
+@pytest.mark.extra
 def test_what_a_build_of_a_bucket_left_after_its_commit_goes(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
 ) -> None:
@@ -811,6 +814,7 @@ def test_other_options(data: Path, tmp_path: Path) -> None:
     assert dpi.PrivateIndex.open(target).ids.tolist() == list(range(ROWS))
 
 
+@pytest.mark.extra
 def test_an_index_in_a_store(tmp_path: Path, monkeypatch: Any) -> None:
     rows = 600  # enough for a denoiser
     data = write_dataset(tmp_path / "data", rows)

@@ -21,7 +21,11 @@ TARGETS = (
     "BuiltFolder",
     "UncountedFolder",
     pytest.param(
-        "Stored", marks=pytest.mark.skipif(find_spec("obstore") is None, reason="no obstore")
+        "Stored",
+        marks=[
+            pytest.mark.extra,
+            pytest.mark.skipif(find_spec("obstore") is None, reason="no obstore"),
+        ],
     ),
     "WrittenCodes",
     "Sketch",

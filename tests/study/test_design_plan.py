@@ -45,6 +45,7 @@ def collection(rows: int, seed: int) -> np.ndarray:
         (["codebook-softmax"], "--beta 1 --record-epsilon 6"),
     ],
 )
+@pytest.mark.usefixtures("few_queries")
 def test_what_is_made_of_the_whole_sample_can_be_pasted(
     methods: list[str],
     promise: str,
@@ -76,6 +77,7 @@ def test_what_is_made_of_the_whole_sample_can_be_pasted(
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("few_queries")
 def test_designs_need_an_attribute_and_their_noise() -> None:
     terms = {**TERMS, "methods": None, "adjacency": dpi.l2(1.0), "epsilon": 8.0, "delta": 1e-6}
     refused = dpi.plan(collection(500, 1), n=2000, **terms, max_bytes=40).refused

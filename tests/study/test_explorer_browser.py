@@ -34,6 +34,7 @@ SIZES = {"desktop": (1280, 900), "phone": (375, 667)}
 
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.extra,
     pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium in the path"),
 ]
 

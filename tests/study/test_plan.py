@@ -303,12 +303,14 @@ def test_the_best_row_is_recommended_in_a_sentence(outcome: Any) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("few_queries")
 def test_a_plan_for_exact_queries_ranks_by_them(sample: np.ndarray) -> None:
     made = dpi.plan(**{**TERMS, "query": "exact"}, public=sample, methods=FEW[1:])
     assert made.best.exact.recall >= max(row.exact.recall for row in made.rows) - 0.01
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("few_queries")
 def test_codes_with_next_to_no_signal_are_not_tried(
     sample: np.ndarray, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -330,6 +332,7 @@ def test_codes_with_next_to_no_signal_are_not_tried(
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("few_queries")
 def test_a_byte_budget_is_kept(sample: np.ndarray) -> None:
     made = dpi.plan(**TERMS, public=sample, methods=FEW, max_bytes=6)
     assert {row.bytes_per_vector for row in made.rows} <= set(range(7))
@@ -338,6 +341,7 @@ def test_a_byte_budget_is_kept(sample: np.ndarray) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("few_queries")
 def test_the_epsilon_for_a_recall_reaches_it(sample: np.ndarray) -> None:
     stated = {**TERMS, "epsilon": None, "recall": 0.5, "methods": ["raw-staircase"]}
     made = dpi.plan(**stated, public=sample)
@@ -351,6 +355,7 @@ def test_the_epsilon_for_a_recall_reaches_it(sample: np.ndarray) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("few_queries")
 def test_record_level_terms_lead_to_record_level_methods(sample: np.ndarray) -> None:
     stated = {**TERMS, "epsilon": 32.0, "adjacency": dpi.l2(2.0), "delta": 1e-6}
     made = dpi.plan(**stated, public=sample, methods=["raw-gaussian", "raw-staircase"])
@@ -403,6 +408,7 @@ def test_what_makes_no_plan_is_said_in_a_sentence(
 # Private vectors
 
 
+@pytest.mark.usefixtures("few_queries")
 def test_the_collection_itself_is_refused_as_a_sample(sample: np.ndarray) -> None:
     stated = {**TERMS, "n": len(sample)}
     with pytest.raises(dpi.InputError, match="no epsilon covers"):
@@ -461,6 +467,7 @@ def run(
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("few_queries")
 def test_the_command_line_shows_a_table_and_a_reason(run: Callable[..., Any]) -> None:
     code, out, err = run("--epsilon", 4, "--public-sample", "sample.npy")
     assert code == 0, err
@@ -474,6 +481,7 @@ def test_the_command_line_shows_a_table_and_a_reason(run: Callable[..., Any]) ->
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("few_queries")
 def test_the_command_line_writes_json(run: Callable[..., Any]) -> None:
     code, out, _ = run("--epsilon", 4, "--public-sample", "sample.npy", "--format", "json")
     assert code == 0
@@ -488,6 +496,7 @@ def test_the_command_line_writes_json(run: Callable[..., Any]) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("few_queries")
 def test_a_plan_has_a_picture(run: Callable[..., Any], tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     terms = ("--epsilon", 4, "--public-sample", "sample.npy", "--max-bytes", 3)
@@ -502,6 +511,7 @@ def test_a_plan_has_a_picture(run: Callable[..., Any], tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("few_queries")
 def test_curves_go_through_the_recommended_point(sample: np.ndarray) -> None:
     made = dpi.plan(**TERMS, public=sample, methods=FEW[1:], max_bytes=3, curves=True)
     line = next(line for line in made.curves if made.best in line)
@@ -514,6 +524,7 @@ def test_curves_go_through_the_recommended_point(sample: np.ndarray) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("query", ["exact", "private"])
+@pytest.mark.usefixtures("few_queries")
 def test_the_lines_of_a_plan_can_be_pasted(
     run: Callable[..., Any],
     tmp_path: Path,
@@ -560,6 +571,7 @@ def test_bad_input_is_one_sentence(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("adjacency", [dpi.attribute(1.0), dpi.l2(2.0)])
+@pytest.mark.usefixtures("few_queries")
 def test_finding_7_no_default_has_a_delta_over_the_projection(
     sample: np.ndarray, adjacency: Any
 ) -> None:

@@ -46,6 +46,7 @@ def measured(spec: dpi.Spec, base: Any, queries: Any, query: Any) -> float:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("few_queries")
 def test_methods_are_compared_and_the_best_is_recommended() -> None:
     outcome = plan(delta=1e-6)
     assert {row.method for row in outcome.rows} == {"record-cap", "record-codebook"}
@@ -108,6 +109,7 @@ def test_a_recall_gets_its_epsilon() -> None:
         ({"epsilon": 1000.0}, "epsilon"),
     ],
 )
+@pytest.mark.usefixtures("few_queries")
 def test_what_cannot_be_planned(changes: dict[str, Any], words: str) -> None:
     with pytest.raises(dpi.InputError, match=words):
         plan(**changes)
@@ -115,6 +117,7 @@ def test_what_cannot_be_planned(changes: dict[str, Any], words: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("epsilon", [4, 9])
+@pytest.mark.usefixtures("few_queries")
 def test_the_commands_of_a_plan_can_be_pasted(
     run: Command,
     tmp_path: Path,
@@ -152,17 +155,14 @@ def test_codebook_files(run: Command, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("rows", "seed", "epsilon"), [(2000, 0, 10.0), (4000, 1, 8.0)])
-def test_predictions_for_sentence_embeddings(
-    data_dir: Path, rows: int, seed: int, epsilon: float
-) -> None:
-    """CLINC150, of whose sentences a random part is public."""
+def test_predictions_for_sentence_embeddings(data_dir: Path) -> None:
+    """CLINC150, of whose sentences a random part is public; bench/promises.py tries more."""
     with np.load(data_dir / "clinc150_minilm.npz") as data:
-        vectors = np.random.default_rng(seed).permutation(data["E"].astype(np.float32))
-    queries, public, base = np.split(vectors, [500, 500 + rows])
+        vectors = np.random.default_rng(0).permutation(data["E"].astype(np.float32))
+    queries, public, base = np.split(vectors, [500, 2500])
     terms = {"dim": 384, "n": len(base), "methods": ["record-codebook"]}
-    outcome = plan(**terms, epsilon=epsilon, candidates=10, public=public, query="exact")
-    assert len(outcome.best.spec.codebook) == rows
+    outcome = plan(**terms, epsilon=10.0, candidates=10, public=public, query="exact")
+    assert len(outcome.best.spec.codebook) == len(public)
     for query in ("private", "exact"):
         found = measured(outcome.best.spec, base, queries, query)
         assert abs(outcome.best.found(query).precision - found) < 0.07
@@ -177,6 +177,7 @@ def variants(vectors: Any, seed: int) -> tuple[Any, Any]:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("few_queries")
 def test_promises_hold_for_groups_that_are_told() -> None:
     """Queries without siblings: also where the plan has to find out which vectors are siblings."""
     base, _ = variants(collection(1200, 2), 3)
@@ -221,6 +222,7 @@ def test_what_is_told_must_fit(changes: dict[str, Any], words: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("few_queries")
 def test_a_sample_in_groups_is_named() -> None:
     """Five variants of each vector pass for neighbours: the plan says so, and not without cause."""
     vectors = collection(800, 1)
