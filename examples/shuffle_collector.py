@@ -319,7 +319,7 @@ def make_app(collector: ShuffleCollector, tokens: r.Tokens) -> Any:
     async def submit(request: Request) -> Any:
         try:
             scheme, _, token = request.headers.get("authorization", "").partition(" ")
-            if scheme.lower() != "bearer" or not tokens.allow(token, "submit"):
+            if scheme.lower() != "bearer" or "submit" not in tokens.roles(token):
                 raise r.RefusedError(401, "a token of the role submit is needed.")
             if "dpindex-ids" in request.headers:
                 raise r.RefusedError(422, "ids are refused: codes are shuffled here.")

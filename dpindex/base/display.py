@@ -68,8 +68,11 @@ def _quarter_lines(what: str) -> Callable[..., None]:
     def report(done: int, total: int, task: str = "") -> None:
         nonlocal before, shown
         quarter = 4 * done // total
-        if done < before or shown < quarter < 4:
-            print(f"{what}: {100 * done // total} %; {task}", file=sys.stderr, flush=True)
+        share = f"{100 * done // total} %; "
+        if done < before:  # a further pass, whose share of all that is done is not known
+            share = ""
+        if not share or shown < quarter < 4:
+            print(f"{what}: {share}{task}", file=sys.stderr, flush=True)
         before, shown = done, max(shown, quarter)
 
     return report

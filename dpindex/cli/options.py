@@ -351,7 +351,7 @@ _HEADINGS = {
     "The code": "method methods code_length codebook design public_part subset repetitions entries "
     "sparsity seed denoise kind index_type bits bandwidth hashes rows expected_count width",
     "Input": "ids id_column ranges payload payload_columns public_sample groups public_queries "
-    "public_texts labels public_labels base_texts query_texts",
+    "public_texts labels base_texts query_texts",
     "Search": "k at query queries metric query_epsilon filter rerank candidates show collection "
     "recall neighbours",
     "Ledger and resuming": "ledger allow_rerelease private dask upsert replace",

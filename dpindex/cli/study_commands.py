@@ -335,21 +335,18 @@ class PageOptions:
         str | None, "--public-sample FILE", "PUBLIC vectors, from which a panel of attacks learns."
     ] = None
     labels: Annotated[
-        str | None, "--labels FILE", "Labels of the vectors, which attacks try to infer."
+        tuple[str, str] | None,
+        "--labels FILE FILE",
+        "Labels of the vectors, which attacks try to infer, and of --public-sample.",
     ] = None
-    public_labels: Annotated[str | None, "--public-labels FILE", "Labels of --public-sample."] = (
-        None
-    )
     title: Annotated[str | None, "Heading of the page."] = None
 
     def check(self, codebook: Path | None) -> None:
-        """Raise InputError for texts or labels without vectors, or labels of one side only."""
+        """Raise InputError for texts or labels without vectors."""
         if self.public_texts is not None and not (self.public_sample or codebook):
             raise InputError(
                 "--public-texts needs the vectors of these texts: --public-sample FILE."
             )
-        if (self.labels is None) != (self.public_labels is None):
-            raise InputError("--labels and --public-labels belong together: give both.")
         if self.labels is not None and self.public_sample is None:
             raise InputError("--labels needs --public-sample: attacks learn from public labels.")
 
@@ -385,27 +382,22 @@ class PageOptions:
         from dpindex.study.report import Additions
         from dpindex.study.texts import read_texts, text_attack
 
-        texts = None
+        public = self.public_sample
+        if self.public_texts is not None:
+            public = public or str(options.codebook)
+        if public is None:
+            return Additions(notes=notes)
+        texts = labels = None
         attacks = []
-        with ExitStack() as stack:
+        with open_vectors(public) as opened, out.progress_bar("attacking") as progress:
+            sample = o.scaled_source(opened, options.ranges)
             if self.public_texts is not None:
-                file = self.public_sample or str(options.codebook)
-                public = o.scaled_source(stack.enter_context(open_vectors(file)), options.ranges)
-                texts = text_attack(
-                    base,
-                    specs,
-                    public,
-                    read_texts(self.public_texts),
-                    o.read_if_named(read_texts, self.base_texts),
-                )
+                shown = o.read_if_named(read_texts, self.base_texts)
+                texts = text_attack(base, specs, sample, read_texts(self.public_texts), shown)
+            if self.labels is not None:
+                labels = Labels(*map(read_ids, self.labels))
             if self.public_sample is not None:
-                labels = None
-                if self.labels is not None and self.public_labels is not None:
-                    labels = Labels(read_ids(self.labels), read_ids(self.public_labels))
-                progress = stack.enter_context(out.progress_bar("attacking"))
-                sample = stack.enter_context(open_vectors(self.public_sample))
-                learned = o.scaled_source(sample, options.ranges)
-                attacks = attack_panel(base, specs, learned, labels, progress=progress)
+                attacks = attack_panel(base, specs, sample, labels, progress=progress)
         return Additions(notes=notes, texts=texts, attacks=attacks)
 
 

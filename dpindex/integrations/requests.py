@@ -79,19 +79,19 @@ class Tokens:
         For any other line, which is named by its number, and if there is no token.
 
     >>> tokens = Tokens("submit " + 32 * "a")
-    >>> tokens.allow(32 * "a", "submit"), tokens.allow(32 * "a", "search")
-    (True, False)
+    >>> tokens.roles(32 * "a"), tokens.roles(32 * "b")
+    ({'submit'}, set())
     """
 
     def __init__(self, text: str) -> None:
-        self._digests: dict[str, list[bytes]] = {role: [] for role in get_args(Role)}
+        self._known: list[tuple[bytes, str]] = []
         for number, line in enumerate(text.splitlines(), 1):
             role, _, token = line.strip().partition(" ")
             token = token.strip()
             if not role or role.startswith("#"):
                 continue
-            if role not in self._digests:
-                roles = ", ".join(self._digests)
+            if role not in get_args(Role):
+                roles = ", ".join(get_args(Role))
                 raise InputError(f"line {number} must begin with one of {roles}, then a token.")
             wrong = len(token) < _LEAST_CHARACTERS or " " in token
             if wrong or not (token.isascii() and token.isprintable()):
@@ -99,8 +99,8 @@ class Tokens:
                     f"line {number} needs a token of at least {_LEAST_CHARACTERS} printable ASCII "
                     f"characters without spaces."
                 )
-            self._digests[role].append(_digest(token))
-        if not any(self._digests.values()):
+            self._known.append((_digest(token), role))
+        if not self._known:
             raise InputError("there is no token; write lines such as: submit TOKEN.")
 
     @classmethod
@@ -112,15 +112,10 @@ class Tokens:
                 raise InputError("it must be ASCII text.")
             return cls(data.decode())
 
-    def allow(self, token: str, role: Role) -> bool:
-        """Whether a token has a role; takes the same time for every wrong token."""
+    def roles(self, token: str) -> set[str]:
+        """The roles of a token, none if it is unknown; each token of the file is compared."""
         given = _digest(token)
-        # Not any(): the number of comparisons must not depend on the token.
-        return sum(hmac.compare_digest(given, digest) for digest in self._digests[role]) > 0
-
-    def know(self, token: str) -> bool:
-        """Whether it is a token at all, of any role."""
-        return sum([self.allow(token, role) for role in get_args(Role)]) > 0
+        return {role for digest, role in self._known if hmac.compare_digest(given, digest)}
 
     @staticmethod
     def name(token: str) -> str:

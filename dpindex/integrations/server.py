@@ -398,9 +398,10 @@ class Service:
         if self.tokens is None:
             return "somebody on this machine"
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
-        if scheme.lower() != "bearer" or not self.tokens.know(token):
+        roles = self.tokens.roles(token)
+        if scheme.lower() != "bearer" or not roles:
             raise r.RefusedError(401, "a valid token is needed: Authorization: Bearer TOKEN.")
-        if not self.tokens.allow(token, role):
+        if role not in roles:
             raise r.RefusedError(403, f"this token does not have the role {role}.")
         return self.tokens.name(token)
 

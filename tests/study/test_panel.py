@@ -330,7 +330,7 @@ def test_the_command_writes_a_table_and_a_section(
     code, _, _ = run(
         "evaluate", "x.npy", "q.npy", "--report", "r", "--record", "--runs", 1,
         "--epsilons", "4,8", "--public-sample", "p.npy", "--labels", "lx.npy",
-        "--public-labels", "lp.npy",
+        "lp.npy",
     )  # fmt: skip
     assert code == 0
     with (tmp_path / "r" / "attacks.csv").open(encoding="utf-8") as file:

@@ -95,8 +95,8 @@ def test_command_line(run: Command, tmp_path: Path) -> None:
     terms = ("evaluate", "x.npy", "q.npy", "--report", "r", "--record", "--runs", 1)
     texts = ("--public-texts", "public.txt", "--base-texts", "x.txt")
     fails(run(*terms, *texts), "--public-sample FILE")
-    fails(run(*terms, "--labels", "x.txt"), "--labels and --public-labels belong together")
-    both = ("--labels", "x.txt", "--public-labels", "public.txt")
+    fails(run(*terms, "--labels", "x.txt"), "'--labels' requires 2 arguments")
+    both = ("--labels", "x.txt", "public.txt")
     fails(run(*terms, *both), "--labels needs --public-sample")
     code, output, _ = run(*terms, *texts, "--codebook", "public.npy", "--epsilons", "4,8,12")
     assert code == 0
