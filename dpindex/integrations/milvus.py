@@ -110,10 +110,8 @@ class Milvus(Database):
         types = self._types
         with self._asking():
             schema = self._client.create_schema(auto_id=False, enable_dynamic_field=False)
-            if layout.text_ids:
-                schema.add_field("id", types.VARCHAR, is_primary=True, max_length=_MOST_TEXT)
-            else:
-                schema.add_field("id", types.INT64, is_primary=True)
+            kind = types.VARCHAR if layout.text_ids else types.INT64
+            schema.add_field("id", kind, is_primary=True, max_length=_MOST_TEXT)
             if layout.code_bytes:
                 schema.add_field("code", types.BINARY_VECTOR, dim=8 * layout.code_bytes)
             else:  # a collection has at least one vector

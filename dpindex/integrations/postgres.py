@@ -115,37 +115,30 @@ class Postgres(Database):
 
     def _columns(self, layout: Layout) -> dict[str, str]:
         """Names of columns with their types in SQL; InputError for what PostgreSQL cannot keep."""
-        columns = {"id": _TEXT if layout.text_ids else "bigint"}
-        columns["code"] = f"bit({8 * layout.code_bytes})" if layout.code_bytes else "integer"
-        columns["code"] += " not null"
-        if layout.vector_width:
-            columns["vector"] = f"vector({layout.vector_width}) not null"
-        for field in layout.fields:
-            kind = self._kind(field)
-            columns[field.name] = _TEXT if kind == "text" else kind
-        return columns
-
-    def _kind(self, field: Any) -> str:
-        """The type in SQL of a payload column."""
         types = arrow().types
         kinds = (
+            (types.is_fixed_size_binary, f"bit({8 * layout.code_bytes})"),
+            (types.is_fixed_size_list, f"vector({layout.vector_width})"),
             (types.is_boolean, "boolean"),
             (types.is_uint64, "numeric"),
             (types.is_integer, "bigint"),
             (types.is_floating, "double precision"),
             (types.is_decimal, "numeric"),
             (types.is_date, "date"),
-            (types.is_string, "text"),
-            (types.is_large_string, "text"),
+            (types.is_string, _TEXT),
+            (types.is_large_string, _TEXT),
             (types.is_list, "jsonb"),
         )
-        for is_of_kind, name in kinds:
-            if is_of_kind(field.type):
-                return name
-        raise InputError(
-            f"PostgreSQL keeps no payload column of type {field.type} here: turn "
-            f"{field.name!r} into numbers, text or dates."
-        )
+        columns = {}
+        for field in layout.columns:
+            names = [name for is_of_kind, name in kinds if is_of_kind(field.type)]
+            if not names:
+                raise InputError(
+                    f"PostgreSQL keeps no payload column of type {field.type} here: turn "
+                    f"{field.name!r} into numbers, text or dates."
+                )
+            columns[field.name] = names[0]
+        return columns
 
     def open(self, layout: Layout) -> None:
         self.layout = layout
