@@ -100,7 +100,6 @@ def build(
     """
     from dpindex.race.release import build_sketch
 
-    out.refuse_existing(sketch)
     terms = release.terms()
     ids = release.ids_for_ledger("a sketch keeps")
     with (

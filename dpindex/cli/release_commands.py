@@ -172,7 +172,6 @@ def privatize(
     from dpindex.storage.release import release as release_into
     from dpindex.storage.targets import CodesFile
 
-    out.refuse_existing(codes)
     described = Spec.read(spec)
     if public_part is not None:
         described = described.with_public(public_part)

@@ -89,8 +89,6 @@ def query(
     if vectors is None:
         with open_vectors(queries) as source:
             vectors = source.read()
-    elif query == "private":
-        raise InputError(f"{queries} holds codes, which are private already; leave --query out.")
     if k > len(opened):
         o.note(f"-k {k} is more than the {len(opened)} vectors of {index}: all are listed")
     owner = _owner(rerank, ids)

@@ -56,26 +56,21 @@ class PlanOptions:
     skip_leak_check: Annotated[bool, "Accept a sample that looks private."] = False
 
 
-@dataclass(frozen=True)
-class SampleOptions:
-    """Public vectors to plan with."""
-
-    public_sample: Annotated[str, "--public-sample FILE", "500 or more PUBLIC vectors of the kind."]
+def plan(
+    *,
+    target: PlanOptions,
+    public_sample: Annotated[
+        str, "--public-sample FILE", "500 or more PUBLIC vectors of the kind."
+    ],
     groups: Annotated[
         str | None,
         "--groups FILE",
         "A label of each vector of the sample. Vectors of one label resemble each other, and real "
         "queries have no such siblings: those of a query are left out.",
-    ] = None
+    ] = None,
     public_queries: Annotated[
         str | None, "--public-queries FILE", "PUBLIC vectors like queries, if these differ."
-    ] = None
-
-
-def plan(
-    *,
-    target: PlanOptions,
-    sample: SampleOptions,
+    ] = None,
     methods: Annotated[str, "--methods A,B", "Methods to try.  [default: all that give DP]"] = "",
     form: out.Format = "table",
     plot: Annotated[Path | None, "Picture of predictions by epsilon, .png."] = None,
@@ -99,10 +94,10 @@ def plan(
             raise InputError(f"{plot} must end in .png.")
         require_matplotlib()
     terms = options.stated()
-    labels = o.read_if_named(read_ids, sample.groups)
+    labels = o.read_if_named(read_ids, groups)
     with (
-        open_vectors(sample.public_sample) as public,
-        open_vectors(sample.public_queries) if sample.public_queries else nullcontext() as queries,
+        open_vectors(public_sample) as public,
+        open_vectors(public_queries) if public_queries else nullcontext() as queries,
         out.progress_bar("simulating", quarters=True) as progress,
     ):
         deciding = []
@@ -125,7 +120,7 @@ def plan(
     if ranges is not None:  # a promise counts in ranges, and not in the units of the data
         rows = [replace(row, spec=replace(row.spec, ranges=ranges)) for row in outcome.rows]
         outcome = replace(outcome, rows=tuple(rows))
-    commands = _commands(outcome, sample, options)
+    commands = _commands(outcome, public_sample, options)
     if plot is not None:
         create_file(plot, plan_png(outcome))
     if form == "json":
@@ -146,12 +141,12 @@ def plan(
         typer.echo(f"  {line}")
 
 
-def _commands(outcome: Plan, sample: SampleOptions, options: o.DataOptions) -> list[str]:
+def _commands(outcome: Plan, public_sample: str, options: o.DataOptions) -> list[str]:
     """Return the commands for a design or codebook of the sample, an index and an answer."""
     row = outcome.best
     spec = row.spec
-    file = shlex.quote(sample.public_sample)
-    suffix = Path(sample.public_sample).suffix.partition(":")[0]
+    file = shlex.quote(public_sample)
+    suffix = Path(public_sample).suffix.partition(":")[0]
     stated = replace(options, delta=spec.delta)
     if outcome.narrowed:
         stated = replace(stated, bounds=spec.bounds, clip=True, norm=None)

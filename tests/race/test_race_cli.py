@@ -136,7 +136,6 @@ def test_json_and_other_inputs(run: Run) -> None:
         ((*BUILD,), "give --bandwidth for distances"),
         ((*BUILD, "--bits", "3", "--hashes", "2"), "or --bits for angles"),
         ((*BUILD, "--bandwidth", "1", "--bits", "2"), "or --bits for angles"),
-        ((*BUILD[:3], "no/s.race", *BUILD[4:], *HASH), "no is not a directory"),
         (("race", "info", "q.npy"), "not a RACE sketch"),
         ((*BUILD, "--bandwidth", "-1"), "bandwidth must be above 0"),
         ((*BUILD, *HASH, "--expected-count", "5"), "give --rows or --expected-count"),
