@@ -58,16 +58,16 @@ def as_table(X: Any) -> Any:
     ValueError, which names the row, if a list of the column is missing or as long as no other.
     """
     array = np.asarray(X)
-    if array.dtype != object or array.ndim != 1 or isinstance(X, list | tuple) or not len(array):
+    if array.dtype != object or array.ndim != 1 or isinstance(X, list | tuple):
         return array
-    rows = [None if row is None else np.asarray(row) for row in array]
-    lengths = [None if row is None or row.ndim != 1 else len(row) for row in rows]
-    if not any(lengths):
+    rows = list(map(np.asarray, array))
+    shapes = [row.shape for row in rows]
+    if not any(shapes):
         return array  # a column of numbers or words, and no lists
-    for place, length in enumerate(lengths):
-        if length != lengths[0] or length is None:
+    for place, shape in enumerate(shapes):
+        if shape != shapes[0] or len(shape) != 1:
             raise ValueError(f"row {place} is no list as long as that of row 0")
-    return np.stack(rows)  # type: ignore[arg-type]
+    return np.stack(rows)
 
 
 def canonical_csr(matrix: Any) -> scipy.sparse.csr_matrix:
@@ -128,7 +128,8 @@ def products(x: Floats, y: Floats) -> Doubles:
     """Inner products, shape (n, count), of x, shape (n or 1, count, k), and y, shape (n, k)."""
     if len(x) == 1:
         return np.asarray(y @ x[0].T, dtype=np.float64)
-    return np.asarray(np.matmul(x, y[:, :, None])[:, :, 0], dtype=np.float64)
+    together = np.matmul(x, y[:, :, None])
+    return np.asarray(together[:, :, 0], dtype=np.float64)
 
 
 _FEW_PRODUCTS = 1 << 20
@@ -314,7 +315,8 @@ def id_array(ids: Any, error: Callable[[str], InputError] = InputError) -> AnyAr
     # NumPy takes any 32 bits for a character, half a surrogate pair included.
     points = array.view(np.uint32)
     width = array.dtype.itemsize // 4
-    wrong = np.flatnonzero((points > 0x10FFFF) | ((points >= 0xD800) & (points <= 0xDFFF)))
+    is_half = (points >= 0xD800) & (points <= 0xDFFF)
+    wrong = np.flatnonzero((points > 0x10FFFF) | is_half)
     if wrong.size:
         row = wrong[0] // width
         raise error(f"row {row} has an id that is not text; ids must be text that UTF-8 can hold.")
@@ -342,7 +344,8 @@ def _array_of_list(values: list[Any], error: Callable[[str], InputError]) -> Any
     if values and all(isinstance(value, str) for value in values):
         if any(value.endswith("\0") for value in values):
             raise error("an id ends with a NUL character; ids must be plain text.")
-        check_id_lengths(np.fromiter(map(len, values), np.int64, len(values)), error)
+        lengths = np.array(list(map(len, values)))
+        check_id_lengths(lengths, error)
         return np.array(values, dtype=np.str_)
     if all(isinstance(value, int | np.integer) and type(value) is not bool for value in values):
         try:
@@ -364,7 +367,8 @@ def check_id_lengths(lengths: Integers, error: Callable[[str], InputError] = Inp
             f"the id in row {int(np.argmax(lengths))} has {longest} characters; at most"
             f" {MAX_ID_LENGTH} are allowed."
         )
-    if 4 * count * longest > max(_MAX_PADDED_BYTES, 4 * _MAX_PADDING * int(lengths.sum())):
+    padded = 4 * count * longest
+    if padded > max(_MAX_PADDED_BYTES, 4 * _MAX_PADDING * int(lengths.sum())):
         raise error(
             f"the longest id has {longest} characters, to which all {count} would be padded: that"
             " takes too much memory; shorten the long ones."
@@ -376,8 +380,10 @@ def not_finite(values: AnyArray) -> Fault | None:
     finite = np.isfinite(values)
     if finite.all():
         return None
-    place = tuple(int(i) for i in np.argwhere(~finite)[0])
-    kind = "NaN" if np.isnan(values[place]) else "infinite"
+    place = tuple(np.argwhere(~finite)[0].tolist())
+    kind = "infinite"
+    if np.isnan(values[place]):
+        kind = "NaN"
     return place, f"is {kind}; every value must be a finite number"
 
 
@@ -411,11 +417,12 @@ def checked_fields(data: Any, cls: Any, name: str) -> dict[str, Any]:
     """``data``, if it is a dict of fields of the dataclass ``cls`` and lacks no required one."""
     if not isinstance(data, dict):
         raise InputError(f"{name} must be an object with fields.")
-    known = {field.name: field.default is MISSING for field in fields(cls)}
-    if strange := sorted(set(data) - set(known), key=str):
-        raise InputError(f"{name} has an unknown field {strange[0]!r}.")
-    if missing := [field for field, required in known.items() if required and field not in data]:
-        raise InputError(f"{name} lacks the field {missing[0]!r}.")
+    strange = set(data) - {field.name for field in fields(cls)}
+    if strange:
+        raise InputError(f"{name} has an unknown field {min(strange, key=str)!r}.")
+    for field in fields(cls):
+        if field.default is MISSING and field.name not in data:
+            raise InputError(f"{name} lacks the field {field.name!r}.")
     return data
 
 
@@ -467,8 +474,10 @@ def map_from_both_ends(
         others = [pool.submit(task, item) for item in items]
         last: list[_Result] = []
         try:
-            while len(last) < len(items) and others[-1 - len(last)].cancel():
-                last.append(task(items[-1 - len(last)]))
+            for item, other in zip(reversed(items), reversed(others), strict=True):
+                if not other.cancel():
+                    break
+                last.append(task(item))
             first = [other.result() for other in others[: len(items) - len(last)]]
         finally:
             pool.shutdown(cancel_futures=True)

@@ -63,7 +63,8 @@ def progress_bar(what: str, *, quarters: bool = False) -> Iterator[Callable[...,
 
 def _quarter_lines(what: str) -> Callable[..., None]:
     """Return a report that prints a line for each quarter, and for each further pass."""
-    before, shown = 0, 0
+    before = 0
+    shown = 0
 
     def report(done: int, total: int, task: str = "") -> None:
         nonlocal before, shown
@@ -73,7 +74,8 @@ def _quarter_lines(what: str) -> Callable[..., None]:
             share = ""
         if not share or shown < quarter < 4:
             print(f"{what}: {share}{task}", file=sys.stderr, flush=True)
-        before, shown = done, max(shown, quarter)
+        before = done
+        shown = max(shown, quarter)
 
     return report
 
@@ -113,9 +115,6 @@ def _text(value: object) -> str:
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#5B4A9E")
 """The palette of Okabe & Ito (2008), which is safe for colour-blind readers, without its yellow."""
 
-BLUE = COLOURS[0]
-ORANGE = COLOURS[1]
-DARK = "#333333"
 MARKERS = "osD^vPX*"
 
 _DPI = 160

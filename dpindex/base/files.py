@@ -35,10 +35,11 @@ _FRAME = struct.Struct("<4sHHIQ32s")
 _MAX_HEADER = 1 << 20
 _MAX_DESCRIPTORS = 1 << 20
 _DTYPES = {"|i1", "|u1", "<i2", "<i4", "<i8", "<u2", "<u4", "<f4", "<f8"}
-_PLAIN_ONLY = sum(getattr(os, name, 0) for name in ("O_NONBLOCK", "O_CLOEXEC", "O_BINARY"))
 _NO_LINKS = getattr(os, "O_NOFOLLOW", 0)
+_BYTES = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+_PLAIN_ONLY = getattr(os, "O_NONBLOCK", 0) | _BYTES
 
-OWN_FILE = sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_CLOEXEC", "O_BINARY"))
+OWN_FILE = _NO_LINKS | _BYTES
 """Flags under which a process opens a file that it alone writes, and never a symbolic link."""
 
 _Parsed = TypeVar("_Parsed")
@@ -72,7 +73,10 @@ def _opened(path: AnyPath, max_bytes: int, *, links: bool) -> Iterator[tuple[Bin
         raise StorageError(f"{name} is a symbolic link; an index holds plain files only.")
     try:
         # Without blocking: opening a pipe would wait for someone to write to it.
-        handle = os.open(name, os.O_RDONLY | _PLAIN_ONLY | (0 if links else _NO_LINKS))
+        flags = os.O_RDONLY | _PLAIN_ONLY
+        if not links:
+            flags |= _NO_LINKS
+        handle = os.open(name, flags)
         with open(handle, "rb") as file:
             status = os.fstat(handle)
             if not stat.S_ISREG(status.st_mode):
@@ -100,7 +104,8 @@ def map_file(path: AnyPath, max_bytes: int, *, links: bool = True) -> memoryview
     with _opened(path, max_bytes, links=links) as (file, size):
         if os.name != "posix" or size == 0:
             return memoryview(file.read(size))
-        return memoryview(mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ))
+        mapped = mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ)
+        return memoryview(mapped)
 
 
 @cache
@@ -222,7 +227,8 @@ def holding_lock(
     operating system's and ends with the process that holds it. A symbolic link at ``path`` is not
     followed.
     """
-    with open(os.open(path, os.O_RDWR | os.O_CREAT | _PLAIN_ONLY | _NO_LINKS, 0o600), "rb") as file:
+    flags = os.O_RDWR | os.O_CREAT | _PLAIN_ONLY | _NO_LINKS
+    with open(os.open(path, flags, 0o600), "rb") as file:
         try:
             try:
                 _lock(file.fileno(), wait=False)
@@ -262,13 +268,19 @@ def pack(kind: str, facts: Mapping[str, Any], arrays: Mapping[str, AnyArray]) ->
     >>> facts["a"], arrays["x"].tolist()
     (1, [0, 1, 2])
     """
-    little = {key: np.ascontiguousarray(a, a.dtype.newbyteorder("<")) for key, a in arrays.items()}
-    shapes = [[name, array.dtype.str, list(array.shape)] for name, array in little.items()]
+    shapes = []
+    parts = []
+    for name, array in arrays.items():
+        little = array.astype(array.dtype.newbyteorder("<"), copy=False)
+        shapes.append([name, little.dtype.str, list(little.shape)])
+        parts.append(little.tobytes())
     content = {"kind": kind, "facts": dict(facts), "arrays": shapes}
-    header = json.dumps(content, sort_keys=True, allow_nan=False).encode()
-    body = b"".join(array.tobytes() for array in little.values())
+    text = json.dumps(content, sort_keys=True, allow_nan=False)
+    header = text.encode()
+    body = b"".join(parts)
     digest = hashlib.sha256(header + body).digest()
-    return _FRAME.pack(MAGIC, _VERSION, 0, len(header), len(body), digest) + header + body
+    frame = _FRAME.pack(MAGIC, _VERSION, 0, len(header), len(body), digest)
+    return frame + header + body
 
 
 def unpack(data: Buffer, kind: str, *, verified: bool = False) -> Contents:
@@ -333,7 +345,8 @@ def _arrays(shapes: Any, body: memoryview) -> dict[str, AnyArray]:
         stop = start + np.dtype(dtype).itemsize * math.prod(shape)
         if stop > len(body) or name in arrays or len(shape) > 8:
             raise ValueError("too many numbers, names or axes")
-        arrays[name] = np.frombuffer(body[start:stop], dtype=dtype).reshape(shape)
+        values = np.frombuffer(body[start:stop], dtype=dtype)
+        arrays[name] = values.reshape(shape)
         start = stop
     if start != len(body):
         raise ValueError("bytes of no array")

@@ -17,6 +17,7 @@ import numpy as np
 from dpindex.base.arrays import Doubles
 
 _GUARD_BITS = 64
+_HALF = 1 << (_GUARD_BITS - 1)
 _PRECISION = re.compile(r"(?:\.(\d+))?([gf%])")
 _DIGITS = 400
 """More than any float needs."""
@@ -72,7 +73,8 @@ def quantiles(count: int) -> Doubles:
     array([-0.6745,  0.6745])
     """
     inverse = NormalDist().inv_cdf
-    values = np.array([inverse((i + 0.5) / count) for i in range(count)])
+    probabilities = [(i + 0.5) / count for i in range(count)]
+    values = np.array(list(map(inverse, probabilities)))
     values.flags.writeable = False  # it is shared
     return values
 
@@ -91,7 +93,8 @@ def upper_tails(sigma: float, bits: int, reach: int) -> tuple[int, ...]:
         for first in range(1, reach + 1, block):
             centre = first + block // 2
             x = (centre - mpmath.mpf(0.5)) / sigma
-            start = int(mpmath.ldexp(mpmath.erfc(x / mpmath.sqrt(2)) / 2, work))
+            tail = mpmath.erfc(x / mpmath.sqrt(2)) / 2
+            start = int(mpmath.ldexp(tail, work))
             series = []
             if block > 1:
                 series = _taylor(x, block / mpmath.mpf(sigma), work)
@@ -100,7 +103,8 @@ def upper_tails(sigma: float, bits: int, reach: int) -> tuple[int, ...]:
                 total = 0
                 for coefficient in reversed(series):
                     total = (total + coefficient) * offset // block
-                tails.append((start + total + (1 << (_GUARD_BITS - 1))) >> _GUARD_BITS)
+                tail = start + total + _HALF
+                tails.append(tail >> _GUARD_BITS)
     return tuple(tails)
 
 
@@ -110,7 +114,8 @@ def _taylor(x: mpmath.mpf, width: mpmath.mpf, work: int) -> list[int]:
     They follow from ``He_{n+1}(x) = x He_n(x) − n He_{n−1}(x)``, each with its power of the width
     and its factorial.
     """
-    step, square = (int(mpmath.ldexp(factor, work)) for factor in (x * width, width * width))
+    step = int(mpmath.ldexp(x * width, work))
+    square = int(mpmath.ldexp(width * width, work))
     density = mpmath.exp(-x * x / 2) / mpmath.sqrt(2 * mpmath.pi)
     term = -int(mpmath.ldexp(density * width, work))
     before = 0
@@ -119,5 +124,6 @@ def _taylor(x: mpmath.mpf, width: mpmath.mpf, work: int) -> list[int]:
         series.append(term)
         n = len(series)
         change = step * term + (n - 1) * square // n * before
-        term, before = -(change >> work) // (n + 1), term
+        before = term
+        term = -(change >> work) // (n + 1)
     return series
