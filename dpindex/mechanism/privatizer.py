@@ -60,7 +60,8 @@ class Privatizer(Projector):
             _refuse_above(finite_number(max_epsilon, "max_epsilon"), spec)
         super().__init__(spec)
 
-    def _stream(self) -> BitSource:
+    @staticmethod
+    def _stream() -> BitSource:
         """A fresh stream: the seam through which tests, and tests alone, put one of their own."""
         return secret_stream()
 
