@@ -16,10 +16,9 @@ from functools import cached_property
 from typing import Annotated
 
 import numpy as np
-import numpy.typing as npt
 import scipy
 
-from dpindex.base.arrays import Doubles, Singles, row_blocks
+from dpindex.base.arrays import Doubles, Indices, Singles, row_blocks
 from dpindex.mechanism.public_random import PublicStream
 
 _MIN_SIGNAL = 0.02
@@ -72,7 +71,7 @@ def spiked(eigenvalues: Doubles, aspect: float) -> tuple[Doubles, Doubles]:
     return signal * detected, np.maximum(squared_cosine, 0.0) * detected
 
 
-def _likely_rows(share: Singles) -> list[npt.NDArray[np.intp]]:
+def _likely_rows(share: Singles) -> list[Indices]:
     """For each component, the rows for which its responsibility counts."""
     return [np.flatnonzero(column > _UNLIKELY) for column in share.T]
 

@@ -19,6 +19,7 @@ from dpindex.base.arrays import (
     AnyArray,
     Doubles,
     Floats,
+    Ints,
     Singles,
     finite_number,
     in_units_of_largest,
@@ -357,7 +358,7 @@ class Design(PublicPart):
     norm: int
     _data: bytes
 
-    attributes: npt.NDArray[np.int32]
+    attributes: Ints
     """The attributes that it uses, ascending, shape (m,)."""
 
     entries: npt.NDArray[np.int16]

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy
 
-from dpindex.base.arrays import AnyArray, Doubles, Floats, Integers, Longs, spaced
+from dpindex.base.arrays import AnyArray, Doubles, Floats, Integers, Longs, Words, spaced
 from dpindex.base.errors import NoGuaranteeError
 from dpindex.base.numbers import quantiles
 from dpindex.mechanism.codes import CodeFormat, NumberFormat, SignFormat, SymbolFormat
@@ -357,14 +357,14 @@ class SignLaw(Law):
         return SignFormat(code_length, fingerprint)
 
 
-def high_product(words: npt.NDArray[np.uint64], limits: AnyArray) -> npt.NDArray[np.uint64]:
+def high_product(words: Words, limits: AnyArray) -> Words:
     """``⌊word·limit/2^64⌋`` of 64-bit numbers, shape (n,): no sum of the parts overflows."""
     half = np.uint64(32)
     low = np.uint64((1 << 32) - 1)
     limits = limits.astype(np.uint64)
     upper = (words >> half) * (limits & low) + ((words & low) * (limits & low) >> half)
     lower = (words & low) * (limits >> half) + (upper & low)
-    whole: npt.NDArray[np.uint64] = (words >> half) * (limits >> half)
+    whole: Words = (words >> half) * (limits >> half)
     whole += (upper >> half) + (lower >> half)
     return whole
 

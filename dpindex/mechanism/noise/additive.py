@@ -13,7 +13,7 @@ import mpmath
 import numpy as np
 import numpy.typing as npt
 
-from dpindex.base.arrays import AnyArray, Doubles, Floats, Longs
+from dpindex.base.arrays import AnyArray, Doubles, Floats, Ints, Longs
 from dpindex.mechanism.codes import NumberFormat
 from dpindex.mechanism.noise import (
     Calibration,
@@ -91,7 +91,7 @@ class AdditiveNoise(NumberLaw):
         cell = width * self.scale
         return Likelihood(edges[real] * cell, jumps[real] / cell, cell)
 
-    def perturb(self, x: Floats, stream: BitSource) -> npt.NDArray[np.int32]:
+    def perturb(self, x: Floats, stream: BitSource) -> Ints:
         noise = self.source.sample(x.size, stream).reshape(x.shape)
         # Sums held in float64 may pass 2^31 before their low bits are dropped.
         small = x.dtype == np.float32 or -_NARROW < x.min(initial=0) <= x.max(initial=0) < _NARROW
@@ -108,7 +108,7 @@ class NoNoise(NumberLaw):
     moments = NoiseMoments.additive(0.0, 0.0)
     likelihood = Likelihood(np.array([-0.5, 0.5]), np.array([1.0, -1.0]))
 
-    def perturb(self, x: Floats, stream: BitSource) -> npt.NDArray[np.int32]:
+    def perturb(self, x: Floats, stream: BitSource) -> Ints:
         return x.astype(np.int32)
 
 
@@ -181,7 +181,7 @@ class CellTable:
         masses = [*reversed(side), (1 << bits) - 2 * sum(side), *side]
         return cls(masses, first=-len(side), bits=bits, cell_bits=cell_bits)
 
-    def _bucket_table(self) -> npt.NDArray[np.int32]:
+    def _bucket_table(self) -> Ints:
         shift = self.bits - _BUCKET_BITS
         starts = np.array([-(-b >> shift) for b in self._boundaries], dtype=np.int64)
         buckets = np.arange(1 << _BUCKET_BITS)
@@ -193,11 +193,11 @@ class CellTable:
             table[(cells == 0) | (cells == len(self.masses) - 1)] = _REFINE
         return table
 
-    def sample(self, count: int, stream: BitSource) -> npt.NDArray[np.int32]:
+    def sample(self, count: int, stream: BitSource) -> Ints:
         """``count`` independent draws, int32, shape (count,)."""
         words = stream.words(count, np.uint32)
         top = np.right_shift(words, 32 - _BUCKET_BITS).astype(np.intp)
-        draws: npt.NDArray[np.int32] = np.take(self._buckets, top, mode="wrap")  # all in range
+        draws: Ints = np.take(self._buckets, top, mode="wrap")  # all in range
         refine = np.flatnonzero(draws == _REFINE)
         offsets = words.view(np.int32)
         offsets &= (1 << self.cell_bits) - 1

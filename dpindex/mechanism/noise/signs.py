@@ -17,10 +17,9 @@ from itertools import accumulate, chain, islice, repeat
 
 import mpmath
 import numpy as np
-import numpy.typing as npt
 import scipy
 
-from dpindex.base.arrays import Bools, Bytes, Doubles, Floats, Indices
+from dpindex.base.arrays import Bools, Bytes, Doubles, Floats, Indices, Words
 from dpindex.base.errors import NoGuaranteeError
 from dpindex.mechanism.codes import SignFormat
 from dpindex.mechanism.noise import (
@@ -45,7 +44,7 @@ _RARE = 8.0
 """Standard deviations beyond which the rounding of a projection may lie: 2e-14."""
 
 
-def draw_flips(thresholds: npt.NDArray[np.uint64], index: Indices, stream: BitSource) -> Bools:
+def draw_flips(thresholds: Words, index: Indices, stream: BitSource) -> Bools:
     """True with probability ``thresholds[index] / 2^64``, independently; the shape of ``index``."""
     flat = index.ravel()
     top = (thresholds >> np.uint64(48)).astype(np.uint16)

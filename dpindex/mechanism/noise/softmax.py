@@ -36,9 +36,8 @@ from fractions import Fraction
 from functools import cached_property, lru_cache
 
 import numpy as np
-import numpy.typing as npt
 
-from dpindex.base.arrays import Doubles, Floats, Integers, Longs, Singles, row_blocks
+from dpindex.base.arrays import Doubles, Floats, Integers, Longs, Singles, Words, row_blocks
 from dpindex.mechanism.codes import SymbolFormat
 from dpindex.mechanism.noise import (
     Calibration,
@@ -115,7 +114,7 @@ codeword_scores = lru_cache(maxsize=8)(CodewordScores)
 """The map of a codebook, which all specs that name it share."""
 
 
-def falling_weights(loss: Fraction, top: int = _TOP) -> npt.NDArray[np.uint64]:
+def falling_weights(loss: Fraction, top: int = _TOP) -> Words:
     """Weights from ``top`` on, each the one before times ``e^−loss``, rounded up.
 
     The table ends where rounding up stops the fall, or after 2^19 steps.
@@ -160,7 +159,7 @@ class SoftmaxResponse(SymbolLaw):
     codeword_grid: Floats
     offsets: Singles
     shift: int
-    table: npt.NDArray[np.uint64]
+    table: Words
     uniform: int
 
     drawn_by = "a symbol is drawn by the scores of all codewords"
@@ -175,13 +174,13 @@ class SoftmaxResponse(SymbolLaw):
             drawn[block] = (sums > place[:, None]).argmax(axis=1)  # the first
         return drawn
 
-    def _weights(self, x: Floats) -> npt.NDArray[np.uint64]:
+    def _weights(self, x: Floats) -> Words:
         """Whole numbers by the exact scores; the same work for every vector."""
         scores = x + self.offsets
         np.subtract(scores.max(axis=1, keepdims=True), scores, out=scores)
         if self.shift:
             scores *= scores.dtype.type(0.5**self.shift)  # exact, and cut off next
-        weights: npt.NDArray[np.uint64] = self.table.take(scores.astype(np.intp), mode="clip")
+        weights: Words = self.table.take(scores.astype(np.intp), mode="clip")
         return weights
 
     def draw_chances(self, x: Floats) -> Doubles:

@@ -30,7 +30,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy
 
-from dpindex.base.arrays import Bools, Doubles, Floats, Indices, Integers, Longs, row_blocks
+from dpindex.base.arrays import Bools, Doubles, Floats, Indices, Integers, Ints, Longs, row_blocks
 from dpindex.mechanism.codes import NumberFormat, SignFormat, SymbolFormat
 from dpindex.mechanism.noise import (
     ONE,
@@ -438,7 +438,7 @@ class SquareWave(NumberLaw):
         self.scale = (1 << _CELL_BITS) / self.slope
         self.offset = low / self.scale - at_zero
 
-    def perturb(self, x: Floats, stream: BitSource) -> npt.NDArray[np.int32]:
+    def perturb(self, x: Floats, stream: BitSource) -> Ints:
         offsets = stream.words(x.size, np.uint8).reshape(x.shape) & np.uint8((1 << _CELL_BITS) - 1)
         cell = (x.astype(np.int64) - self.low + offsets) >> _CELL_BITS
         # Next to a bound that is nearly a tie, float32 may have rounded x one step past it.

@@ -10,10 +10,19 @@ import math
 from functools import cached_property, lru_cache
 
 import numpy as np
-import numpy.typing as npt
 import scipy
 
-from dpindex.base.arrays import AnyArray, Doubles, Floats, Indices, Integers, Singles, row_blocks
+from dpindex.base.arrays import (
+    AnyArray,
+    Doubles,
+    Floats,
+    Indices,
+    Integers,
+    Ints,
+    Singles,
+    Words,
+    row_blocks,
+)
 from dpindex.base.errors import NoGuaranteeError
 from dpindex.base.numbers import upper_tails
 from dpindex.mechanism.projections import (
@@ -49,14 +58,14 @@ def normal_second_moment(bits: int) -> float:
 
 
 @lru_cache(maxsize=4)
-def _normal_thresholds(bits: int) -> npt.NDArray[np.uint64]:
+def _normal_thresholds(bits: int) -> Words:
     """``2^63·P(|w| ≥ n)`` for n = 1, 2, …, ascending."""
     # Beyond 9.5 deviations the chance is below 2^-63.
     tails = upper_tails(float(1 << bits), _WORD_BITS + 1, int(9.5 * (1 << bits)))
     return np.array([tail for tail in reversed(tails) if tail], dtype=np.uint64)
 
 
-def normal_integers(count: int, bits: int, stream: PublicStream) -> npt.NDArray[np.int32]:
+def normal_integers(count: int, bits: int, stream: PublicStream) -> Ints:
     """``round(2^bits · N(0, 1))``, independent, int32, shape (count,)."""
     thresholds = _normal_thresholds(bits)
     entries = np.empty(count, dtype=np.int32)

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy
 
-from dpindex.base.arrays import AnyArray, Doubles, Floats, Integers, Longs, row_blocks
+from dpindex.base.arrays import AnyArray, Doubles, Floats, Integers, Ints, Longs, Words, row_blocks
 from dpindex.base.errors import NoGuaranteeError
 from dpindex.mechanism.projections import (
     Projection,
@@ -57,7 +57,7 @@ def sparse_places(total: int, s: int, stream: PublicStream) -> Longs:
 
 
 @lru_cache(maxsize=8)
-def _jump_thresholds(s: int) -> npt.NDArray[np.uint64]:
+def _jump_thresholds(s: int) -> Words:
     """``2^64·P(jump ≤ n)``, ``P(jump > n) = (1 − 1/s)^n``, for n = 1 … 4s."""
     left = 1 << 128
     thresholds = []
@@ -131,7 +131,7 @@ class SparseJL(_Sparse):
                 self._packed[piece, block] = 2 * place + (words & 1)
         self.max_column_l1 = int(counts.max())
 
-    def _entries(self, attributes: Any) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int8]]:
+    def _entries(self, attributes: Any) -> tuple[Ints, npt.NDArray[np.int8]]:
         """Coordinates and signs of some attributes, shape (len, s) each."""
         packed = self._packed[attributes]
         places = (packed >> 1).astype(np.int32)
