@@ -25,9 +25,10 @@ from scipy.sparse import issparse
 import dpindex as dpi
 import dpindex.mechanism.noise
 import dpindex.mechanism.noise.additive
+import dpindex.mechanism.noise.cap
 import dpindex.mechanism.noise.gaussian
 import dpindex.mechanism.noise.signs
-import dpindex.mechanism.noise.softmax
+import dpindex.mechanism.noise.square_wave
 import dpindex.mechanism.noise.symbols
 import dpindex.mechanism.optimiser
 import dpindex.mechanism.parameters
@@ -37,9 +38,10 @@ import dpindex.mechanism.secret_random
 import dpindex.mechanism.spec
 from dpindex.mechanism.noise import SymbolLaw
 from dpindex.mechanism.noise.additive import AdditiveNoise, CellTable, TwoDigitLaplace
+from dpindex.mechanism.noise.cap import CapResponse
 from dpindex.mechanism.noise.signs import FlipsByLevel, IndividualGaussian
-from dpindex.mechanism.noise.softmax import CodewordScores, SoftmaxResponse
-from dpindex.mechanism.noise.symbols import CapResponse, SquareWave
+from dpindex.mechanism.noise.square_wave import SquareWave
+from dpindex.mechanism.noise.symbols import CodewordScores, SoftmaxResponse
 from dpindex.mechanism.parameters import Grid, Parameters
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.projections import RealisedSizes, Sensitivity
@@ -53,7 +55,8 @@ additive = sys.modules["dpindex.mechanism.noise.additive"]
 gaussian = sys.modules["dpindex.mechanism.noise.gaussian"]
 signs = sys.modules["dpindex.mechanism.noise.signs"]
 symbols = sys.modules["dpindex.mechanism.noise.symbols"]
-softmax = sys.modules["dpindex.mechanism.noise.softmax"]
+sign_caps = sys.modules["dpindex.mechanism.noise.cap"]
+waves = sys.modules["dpindex.mechanism.noise.square_wave"]
 optimiser = sys.modules["dpindex.mechanism.optimiser"]
 public_parts = sys.modules["dpindex.mechanism.public_parts"]
 secret_random = sys.modules["dpindex.mechanism.secret_random"]
@@ -324,10 +327,10 @@ def wave(
         offsets = stream.words(x.size, np.uint8).reshape(x.shape) & np.uint8((1 << bits) - 1)
         cell = ((x.astype(np.int64) - law.low + offsets) >> bits).clip(0, law.cells - clip)
         index = np.zeros(x.shape, dtype=np.intp)
-        inside = symbols.draw_flips(np.array([law.inside], np.uint64), index, stream)
+        inside = waves.draw_flips(np.array([law.inside], np.uint64), index, stream)
         whole = 2 * law.half_width + 1
         limits = np.where(inside, whole - window, law.cells - free).ravel()
-        drawn = symbols.draw_below(limits, stream).reshape(x.shape)
+        drawn = waves.draw_below(limits, stream).reshape(x.shape)
         within = cell + drawn
         if top:
             within = np.minimum(within, law.cells + law.half_width)
@@ -657,10 +660,10 @@ def late_weights(law: CapResponse) -> Any:
 
 def exchanged(best_cap: Any) -> Any:
     def weak(weights: Any, epsilon: float) -> Any:
-        chance = symbols.two_level_chance
+        chance = sign_caps.two_level_chance
         with pytest.MonkeyPatch.context() as patch:
             swapped = lambda epsilon, likely, others: chance(epsilon, others, likely)  # noqa: E731
-            patch.setattr(symbols, "two_level_chance", swapped)
+            patch.setattr(sign_caps, "two_level_chance", swapped)
             return best_cap(weights, epsilon)
 
     return weak
@@ -804,7 +807,7 @@ def shared_places(original: Any) -> Any:
     """Later blocks of a call draw by the words of the first one."""
 
     def draw(law: SoftmaxResponse, x: Any, stream: Any) -> Any:
-        rows = max(1, softmax._NUMBERS // law.size)
+        rows = max(1, symbols._NUMBERS // law.size)
 
         def change(words: Any) -> Any:
             return np.resize(words[:rows], len(words)) if len(words) > rows else words
@@ -817,7 +820,7 @@ def shared_places(original: Any) -> Any:
 def fast_fall(original: Any) -> Any:
     """Each weight is rounded down, so that a step may lose more than it must."""
 
-    def weights(loss: Any, top: int = softmax._TOP) -> Any:
+    def weights(loss: Any, top: int = symbols._TOP) -> Any:
         found = original(loss, top).copy()
         found[1:] = np.maximum(found[1:] - 1, 1)
         return found
@@ -921,10 +924,10 @@ MECHANISM = [
            SQUARE),
     Mutant("sampler", "biased uniform draws",
            ("test_draw_below_takes_the_high_half_and_refuses_the_unfair",),
-           everywhere(symbols, "draw_below", below(False, True)), SQUARE),
+           everywhere(waves, "draw_below", below(False, True)), SQUARE),
     Mutant("sampler", "rejected draws take another limit",
            ("test_draw_below_draws_again_only_where_refused",),
-           everywhere(symbols, "draw_below", below(True, False)), SQUARE),
+           everywhere(waves, "draw_below", below(True, False)), SQUARE),
     Mutant("sampler", "flip thresholds × 0.9", THRESHOLDS,
            flip_table(lambda t: t // np.uint64(10) * np.uint64(9)), FLIPS),
     Mutant("sampler", "the largest sums are never flipped", THRESHOLDS,
@@ -1055,9 +1058,9 @@ MECHANISM = [
            secret_words(dependent)),
     # Whole records
     Mutant("record", "cap for 1.05 ε", CAP_RATIO,
-           everywhere(symbols, "best_cap", lambda f: lambda w, e: f(w, 1.05 * e)), CAP),
+           everywhere(sign_caps, "best_cap", lambda f: lambda w, e: f(w, 1.05 * e)), CAP),
     Mutant("record", "the sizes of a cap and of the rest are exchanged", CAP_RATIO,
-           everywhere(symbols, "best_cap", exchanged), CAP),
+           everywhere(sign_caps, "best_cap", exchanged), CAP),
     Mutant("record", "chances of two levels are rounded up", CAP_RATIO,
            everywhere(dpindex.mechanism.noise, "two_level_chance",
                       lambda f: lambda *a: f(*a) + 1), CAP),
@@ -1065,7 +1068,7 @@ MECHANISM = [
            CAP),
     Mutant("record", "shares of a cap have sixteen bits", SHARES, tables_of_cap(short_shares), CAP),
     Mutant("record", "cap drawn without ranks", CAP_CODES,
-           everywhere(symbols, "by_size", lambda _: lambda rows: np.tile(
+           everywhere(sign_caps, "by_size", lambda _: lambda rows: np.tile(
                np.arange(rows.shape[1]), (len(rows), 1))), CAP),
     Mutant("record", "one coin for all records of a cap", CAP_CODES,
            other_words(CapResponse, "_agreements", one_coin), CAP),
@@ -1133,10 +1136,10 @@ MECHANISM = [
            instead(SoftmaxResponse, "draw", lambda f: lambda law, x, s: f(
                law, np.rint(x * x.dtype.type(1.05)), s)), SOFTMAX),
     Mutant("softmax", "the table falls for 1.05 ε", FALLS,
-           everywhere(softmax, "falling_weights", lambda f: lambda loss, *a: f(
+           everywhere(symbols, "falling_weights", lambda f: lambda loss, *a: f(
                loss * 105 / 100, *a)), SOFTMAX),
     Mutant("softmax", "weights of the table rounded down", FALLS,
-           everywhere(softmax, "falling_weights", fast_fall), SOFTMAX),
+           everywhere(symbols, "falling_weights", fast_fall), SOFTMAX),
     Mutant("softmax", "the uniform share × 0.95",
            ("test_the_uniform_share_keeps_records_apart_by_no_more",),
            everywhere(noise, "uniform_share", lambda f: lambda *a: f(*a) * 95 // 100), SOFTMAX),

@@ -41,6 +41,7 @@ from dpindex.mechanism.noise.additive import (
     laplace_noise,
     staircase_noise,
 )
+from dpindex.mechanism.noise.cap import CapResponse, best_cap, rank_weights
 from dpindex.mechanism.noise.gaussian import (
     gaussian_table,
     optimal_sigma,
@@ -53,12 +54,7 @@ from dpindex.mechanism.noise.signs import (
     geometric_flips,
     response_threshold,
 )
-from dpindex.mechanism.noise.symbols import (
-    CapResponse,
-    CodebookResponse,
-    best_cap,
-    rank_weights,
-)
+from dpindex.mechanism.noise.symbols import CodebookResponse
 from dpindex.mechanism.parameters import Grid
 from dpindex.mechanism.projections.dense import Oporp
 from dpindex.race import PStable, RaceSketch, SketchSpec

@@ -30,10 +30,12 @@ import dpindex.mechanism.privatizer
 from dpindex import Codebook, Design, Privatizer, Spec, attribute, l2
 from dpindex.base.errors import InputError
 from dpindex.mechanism.codes import Codes, SignFormat
-from dpindex.mechanism.noise import gaussian, signs, symbols
+from dpindex.mechanism.noise import gaussian, signs, square_wave, symbols
 from dpindex.mechanism.noise.additive import AdditiveNoise, CellTable
+from dpindex.mechanism.noise.cap import CapResponse
 from dpindex.mechanism.noise.signs import FlipsByLevel
-from dpindex.mechanism.noise.symbols import CapResponse, CodebookResponse, SquareWave
+from dpindex.mechanism.noise.square_wave import SquareWave
+from dpindex.mechanism.noise.symbols import CodebookResponse
 from dpindex.mechanism.parameters import Grid
 from dpindex.mechanism.projections import Projection
 from dpindex.mechanism.projections.dense import Designed
@@ -803,7 +805,7 @@ WEAKNESSES: dict[str, tuple[Case, Plant, Any]] = {
     ),
     "square wave without its lower edge": (
         WAVE,
-        patched(symbols, "draw_below", lambda f: lambda *a: np.maximum(f(*a), 1)),
+        patched(square_wave, "draw_below", lambda f: lambda *a: np.maximum(f(*a), 1)),
         released,
     ),
     "square wave one cell too wide": (

@@ -43,7 +43,7 @@ from dpindex.index.search import QueryMaker
 from dpindex.integrations.client import Client
 from dpindex.mechanism.noise.additive import AdditiveNoise, staircase_noise
 from dpindex.mechanism.noise.signs import FlipsByLevel, draw_flips
-from dpindex.mechanism.noise.symbols import SquareWave
+from dpindex.mechanism.noise.square_wave import SquareWave
 from dpindex.mechanism.parameters import Grid
 from dpindex.mechanism.secret_random import SecretStream, secret_stream
 from dpindex.mechanism.spec import Projector
@@ -780,7 +780,7 @@ def test_low_rejected_draws_take_the_limits_of_others(monkeypatch: Patch) -> Non
             product[again] = fresh * limits[: again.size]
         return (product >> np.uint64(32)).astype(np.int64)
 
-    monkeypatch.setattr("dpindex.mechanism.noise.symbols.draw_below", draw_below)
+    monkeypatch.setattr("dpindex.mechanism.noise.square_wave.draw_below", draw_below)
     assert REPLAY in refuted(WAVE)
 
 

@@ -252,7 +252,7 @@ class SoftmaxVerifier(SymbolVerifier):
             yield self.record_check(Fraction(self.spec.record_epsilon))
 
     def check(self) -> Check:
-        """The lemma of :mod:`dpindex.mechanism.noise.softmax`, on the integers that are used."""
+        """The lemma of :mod:`dpindex.mechanism.noise.symbols`, on the integers that are used."""
         law = self.law
         table = law.table.tolist()
         size = len(law.codebook)

@@ -13,7 +13,16 @@ from weakref import WeakValueDictionary
 
 from dpindex.base.arrays import checked_delta, whole_number
 from dpindex.base.errors import InputError, NoGuaranteeError
-from dpindex.mechanism.noise import Calibration, Moves, additive, gaussian, signs, softmax, symbols
+from dpindex.mechanism.noise import (
+    Calibration,
+    Moves,
+    additive,
+    cap,
+    gaussian,
+    signs,
+    square_wave,
+    symbols,
+)
 from dpindex.mechanism.noise.signs import min_norm_on_grid
 from dpindex.mechanism.parameters import Parameters, is_stated
 from dpindex.mechanism.projections import Encoder, Identity
@@ -25,7 +34,6 @@ from dpindex.mechanism.projections.dense import (
     Rademacher,
     Uniform,
 )
-from dpindex.mechanism.projections.records import CodewordMap, Rotation
 from dpindex.mechanism.projections.sparse import FastJL, SparseJL, VerySparse
 from dpindex.mechanism.public_parts import PARTS, Codebook, Design, PublicPart
 from dpindex.privacy import Attribute
@@ -285,7 +293,7 @@ def _always(length: int) -> _Length:
 
 def _scores(parameters: Parameters) -> Encoder:
     signs = isinstance(parameters.adjacency, Attribute)
-    return softmax.codeword_scores(parameters.codewords, signs)
+    return symbols.codeword_scores(parameters.codewords, signs)
 
 
 _numbers = _always(128)
@@ -307,9 +315,9 @@ SIGN_RADEMACHER = Family(partial(_made, Rademacher), _signs, moves="units")
 GAUSSIAN = Family(partial(_made, Gaussian), _numbers)
 SPARSE_JL = Family(partial(_made, SparseJL), _numbers, blocks=True, moves="units")
 FAST_JL = Family(partial(_made, FastJL), _numbers)
-ROTATION = Family(partial(_made, Rotation), _numbers, lengths=range(64, 1025, 8))
+ROTATION = Family(partial(_made, cap.Rotation), _numbers, lengths=range(64, 1025, 8))
 CODEWORDS = Family(
-    lambda parameters: CodewordMap(parameters.codewords),
+    lambda parameters: symbols.CodewordMap(parameters.codewords),
     _always(1),
     lengths=range(1, 2),
     public=Codebook,
@@ -527,10 +535,10 @@ _ROWS = (
     Method("raw-staircase", IDENTITY, additive.STAIRCASE,
         "staircase noise on every raw coordinate",
         "Geng & Viswanath 2014 Thm 1"),
-    Method("raw-square-wave", IDENTITY, symbols.SQUARE_WAVE,
+    Method("raw-square-wave", IDENTITY, square_wave.SQUARE_WAVE,
         "square-wave noise on raw coordinates that lie in an interval of one beta",
         "Li et al. 2020 Sec. 5 (square wave); Wang et al. 2019 (piecewise mechanism)"),
-    Method("raw-square-wave-narrow", IDENTITY, symbols.NARROW_SQUARE_WAVE,
+    Method("raw-square-wave-narrow", IDENTITY, square_wave.NARROW_SQUARE_WAVE,
         "square-wave noise in half the width: more variance, but more to be had by denoising",
         "Li et al. 2020 Sec. 5 (any width is private)"),
     Method("dp-rp-g", DENSE_NUMBERS, gaussian.KENTHAPADI_GAUSSIAN,
@@ -617,13 +625,13 @@ _ROWS = (
     Method("idp-signoporp-g", SIGN_OPORP, signs.INDIVIDUAL_GAUSSIAN,
         "signs of OPORP; Gaussian noise where a neighbour could change the sign",
         "Li & Li 2023 Sec. 6 (Alg. 9 over OPORP)"),
-    Method("record-cap", ROTATION, symbols.CAP_RESPONSE,
+    Method("record-cap", ROTATION, cap.CAP_RESPONSE,
         "signs of a rotated vector, drawn from a cap about it or the rest; hides the whole record",
         "Bhowmick et al. 2018 (PrivUnit) and Asi, Feldman & Talwar 2022, on signs with magnitudes"),
     Method("record-codebook", CODEWORDS, symbols.CODEBOOK_RESPONSE,
         "one of the public codewords nearest to a vector, or any other; hides the whole record",
         "Kairouz, Oh & Viswanath 2016 (extremal mechanisms); Wang et al. 2016 (subset selection)"),
-    Method("codebook-softmax", SCORES, softmax.SOFTMAX,
+    Method("codebook-softmax", SCORES, symbols.SOFTMAX,
         "a public codeword, drawn by the scores of all of them for the whole vector",
         "McSherry & Talwar 2007; Durfee & Rogers 2019; Dong, Durfee & Rogers 2020 (bounded range)"),
     Method("none-oporp", OPORP, additive.NO_NOISE,

@@ -27,10 +27,9 @@ from dpindex.mechanism.codes import CodeFormat
 from dpindex.mechanism.method_table import Method, find_method
 from dpindex.mechanism.noise import Law, LinearChannel, NumberLaw, SignLaw, SymbolLaw
 from dpindex.mechanism.noise.signs import norm_slack
-from dpindex.mechanism.noise.symbols import CodebookResponse
+from dpindex.mechanism.noise.symbols import CodebookResponse, CodewordMap
 from dpindex.mechanism.parameters import Grid, NoGrid, Parameters, Rounding, grid_step
 from dpindex.mechanism.projections import Encoder, Projection, RecordEncoder
-from dpindex.mechanism.projections.records import CodewordMap
 from dpindex.mechanism.public_parts import PublicPart
 from dpindex.privacy import Attribute, Guarantee, record
 

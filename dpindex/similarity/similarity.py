@@ -19,7 +19,7 @@ from dpindex.base.arrays import (
     products,
 )
 from dpindex.mechanism.codes import Codes
-from dpindex.mechanism.projections.records import CodewordMap
+from dpindex.mechanism.noise.symbols import CodewordMap
 from dpindex.mechanism.spec import Spec
 from dpindex.similarity.float_codes import (
     EXACT,

@@ -18,7 +18,7 @@ from streams import Scripted, Seeded
 
 from dpindex import Privatizer, Spec, record
 from dpindex.audit.exact_arithmetic import loss_within
-from dpindex.mechanism.noise.symbols import (
+from dpindex.mechanism.noise.cap import (
     Cap,
     CapResponse,
     agreeing_sums,

@@ -19,7 +19,7 @@ import dpindex as dpi
 from dpindex.mechanism.method_table import find_method
 from dpindex.mechanism.noise import NumberLaw, SignLaw, SymbolLaw
 from dpindex.mechanism.noise.gaussian import count_noise
-from dpindex.mechanism.noise.symbols import SquareWave
+from dpindex.mechanism.noise.square_wave import SquareWave
 from dpindex.privacy import L2, Attribute, Record
 
 Array = npt.NDArray[Any]

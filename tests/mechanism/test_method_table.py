@@ -22,7 +22,7 @@ from dpindex.mechanism.method_table import TABLE, Method, find_method
 from dpindex.mechanism.noise.additive import AdditiveNoise
 from dpindex.mechanism.noise.gaussian import optimal_sigma, rounded_gaussian
 from dpindex.mechanism.noise.signs import share
-from dpindex.mechanism.noise.symbols import SquareWave
+from dpindex.mechanism.noise.square_wave import SquareWave
 from dpindex.mechanism.parameters import GRID_BITS
 
 EVERY = [pytest.param(row, id=row.name) for row in dpi.methods()]

@@ -17,7 +17,7 @@ from streams import Seeded
 from dpindex.mechanism.noise import GRID_BITS, NoiseMoments, NumberLaw
 from dpindex.mechanism.noise.additive import laplace_noise, staircase_noise
 from dpindex.mechanism.noise.gaussian import optimal_sigma, rounded_gaussian
-from dpindex.mechanism.noise.symbols import square_wave
+from dpindex.mechanism.noise.square_wave import square_wave
 
 Array = npt.NDArray[Any]
 UNIT = 1.0 / 2**GRID_BITS

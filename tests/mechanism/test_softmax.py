@@ -15,11 +15,7 @@ from streams import Scripted, Seeded
 import dpindex as dpi
 from dpindex.base.errors import InputError, NoGuaranteeError
 from dpindex.mechanism.noise import high_product, uniform_share
-from dpindex.mechanism.noise.softmax import (
-    SoftmaxResponse,
-    codeword_scores,
-    falling_weights,
-)
+from dpindex.mechanism.noise.symbols import SoftmaxResponse, codeword_scores, falling_weights
 from dpindex.mechanism.spec import Projector
 
 ONE = 1 << 64

@@ -15,7 +15,7 @@ from rigorous import exp_between
 from specs import folded
 from streams import Scripted, Seeded
 
-from dpindex.mechanism.noise.symbols import SquareWave, draw_below, square_wave
+from dpindex.mechanism.noise.square_wave import SquareWave, draw_below, square_wave
 from dpindex.mechanism.secret_random import secret_stream
 
 ONE = 1 << 64

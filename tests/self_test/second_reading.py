@@ -28,10 +28,11 @@ from dpindex.audit.record_verifiers import (
 from dpindex.audit.verdict import Check, Difference
 from dpindex.base.arrays import AnyArray, spaced
 from dpindex.mechanism.noise.additive import CellTable, TwoDigitLaplace
+from dpindex.mechanism.noise.cap import CapResponse
 from dpindex.mechanism.noise.gaussian import TwoDigitGaussian
 from dpindex.mechanism.noise.signs import FlipsByLevel, IndividualFlips, IndividualGaussian
-from dpindex.mechanism.noise.softmax import SoftmaxResponse
-from dpindex.mechanism.noise.symbols import CapResponse, CodebookResponse, SquareWave
+from dpindex.mechanism.noise.square_wave import SquareWave
+from dpindex.mechanism.noise.symbols import CodebookResponse, SoftmaxResponse
 from dpindex.mechanism.public_random import PublicStream
 from dpindex.mechanism.spec import Spec
 from dpindex.race import SketchSpec

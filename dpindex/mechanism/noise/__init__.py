@@ -12,7 +12,6 @@ from typing import Any, Literal, NamedTuple
 
 import mpmath
 import numpy as np
-import numpy.typing as npt
 import scipy
 
 from dpindex.base.arrays import AnyArray, Doubles, Floats, Integers, Longs, Words, spaced

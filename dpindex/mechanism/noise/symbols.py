@@ -1,320 +1,244 @@
-"""Cap response: pure-epsilon sign codes that hide the whole record.
+"""Symbols: one of the codewords nearest to a vector, or one drawn by the scores of all of them.
 
-A record enters through the signs of its rotated coordinates and the ranks of their magnitudes
-alone: ``x̃_i = sign(y_i)·a_rank(i)`` with public integers ``a_1 ≥ … ≥ a_k ≥ 0``. With probability p
-the code is uniform on the cap ``{v ∈ {±1}^k : ⟨v, x̃⟩ ≥ τ}``, else uniform on the rest.
+*Softmax of scores.* A symbol c of K is reported with chance ``∝ exp(⟨A_c, x⟩ + b_c)``; A and b are
+public. It is pure epsilon for one attribute or an L2 ball: the exponential mechanism (McSherry &
+Talwar 2007) for scores of bounded *range* (Durfee & Rogers 2019; Dong, Durfee & Rogers 2020). What
+counts is how far apart a neighbour can move two symbols' scores, and the usual factor of 2 is not
+lost. In integers a score is ``L_c = Σ_i w_ic û_i + b_c``, with attributes on a grid, and a symbol
+has the weight ``T[d_c]``, ``d_c = ⌊(max_c L_c − L_c) / m⌋``, from a table of integers.
 
-*Why it is pure ε for any two records.* Changing signs and permuting coordinates maps {±1}^k onto
-itself, so the cap of *every* record holds the same number N of codes, and a code has probability
-p/N or (1−p)/(2^k−N) under every record: the ratio is at most
-``max(p/N, (1−p)/(2^k−N)) / min(…) ≤ e^ε``. It is PrivUnit (Bhowmick et al. 2018) on signs with
-magnitudes; of all mechanisms with two levels it is the one that is optimal on the sphere (Asi,
-Feldman & Talwar 2022).
+*Why it is pure ε in these integers.* Let the scores of a neighbour differ by ``δ_c`` whose range
+``max_c δ_c − min_c δ_c`` is at most R, and let the table fall by no more than a factor ``e^η`` a
+step (and never rise; beyond its end it stays as it is). With ``t = max L' − max L``, which lies in
+the range of δ, d_c rises by at most ``⌈(t − δ_c)/m⌉`` if ``δ_c ≤ t`` and does not rise otherwise;
+so ``T[d_c]/T[d'_c] ≤ exp(η·max(0, ⌈(t − δ_c)/m⌉))``, and in the same way the sum of all weights
+grows by at most ``exp(η·⌈(max δ − t)/m⌉)``. Together that is at most ``exp(η·R')`` with
 
-*Finite precision.* N is counted in exact integers. The code is drawn coordinate by coordinate in
-the order of ranks, where its law is the same for all records: coordinate i falls on the minority
-side with the exact share of completions that stay on the side of the cap chosen. A draw compares
-random bits with the binary expansion of that rational number and reads as many as it takes, so
-codes are exactly uniform on either side; the one rounded number is p, an integer over 2^64.
+    R' = R where m = 1, else ``⌊(R − 2)/m⌋ + 2``  (two quotients are rounded up).
+
+No rounding of the table adds to this: each entry is the one before times ``e^−η``, *rounded up*, as
+the thresholds of geometric flips are. Where rounding stops the fall, all further weights are equal.
+
+*The draw.* A 64-bit word stands for the place ``⌊word·S/2^64⌋`` below the sum S of the weights, so
+a symbol of weight w has between ``w·2^64/S − 1`` and ``w·2^64/S + 1`` words. With q the least
+``w·2^64/S``, ``T[end]·2^64/(K·T[0])``, that adds a factor of ``(1 + 1/q)/(1 − 1/q)``, for which
+2^-16 of ε is held back. The verifier takes all of this from the bytes that are used.
+
+*Whole records, too.* The uniform share of :class:`~dpindex.mechanism.noise.SymbolLaw` keeps any two
+records apart by no more than an epsilon of their own: both promises hold for the one symbol.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import math
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, lru_cache
-from itertools import accumulate
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
-import scipy
 
-from dpindex.base.arrays import Bools, Doubles, Floats, Indices, Integers, Ints, Longs, row_blocks
-from dpindex.mechanism.codes import NumberFormat, SignFormat, SymbolFormat
+from dpindex.base.arrays import (
+    Doubles,
+    Floats,
+    Integers,
+    Longs,
+    Singles,
+    Words,
+    matrix_product,
+    row_blocks,
+)
+from dpindex.mechanism.codes import SymbolFormat
 from dpindex.mechanism.noise import (
     ONE,
     Calibration,
-    Likelihood,
-    NoiseMoments,
-    NumberLaw,
-    SignLaw,
     SymbolLaw,
     draw_uniform,
-    two_level_chance,
+    high_product,
+    power_below,
     uniform_share,
 )
-from dpindex.mechanism.noise.signs import draw_flips
-from dpindex.mechanism.parameters import GRID_BITS, Parameters, grid_point
+from dpindex.mechanism.parameters import GRID_BITS, Parameters, grid_step, neighbour_distance
 from dpindex.mechanism.projections import RecordEncoder
-from dpindex.mechanism.public_parts import Codebook
+from dpindex.mechanism.projections.dense import Matrix
+from dpindex.mechanism.public_parts import RADIUS, Codebook, on_sphere_grid
 from dpindex.mechanism.public_random import BitSource
+from dpindex.privacy import L2
 
 _LEVELS = 31
-_ROWS = 4096
-"""Codes drawn together, so that tables and sums stay in the cache."""
+"""Largest entry of weights that are no signs."""
+
+_STEPS = 1 << 12
+"""Most steps of the table for the range of one neighbour's scores, about."""
+
+_TOP = (1 << 32) - 1
+_MAX_TABLE = 1 << 19
+_FOR_DRAWS = Fraction(1, 1 << 16)
+_NUMBERS = 1 << 17
+"""Weights that are handled together, so that they stay in the cache."""
 
 
-def rank_weights(k: int) -> tuple[int, ...]:
-    """The public weights a_1 ≥ … ≥ a_k: quantiles of |N(0, 1)| rounded to 31 levels.
+class CodewordScores(Matrix):
+    """Scores of all codewords, without their offsets: a linear map to K whole numbers.
 
-    >>> rank_weights(8)
-    (31, 22, 17, 13, 10, 7, 4, 1)
+    For one attribute ``w_ic`` is 1 where codeword c lies above the public median of attribute i,
+    else 0: every attribute has all of the range that epsilon pays for, and a change by beta moves
+    two scores apart by one beta. For a ball the weights are the codeword itself, rounded: there the
+    distance of two codewords counts.
+
+    Parameters
+    ----------
+    codebook : Codebook
+    signs : bool
+        Whether the weights are 0 and 1.
     """
-    quantiles = scipy.special.ndtri(0.5 + (np.arange(k)[::-1] + 0.5) / (2 * k))
-    return tuple(int(a) for a in np.rint(quantiles * _LEVELS / quantiles[0]))
+
+    rms = 1.0
+    block_numbers = 1 << 22  # all weights are read for every block
+
+    def __init__(self, codebook: Codebook, signs: bool) -> None:
+        if signs:
+            medians = np.median(codebook.stated, axis=0)
+            weights = (codebook.stated > medians).astype(np.float32)
+        else:
+            grid = on_sphere_grid(codebook.stated)
+            weights = np.rint(grid * np.float32(_LEVELS) / np.abs(grid).max())
+        super().__init__(np.ascontiguousarray(weights.T))
+        self.max_column_l1 *= 4  # an offset, no larger than a score can be, and a difference of two
+
+    @cached_property
+    def spread(self) -> int:
+        """The most that two scores move apart when one attribute changes by one, at least 1."""
+        return max(1, int(np.ptp(self._single, axis=1).max()))
+
+    @cached_property
+    def distance(self) -> float:
+        """The most that two scores move apart in a unit ball: ``max ‖w_c − w_c'‖₂``, at least 1."""
+        wide = self._double
+        squares = np.einsum("ij,ij->j", wide, wide)
+        largest = 1.0
+        for block in row_blocks(self.k, _NUMBERS // self.k):  # whole numbers: sums are exact
+            apart = squares[block, None] + squares - 2.0 * (wide[:, block].T @ wide)
+            largest = max(largest, float(apart.max()))
+        return math.nextafter(math.sqrt(largest), math.inf)
 
 
-@dataclass(frozen=True)
-class Cap:
-    """The cap of every record, counted exactly.
+codeword_scores = lru_cache(maxsize=8)(CodewordScores)
+"""The map of a codebook, which all specs that name it share."""
+
+
+def falling_weights(loss: Fraction, top: int = _TOP) -> Words:
+    """Weights from ``top`` on, each the one before times ``e^−loss``, rounded up.
+
+    The table ends where rounding up stops the fall, or after 2^19 steps.
+
+    >>> falling_weights(Fraction(1, 2), 100).tolist()
+    [100, 61, 37, 23, 14, 9, 6, 4, 3, 2]
+    """
+    # Never below 2^64·e^−loss, since power_below is never above 2^160·e^loss.
+    factor = (1 << 64 + 160) // power_below(loss) + 1
+    weights = [top]
+    while len(weights) < _MAX_TABLE:
+        following = -(-weights[-1] * factor >> 64)
+        if following == weights[-1]:
+            break
+        weights.append(following)
+    return np.array(weights, dtype=np.uint64)
+
+
+@dataclass(eq=False)
+class SoftmaxResponse(SymbolLaw):
+    """Draws symbols by their scores; a vector maps to scores without offsets, shape (n, K).
 
     Attributes
     ----------
-    weights : tuple of int
-        a_1 ≥ … ≥ a_k ≥ 0, in rank order.
-    threshold : int
-        T: a code is inside if the weights of its coordinates that agree in sign add up to ≥ T.
-    size : int
-        N, the number of codes inside.
-    inside : int
-        Chance of the inside, times 2^64.
+    scores : CodewordScores
+    codebook : Codebook
+        What the symbols stand for.
+    codeword_grid : array, shape (K, dim)
+        The codewords as the grid rounds them.
+    offsets : float32 array, shape (K,)
+        b_c in whole numbers.
+    shift : int
+        m is 2^shift.
+    table : uint64 array
+        Weights by steps below the highest score, of at most 32 bits.
+    uniform : int
+        γ, the chance of a uniform symbol, times 2^64.
     """
 
-    weights: tuple[int, ...]
-    threshold: int
-    size: int
-    inside: int
+    scores: CodewordScores
+    codebook: Codebook
+    codeword_grid: Floats
+    offsets: Singles
+    shift: int
+    table: Words
+    uniform: int
 
-    @property
-    def others(self) -> int:
-        """The number of codes outside."""
-        return (1 << len(self.weights)) - self.size
+    drawn_by = "a symbol is drawn by the scores of all codewords"
 
-    def ratio(self) -> Fraction:
-        """The largest ratio of the probabilities of one code under two records, exactly."""
-        chances = Fraction(self.inside, self.size), Fraction(ONE - self.inside, self.others)
-        return max(chances) / min(chances)
+    def draw(self, x: Floats, stream: BitSource) -> Longs:
+        places = stream.words(len(x), np.uint64)
+        drawn = np.empty(len(x), dtype=np.int64)
+        for block in row_blocks(len(x), _NUMBERS // self.size):
+            sums = self._weights(x[block])
+            np.cumsum(sums, axis=1, out=sums)
+            place = high_product(places[block], sums[:, -1])
+            drawn[block] = (sums > place[:, None]).argmax(axis=1)  # the first
+        return drawn
 
+    def _weights(self, x: Floats) -> Words:
+        """Whole numbers by the exact scores; the same work for every vector."""
+        scores = x + self.offsets
+        np.subtract(scores.max(axis=1, keepdims=True), scores, out=scores)
+        if self.shift:
+            scores *= scores.dtype.type(0.5**self.shift)  # exact, and cut off next
+        weights: Words = self.table.take(scores.astype(np.intp), mode="clip")
+        return weights
 
-@lru_cache(maxsize=8)  # draws that tie at one coordinate ask for the same counts
-def agreeing_sums(weights: tuple[int, ...]) -> tuple[int, ...]:
-    """Return how many subsets of the weights add up to 0, 1, 2, …: exact counts."""
-    counts = np.zeros(sum(weights) + 1, dtype=object)
-    counts[0] = 1
-    top = 0
-    for weight in weights:
-        shifted = counts[: top + 1].copy()
-        top += weight
-        counts[weight : top + 1] += shifted
-    return tuple(int(count) for count in counts)
+    def draw_chances(self, x: Floats) -> Doubles:
+        weights = self._weights(x).astype(np.float64)
+        weights /= weights.sum(axis=1, keepdims=True)
+        return weights
 
-
-def best_cap(weights: tuple[int, ...], epsilon: float) -> Cap:
-    """The cap and the chance of its inside with the largest ``E⟨V, x̃⟩`` at that epsilon.
-
-    The chance is rounded down, so that the ratio is at most e^ε in integers.
-    """
-    counts = agreeing_sums(weights)
-    total = sum(weights)
-    whole = 1 << len(weights)
-    best: tuple[float, Cap] | None = None
-    size = moment = 0
-    for threshold in range(total, -1, -1):
-        size += counts[threshold]
-        moment += counts[threshold] * (2 * threshold - total)
-        if not counts[threshold]:
-            continue
-        if size == whole or 2 * threshold < total:
-            break
-        outside = whole - size
-        inside = two_level_chance(epsilon, size, outside)
-        if inside * outside < (ONE - inside) * size:
-            continue  # a cap so small that rounding made its codes the less likely ones
-        within = Fraction(moment, size) * inside - Fraction(moment, outside) * (ONE - inside)
-        value = float(within / ONE)
-        if best is None or value > best[0]:
-            best = value, Cap(weights, threshold, size, inside)
-    if best is None:
-        raise ValueError("the weights leave no cap")
-    return best[1]
+    def seen(self, codewords: Integers) -> Floats:
+        return self.scores.apply(self.codeword_grid[codewords])
 
 
-def by_size(rows: Floats) -> Indices:
-    """Places of the largest magnitude in float32, the second largest, …, ties by place.
-
-    Bits of non-negative floats are in their order, so one sort of whole numbers does it.
-    """
-    keys = (~np.abs(rows.astype(np.float32)).view(np.uint32)).astype(np.uint64)
-    keys <<= np.uint64(32)
-    keys |= np.arange(rows.shape[1], dtype=np.uint64)
-    keys.sort(axis=1)
-    return (keys & np.uint64(0xFFFF_FFFF)).astype(np.intp)
-
-
-class CapResponse(SignLaw):
-    """Draws codes from a :class:`Cap`; see the module.
-
-    ``perturb`` takes rotated coordinates, of which signs and ranks of magnitudes count: ties go by
-    index, and the sign of 0 is +.
-    """
-
-    grid_bits = 0
-    depends_on_size = True
-    scale_free = True
-
-    def __init__(self, cap: Cap) -> None:
-        self.cap = cap
-        self._coin = np.uint64(cap.inside)
-
-    @cached_property
-    def _tables(self) -> tuple[npt.NDArray[np.uint16], npt.NDArray[np.uint32]]:
-        """Shares of the minority sign, shape (2, k, sums): their first 16 bits, and the 32 next.
-
-        Side 1 is the inside, where the minority sign disagrees; outside it agrees. Entry (i, u) is
-        for coordinate i after a sum of u. It is a half where the side is certain already.
-        """
-        weights = self.cap.weights
-        need = self.cap.threshold
-        k = len(self.cap.weights)
-        sums = [0, *accumulate(weights)]
-        first = np.full((2, k, sums[-1] + 1), 1 << 15, dtype=np.uint16)
-        second = np.zeros(first.shape, dtype=np.uint32)
-        inside = np.zeros(sums[-1] + 1 + weights[0], dtype=object)  # completions, by the sum so far
-        inside[need:] = 1
-        for i in range(k - 1, -1, -1):
-            whole = 1 << (k - 1 - i)
-            # The sums that can be met here and leave both sides possible.
-            low = max(0, need - (sums[-1] - sums[i]))
-            high = min(sums[i], need - 1) + 1
-            stay = inside[low:high]
-            move = inside[low + weights[i] : high + weights[i]]
-            both = stay + move
-            for side, minority, either in ((0, whole - move, 2 * whole - both), (1, stay, both)):
-                bits = ((minority << 48) // either).astype(np.uint64)
-                first[side, i, low:high] = bits >> np.uint64(32)
-                second[side, i, low:high] = bits.astype(np.uint32)
-            inside[low:high] = both
-            inside[need:] = 2 * whole
-        return first, second
-
-    def perturb(self, x: Floats, stream: BitSource) -> Bools:
-        out = np.empty(x.shape, dtype=np.bool_)
-        for block in row_blocks(len(x), _ROWS):
-            rows = x[block]
-            order = by_size(rows)
-            agrees = self._agreements(len(rows), stream)
-            positive = np.take_along_axis(rows, order, axis=1) >= 0
-            np.put_along_axis(out[block], order, agrees == positive, axis=1)
-        return out
-
-    def _agreements(self, count: int, stream: BitSource) -> Bools:
-        """Draw which coordinates, in rank order, keep their signs, shape (count, k)."""
-        first, second = self._tables
-        k, width = first.shape[1:]
-        majority = stream.words(count, np.uint64) < self._coin  # on the inside
-        words = stream.words(count * k, np.uint16).reshape(k, count)
-        if count == 1 and (alone := self._of_one(bool(majority[0]), words[:, 0].tolist())):
-            return np.array([alone])
-        agrees = np.empty((k, count), dtype=np.bool_)
-        places = majority * (k * width)  # in the table: the side, the coordinate and the sum so far
-        first, second = first.ravel(), second.ravel()
-        for i, (weight, word, minority) in enumerate(
-            zip(self.cap.weights, words, agrees, strict=True)
-        ):
-            share = first[places]
-            np.less(word, share, out=minority)
-            equal = word == share
-            if np.count_nonzero(equal):
-                tied = np.flatnonzero(equal)
-                minority[tied] = self._settled(
-                    second[places[tied]], majority, tied, i, agrees, stream
-                )
-            minority ^= majority
-            places += minority * weight
-            places += width
-        return agrees.T
-
-    def _of_one(self, inside: bool, words: list[int]) -> list[bool]:
-        """The same for one code, in a third of the time; empty where a draw ties."""
-        first = memoryview(self._tables[0][int(inside)])
-        agrees: list[bool] = []
-        total = 0
-        for i, (weight, word) in enumerate(zip(self.cap.weights, words, strict=True)):
-            share = first[i, total]
-            if word == share:
-                return []
-            agrees.append((word < share) != inside)
-            total += weight * agrees[-1]
-        return agrees
-
-    def _settled(self, share: Any, inside: Any, tied: Any, i: int, agrees: Any, stream: Any) -> Any:
-        words = stream.words(tied.size, np.uint32)
-        minority = words < share
-        for place in np.flatnonzero(words == share):  # once in 2^48 draws
-            before = agrees[:i, tied[place]]
-            minority[place] = self._exactly(before, i, bool(inside[tied[place]]), stream)
-        return minority
-
-    def _exactly(self, before: Bools, i: int, inside: bool, stream: BitSource) -> bool:
-        """Settle a draw whose 48 bits tie: further bits against the exact share of completions."""
-        weights = self.cap.weights
-        need = self.cap.threshold - sum(w for w, kept in zip(weights, before, strict=False) if kept)
-        counts = agreeing_sums(weights[i + 1 :])
-        stay = sum(counts[max(0, need) :])
-        move = sum(counts[max(0, need - weights[i]) :])
-        minority = stay
-        if not inside:
-            stay = sum(counts) - stay
-            move = sum(counts) - move
-            minority = move
-        remainder = (minority << 48) % (stay + move)
-        while remainder:
-            remainder *= 1 << 16
-            digit, remainder = divmod(remainder, stay + move)
-            word = int(stream.words(1, np.uint16)[0])
-            if word != digit:
-                return word < digit
-        return False
-
-    @cached_property
-    def kept(self) -> Doubles:
-        """``E[V_i·sign(y_i)]`` by rank, shape (k,)."""
-        first, second = self._tables
-        shares = (first.astype(np.float64) * 2.0**32 + second) / 2.0**48
-        chance = np.zeros((2, shares.shape[2]))
-        chance[:, 0] = 1.0
-        agree = np.empty((2, len(self.cap.weights)))
-        for i, weight in enumerate(self.cap.weights):
-            plus = np.stack([shares[0, i], 1.0 - shares[1, i]]) * chance
-            agree[:, i] = plus.sum(axis=1)
-            chance = chance - plus
-            if weight:
-                chance[:, weight:] += plus[:, :-weight]
-            else:
-                chance += plus
-        p = self.cap.inside / ONE
-        return np.asarray(2.0 * (p * agree[1] + (1.0 - p) * agree[0]) - 1.0)
-
-    def flip_probability(self, x: Floats, rms: float) -> Doubles:
-        """By the rank that a magnitude has among normal coordinates."""
-        k = len(self.cap.weights)
-        above = 2.0 * scipy.special.ndtr(-np.asarray(x, dtype=np.float64) / rms)
-        place = above * k - 0.5
-        return np.asarray((1.0 - np.interp(place, np.arange(k), self.kept)) / 2.0)
+def _calibrated(parameters: Parameters, scores: CodewordScores) -> SoftmaxResponse:
+    codebook = parameters.codewords
+    # R: the most that a neighbour moves two scores apart, in whole numbers.
+    moved = Fraction(scores.spread << GRID_BITS)
+    if isinstance(parameters.adjacency, L2):
+        radius = parameters.adjacency.size
+        steps = neighbour_distance(radius, GRID_BITS, parameters.bounds, parameters.dim)
+        moved = Fraction(steps) * Fraction(scores.distance)
+    shift = max(0, math.ceil(moved / _STEPS) - 1).bit_length()
+    loss = Fraction(parameters.budget) * (1 - _FOR_DRAWS) / steps_apart(moved, shift)
+    # The codewords on the grid, within the bounds: their mean score is what offsets make equal.
+    words = np.clip(codebook.stated.astype(np.float64) / parameters.scale, *parameters.bounds)
+    grid = np.rint(words / grid_step(parameters.change, GRID_BITS))
+    mean = scores.apply(grid.sum(axis=0)[None])[0] / len(codebook)  # exact until it is divided
+    together = parameters.record_epsilon
+    return SoftmaxResponse(
+        scores=scores,
+        codebook=codebook,
+        codeword_grid=grid.astype(np.float32),
+        offsets=np.rint(-mean).astype(np.float32),
+        shift=shift,
+        table=falling_weights(loss),
+        uniform=0 if together is None else uniform_share(len(codebook), together),
+    )
 
 
-@lru_cache(maxsize=32)
-def cap_response(k: int, epsilon: float) -> CapResponse:
-    """The law for codes of k signs at that epsilon."""
-    return CapResponse(best_cap(rank_weights(k), epsilon))
+def steps_apart(moved: Fraction, shift: int) -> int:
+    """Return R', the steps of the table that scores ``moved`` apart by at most R cost together."""
+    if shift == 0:
+        return math.floor(moved)
+    return math.floor((math.floor(moved) - 2) / Fraction(1 << shift)) + 2
 
 
-CAP_RESPONSE = Calibration(
-    lambda parameters, projection: cap_response(projection.k, parameters.budget),
-    SignFormat,
-    adjacencies=("record",),
-    rounded=False,
+SOFTMAX = Calibration(
+    _calibrated, SymbolFormat, adjacencies=("attribute", "l2"), joint=True, moves="any"
 )
 
 
@@ -335,6 +259,28 @@ def nearest(similarity: Floats, count: int) -> Longs:
         return columns
     order = np.argsort(-similarity, axis=1, kind="stable")
     return order[:, :count]
+
+
+class CodewordMap(RecordEncoder):
+    """Inner products of a vector's direction with all codewords: shape (n, dim) to (n, K).
+
+    Directions and codewords are whole numbers, so the inner products are exact in any order and on
+    any machine; times ``scale`` they are cosines.
+    """
+
+    scale = 1.0 / RADIUS**2
+    rms = 1.0
+    inner_product_factor = 0.0
+    block_numbers = 1 << 22  # all codewords are read for every block
+
+    def __init__(self, codebook: Codebook) -> None:
+        self.codebook = codebook
+        self.dim = codebook.dim
+        self.k = len(codebook)
+
+    def apply(self, x: Floats) -> Floats:
+        """Whole numbers held exactly in float32, shape (n, K)."""
+        return matrix_product(on_sphere_grid(x), self.codebook.grid)
 
 
 class CodebookResponse(SymbolLaw):
@@ -383,151 +329,10 @@ class CodebookResponse(SymbolLaw):
         return self.codebook.vectors[codewords] @ self.codebook.vectors.T
 
 
-def _calibrated(parameters: Parameters, encoder: RecordEncoder) -> CodebookResponse:
+def _nearest_of(parameters: Parameters, encoder: RecordEncoder) -> CodebookResponse:
     book = parameters.codewords
     subset = parameters.subset or 1
     return CodebookResponse(book, subset, uniform_share(len(book), parameters.budget, subset))
 
 
-CODEBOOK_RESPONSE = Calibration(_calibrated, SymbolFormat, adjacencies=("record",), rounded=False)
-
-
-_CELL_BITS = 5
-_NARROW = 0.5
-"""Half-width of the narrow square wave over the one of least variance: see bench/denoise."""
-
-
-def draw_below(limits: Integers, stream: BitSource) -> Longs:
-    """Exactly uniform integers below limits in [1, 2^31), by rejection (Lemire 2019)."""
-    limits = limits.astype(np.uint64)
-    product = stream.words(limits.size, np.uint32).astype(np.uint64) * limits
-    unfair = np.uint64(1 << 32) % limits
-    low = np.uint64((1 << 32) - 1)
-    while (again := np.flatnonzero((product & low) < unfair)).size:
-        product[again] = stream.words(again.size, np.uint32).astype(np.uint64) * limits[again]
-    return (product >> np.uint64(32)).astype(np.int64)
-
-
-class SquareWave(NumberLaw):
-    """Square wave on G+1 grid points with half-width B (Li et al. 2020).
-
-    A value x in 0 … G becomes y in 0 … G+2B: each of the 2B+1 points within B of x + B has
-    probability p, each of the other G points ``q ≥ p·e^−ε``. Since every pair of values in the
-    interval is adjacent, nothing better can be spent on tails.
-
-    Parameters
-    ----------
-    inside : int
-        Chance of the window times 2^64.
-    half_width : int
-        B in cells.
-    low, cells : int
-        First grid integer of the interval, and G.
-    """
-
-    cell_bits = _CELL_BITS
-
-    def __init__(self, inside: int, half_width: int, low: int, cells: int) -> None:
-        self.inside = inside
-        self.half_width = half_width
-        self.low = low
-        self.cells = cells
-        self._threshold = np.array([inside], dtype=np.uint64)
-        at_zero, _ = self._mean_and_variance(0.0)
-        self.slope = self._mean_and_variance(1.0)[0] - at_zero
-        self.scale = (1 << _CELL_BITS) / self.slope
-        self.offset = low / self.scale - at_zero
-
-    def perturb(self, x: Floats, stream: BitSource) -> Ints:
-        offsets = stream.words(x.size, np.uint8).reshape(x.shape) & np.uint8((1 << _CELL_BITS) - 1)
-        cell = (x.astype(np.int64) - self.low + offsets) >> _CELL_BITS
-        # Next to a bound that is nearly a tie, float32 may have rounded x one step past it.
-        cell = cell.clip(0, self.cells)
-        inside = draw_flips(self._threshold, np.zeros(x.shape, dtype=np.intp), stream)
-        window = 2 * self.half_width + 1
-        drawn = draw_below(np.where(inside, window, self.cells).ravel(), stream).reshape(x.shape)
-        # Outside: the drawn point, counted among the G points that the window leaves free.
-        outside = np.where(drawn < cell, drawn, drawn + window)
-        return np.where(inside, cell + drawn, outside).astype(np.int32)
-
-    def _mean_and_variance(self, cell: float) -> tuple[float, float]:
-        """Mean and variance of y given x = cell."""
-        chance = self.inside / ONE
-        half = self.half_width
-        cells = self.cells
-        window = 2 * half + 1
-        top = cells + 2 * half
-        centre = cell + half
-        first_in = centre
-        second_in = centre**2 + half * (half + 1) / 3
-        first_out = (top * (top + 1) / 2 - window * first_in) / cells
-        second_out = (top * (top + 1) * (2 * top + 1) / 6 - window * second_in) / cells
-        mean = chance * first_in + (1 - chance) * first_out
-        return mean, chance * second_in + (1 - chance) * second_out - mean**2
-
-    @cached_property
-    def moments(self) -> NoiseMoments:
-        # Rounding x to cells adds f(1−f) cells², 1/6 on average; the curvature makes it 1/slope.
-        dither = (1 << _CELL_BITS) ** 2 / (6.0 * self.slope)
-        middle = self._mean_and_variance(self.cells / 2)[1] * self.scale**2 + dither
-        centre = self.low + self.cells / 2 * (1 << _CELL_BITS)
-        widest = self.slope * (centre - self.offset * self.scale)
-        return NoiseMoments.window(self.slope, centre, widest, middle)
-
-    @cached_property
-    def likelihood(self) -> Likelihood:
-        """A window on a constant floor, about where the code would be without noise."""
-        inside = self.inside / ONE
-        window = 2 * self.half_width + 1
-        cell = 1 << _CELL_BITS
-        within = inside / window / cell
-        without = (1 - inside) / self.cells / cell
-        half = window / 2 * cell
-        return Likelihood(
-            edges=np.array([-half, half]),
-            jumps=np.array([within - without, without - within]),
-            cell=float(cell),
-            slope=self.slope,
-            shift=self.low - cell * (self.offset + self.half_width),
-            base=without,
-        )
-
-
-@lru_cache(maxsize=64)
-def square_wave(epsilon: float, low: int, high: int, share: float = 1.0) -> SquareWave:
-    """The square wave over grid integers ``low … high`` whose half-width has the least variance.
-
-    The variance is averaged over the interval; the width is a public choice, any is ε-DP. A
-    ``share`` below 1 of that half-width has more variance, and says more about a value that is
-    roughly known already: whether the code lies in the window or not.
-    """
-    cells = max(1, -(-(high - low) >> _CELL_BITS))
-    laws = (_with_half_width(epsilon, half, low, cells) for half in range(cells + 1))
-
-    def average_variance(law: SquareWave) -> float:
-        constant, first, second = law.moments.variance_of_x
-        places = np.linspace(low, high, 9)
-        return float(np.mean(constant + first * places + second * places**2))
-
-    best = min(laws, key=average_variance)
-    if share == 1.0:
-        return best
-    return _with_half_width(epsilon, round(share * best.half_width), low, cells)
-
-
-def _with_half_width(epsilon: float, half: int, low: int, cells: int) -> SquareWave:
-    inside = two_level_chance(epsilon, 2 * half + 1, cells)
-    return SquareWave(inside, half, low, cells)
-
-
-def _over_bounds(parameters: Parameters, share: float = 1.0) -> SquareWave:
-    low, high = (grid_point(bound, parameters.change, GRID_BITS) for bound in parameters.bounds)
-    return square_wave(parameters.budget, low, high, share)
-
-
-SQUARE_WAVE = Calibration(
-    lambda parameters, _: _over_bounds(parameters), NumberFormat, bounded=True
-)
-NARROW_SQUARE_WAVE = replace(
-    SQUARE_WAVE, law=lambda parameters, _: _over_bounds(parameters, _NARROW)
-)
+CODEBOOK_RESPONSE = Calibration(_nearest_of, SymbolFormat, adjacencies=("record",), rounded=False)
