@@ -21,7 +21,6 @@ import numpy as np
 import dpindex as dpi
 from dpindex.base.display import (
     COLOURS,
-    GREYS,
     epsilon_axis,
     legend_below,
     new_figure,
@@ -29,6 +28,8 @@ from dpindex.base.display import (
     to_png,
 )
 from dpindex.study.attacks import Attack, Labels, attack_panel
+
+GREYS = ("#333333", "#777777")
 
 DATA = Path(os.environ.get("DPINDEX_DATA", "../shared/data"))
 OUT = Path(__file__).parent / "inversion"

@@ -37,7 +37,9 @@ from peers_schemes import (
 from record import BASE, PUBLIC, load
 
 import dpindex as dpi
-from dpindex.base.display import COLOURS, GREYS, legend_below, new_figure, tidy, to_png
+from dpindex.base.display import COLOURS, legend_below, new_figure, tidy, to_png
+
+GREYS = ("#333333", "#777777")
 
 TRUE = 50
 DELTA = 1e-6
