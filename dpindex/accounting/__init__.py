@@ -80,7 +80,9 @@ def compose(
     if not specs:
         raise InputError("there is nothing to compose: name at least one release.")
     promises = [spec.guarantee for spec in specs]
-    plain = add_up(*(promises if at is None else [promise.at(at) for promise in promises]))
+    if at is not None:
+        promises = [promise.at(at) for promise in promises]
+    plain = add_up(*promises)
     if delta is None or plain.definition == "none" or plain.adjacency.kind == "records":
         return plain
     delta = finite_number(delta, "delta")
@@ -99,17 +101,25 @@ def compose(
 def _tight_epsilon(releases: Counter[Spec], delta: float, change: Adjacency) -> float:
     for spec in releases:
         if spec.guarantee.definition != "DP" or spec.guarantee.delta_over != "noise":
-            kind = "iDP" if spec.guarantee.definition == "iDP" else "a delta over the projection"
+            kind = "a delta over the projection"
+            if spec.guarantee.definition == "iDP":
+                kind = "iDP"
             raise InputError(
                 f"{spec.method} has {kind}, for which privacy-loss distributions say nothing; "
                 f"leave delta out to add epsilons and deltas up."
             )
-    losses = sum(spec.guarantee.at(change).epsilon * n for spec, n in releases.items())
+    losses = 0.0
+    distance = 0.0
+    for spec, count in releases.items():
+        losses += count * spec.guarantee.at(change).epsilon
+        distance += count * _distance(spec)
     interval = max(_INTERVAL, losses / _MAX_INTERVALS)
-    parts = [_distribution(spec, change, interval).self_compose(n) for spec, n in releases.items()]
+    parts = []
+    for spec, count in releases.items():
+        once = _distribution(spec, change, interval)
+        parts.append(once.self_compose(count))
     together = reduce(lambda left, right: left.compose(right), parts)
     epsilon = float(together.get_epsilon_for_delta(delta * (1 - _FOR_ROUNDING)))
-    distance = sum(count * _distance(spec) for spec, count in releases.items())
     # E_(e^ε) moves by at most (1 + e^ε) times the distance in total variation (both sides).
     slack = distance * (1 + math.exp(min(epsilon, 700.0)))
     if not math.isfinite(epsilon) or slack > delta * _FOR_ROUNDING / 2:

@@ -140,7 +140,9 @@ class Guarantee:
         if steps == 1 or self.definition == "none":
             return replace(self, adjacency=change)
         if self.definition == "iDP" or self.delta_over == "projection":
-            weak = "iDP" if self.definition == "iDP" else "a delta over the projection"
+            weak = "a delta over the projection"
+            if self.definition == "iDP":
+                weak = "iDP"
             raise InputError(
                 f"{weak} under {self.adjacency} says nothing about {change}, which takes {steps} "
                 f"such changes; compose each by itself."

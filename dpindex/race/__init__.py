@@ -18,10 +18,23 @@ if TYPE_CHECKING:
     from dpindex.race.tasks import RaceClassifier, RaceDensity, RaceOutliers, RaceRegressor
 
 __all__ = [
-    "SRP", "Hash", "Modes", "PStable", "PairedSRP", "RaceClassifier", "RaceDensity", "RaceOutliers",
-    "RaceRegressor", "RaceSketch", "SketchSpec", "diversity_sample", "error_bound", "find_modes",
-    "kernel_sum", "optimal_rows",
-]  # fmt: skip
+    "SRP",
+    "Hash",
+    "Modes",
+    "PStable",
+    "PairedSRP",
+    "RaceClassifier",
+    "RaceDensity",
+    "RaceOutliers",
+    "RaceRegressor",
+    "RaceSketch",
+    "SketchSpec",
+    "diversity_sample",
+    "error_bound",
+    "find_modes",
+    "kernel_sum",
+    "optimal_rows",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -93,7 +93,8 @@ def find_modes(
     points = low + (high - low) * uniform
     order = np.argsort(-sketch.density(points), kind="stable")
     tops = _separated(points[order], separation, modes * _CLIMBS_PER_MODE)
-    climbed = np.array([_climbed(sketch, top, (low, high), separation) for top in tops])
+    ends = [_climbed(sketch, top, (low, high), separation) for top in tops]
+    climbed = np.array(ends)
     order = np.argsort(-sketch.density(climbed), kind="stable")
     summits = _separated(climbed[order], separation, modes)
     return Modes(summits, sketch.density(summits))
@@ -185,14 +186,16 @@ def box(bounds: Any, name: str, dim: int) -> tuple[Floats, Floats]:
 
 
 def _stream(seed: int, purpose: str) -> PublicStream:
-    return PublicStream(whole_number(seed, "seed", 0, (1 << 63) - 1), f"race/{purpose}")
+    seed = whole_number(seed, "seed", 0, (1 << 63) - 1)
+    return PublicStream(seed, f"race/{purpose}")
 
 
 def _separated(points: Floats, distance: float, count: int) -> Floats:
     """Return the first points, ``count`` at most, at a distance from all points before them."""
     kept: list[Floats] = []
     for point in points:
-        if all(np.linalg.norm(point - other) >= distance for other in kept):
+        distances = [np.linalg.norm(point - other) for other in kept]
+        if min(distances, default=np.inf) >= distance:
             kept.append(point)
         if len(kept) == count:
             break

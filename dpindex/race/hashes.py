@@ -144,7 +144,8 @@ class SRP(Hash):
 
     def scaled(self, records: Any) -> Any:
         """Return records times powers of two, for full precision: only directions matter."""
-        bits = min(30, 33 - max(0, (records.shape[1] - 1).bit_length()))
+        carries = (records.shape[1] - 1).bit_length()  # of a sum of all attributes
+        bits = min(30, 33 - carries)
         magnitudes = abs(records).max(axis=1)
         if sparse.issparse(records):
             exponents = np.frexp(magnitudes.toarray().ravel())[1]
@@ -217,7 +218,8 @@ class PStable(Hash):
     def __post_init__(self) -> None:
         bandwidth = finite_number(self.bandwidth, "bandwidth", above=0.0)
         object.__setattr__(self, "bandwidth", bandwidth)
-        object.__setattr__(self, "hashes", whole_number(self.hashes, "hashes", 1, 16))
+        hashes = whole_number(self.hashes, "hashes", 1, 16)
+        object.__setattr__(self, "hashes", hashes)
 
     @property
     def directions(self) -> int:
@@ -282,12 +284,14 @@ class Hasher:
         np.rint(normal, out=normal)
         self._directions: Doubles = normal.reshape(total, dim)
         public = PublicStream(seed, f"race/rehash/{label}")
-        shifts = public.words(total, np.uint32) >> np.uint32(32 - _DIRECTION_BITS - _STEP_BITS)
+        unused = np.uint32(32 - _DIRECTION_BITS - _STEP_BITS)
+        shifts = public.words(total, np.uint32) >> unused
         self._offsets: Doubles = shifts.astype(np.float64).reshape(rows, -1, 1)
         parts = 1
         if hash.codes is None:
             parts = hash.directions
-        self._factors = public.words(rows * parts, np.uint64).reshape(rows, parts)
+        factors = public.words(rows * parts, np.uint64)
+        self._factors = factors.reshape(rows, parts)
         self._addends = public.words(rows, np.uint64)
 
     @property
@@ -343,7 +347,8 @@ class Hasher:
         BLAS; what follows it runs on the pool.
         """
         if sparse.issparse(block):
-            projected: Any = np.ascontiguousarray((block @ self._directions.T).T)
+            products: Any = block @ self._directions.T
+            projected = np.ascontiguousarray(products.T)
         else:
             projected = self._directions @ block.T
         projected = projected.reshape(self.rows, self.hash.directions, -1)
@@ -390,7 +395,8 @@ def kernel_sum(hash: Hash, x: Any, q: Any) -> Doubles:
     x = np.atleast_2d(np.asarray(x))
     q = np.atleast_2d(np.asarray(q))
     total = np.zeros(len(q))
-    for rows in row_blocks(len(x), _KERNEL_PAIRS // max(1, len(q))):
+    size = _KERNEL_PAIRS // max(1, len(q))
+    for rows in row_blocks(len(x), size):
         near = hash.kernel(x[rows], q)
         total += near.sum(axis=1)
     return total
@@ -406,7 +412,8 @@ def _too_far(row: int) -> InputError:
 def _angles(x: Any, q: Any) -> Doubles:
     x = np.asarray(x, dtype=np.float64)
     q = np.asarray(q, dtype=np.float64)
-    norms = np.outer(np.linalg.norm(q, axis=1), np.linalg.norm(x, axis=1))
+    lengths = np.linalg.norm(x, axis=1)
+    norms = np.outer(np.linalg.norm(q, axis=1), lengths)
     cosines = np.zeros(norms.shape)
     np.divide(q @ x.T, norms, out=cosines, where=norms > 0)
     np.clip(cosines, -1.0, 1.0, out=cosines)

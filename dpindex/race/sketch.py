@@ -413,6 +413,11 @@ class RaceSketch:
         return float(total / self.spec.rows + release.offset * self._used)
 
     @property
+    def divisor(self) -> float:
+        """``size``, but at least 1: what shares of the collection are shares of."""
+        return max(1.0, self.size)
+
+    @property
     def size_stderr(self) -> float:
         """Standard deviation of ``size``, all of it noise and so public: ``√(2RW)/ε`` if pure."""
         return math.sqrt(self._used * self.noise_variance / self.spec.rows)
@@ -517,11 +522,12 @@ class RaceSketch:
         answers = {
             "count": count,
             "stderr": errors * self._stretch,
-            "density": count / max(1.0, self.size),
+            "density": count / self.divisor,
         }
         if estimator != "mean":
-            size = max(1.0, self.size)
-            root_sum = np.sqrt(size * np.clip(means + release.offset, 0.0, size))
+            size = self.divisor
+            sums = np.clip(means + release.offset, 0.0, size)
+            root_sum = np.sqrt(size * sums)
             bound = error_bound(root_sum, rows, release.variance, failure)
             answers["bound"] = np.asarray(bound * self._stretch)
         return answers
@@ -543,10 +549,11 @@ class RaceSketch:
 
     def neighbours(self) -> tuple[float, float]:
         """Return how many others an average record has near it, and the standard error."""
-        rows = self.pairs(self) / max(1.0, self.size) - 1.0
+        rows = self.pairs(self) / self.divisor - 1.0
         error = math.inf
         if len(rows) > 1:
-            error = float(rows.std(ddof=1)) / math.sqrt(len(rows))
+            deviation = float(rows.std(ddof=1))
+            error = deviation / math.sqrt(len(rows))
         return float(rows.mean()), error
 
     def warnings(self) -> list[str]:
@@ -564,7 +571,7 @@ class RaceSketch:
         """
         sentences = []
         delta = self.guarantee.delta
-        share = 1.0 / max(self.size, 1.0)
+        share = 1.0 / self.divisor
         if delta > share:
             sentences.append(
                 f"delta = {delta:g} is more than one over the number of records, about "
@@ -598,7 +605,8 @@ class RaceSketch:
         ``Σ_x f(x)/N² = mean_r Σ_w S²/N²``, less the squared noise and the chance collisions.
         """
         pairs = float(self.pairs(self).mean())
-        return min(1.0, max(0.0, pairs / max(1.0, self.size) ** 2))
+        density = pairs / self.divisor**2
+        return min(1.0, max(0.0, density))
 
     def pairs(self, other: RaceSketch) -> Doubles:
         """Return unbiased estimates of ``Σ_x Σ_y k(x, y)``, x of this collection, y of another.
@@ -615,7 +623,8 @@ class RaceSketch:
         used = self._used
         products = (mine * theirs).sum(axis=1)
         if self.spec.hasher.rehashed:  # chance collisions, by what each row holds itself
-            products -= mine.sum(axis=1) * theirs.sum(axis=1) / used
+            sums = mine.sum(axis=1) * theirs.sum(axis=1)
+            products -= sums / used
             used -= 1
         if other is self:  # squared noise
             products -= used * self.noise_variance
@@ -648,7 +657,8 @@ class RaceSketch:
         release = self._open()
         least = int(release.counts.min())
         above = release.counts.astype(np.int64) - least
-        size = max(1, -(-int(above.max()).bit_length() // 8))
+        bits = int(above.max()).bit_length()
+        size = max(1, math.ceil(bits / 8))
         stored = above.astype("<u8").reshape(-1, 1).view(np.uint8)
         facts = {
             "epsilon": release.guarantee.epsilon,
@@ -725,7 +735,8 @@ def _unpacked(facts: dict[str, Any], arrays: Mapping[str, AnyArray]) -> tuple[Sk
     spec = SketchSpec.from_dict(facts["spec"])
     stored = arrays["counts"]
     cells = spec.rows * spec.columns
-    if stored.dtype != np.uint8 or stored.shape not in {(cells, size) for size in range(1, 8)}:
+    shapes = [(cells, size) for size in range(1, 8)]
+    if stored.dtype != np.uint8 or stored.shape not in shapes:
         raise InputError(
             f"this sketch declares {spec.rows} × {spec.columns} counts and holds an array of shape "
             f"{stored.shape}."
@@ -783,7 +794,8 @@ def optimal_rows(
         )
     count = finite_number(expected_count, "expected_count", above=0.0)
     best = count * checked_epsilon(epsilon) / CHANGES[Records(neighbouring).neighbouring]
-    return max(1, math.ceil(finite_number(best / math.sqrt(2), "the best number of rows")))
+    rows = finite_number(best / math.sqrt(2), "the best number of rows")
+    return max(1, math.ceil(rows))
 
 
 def mean_groups(rows: int, failure: float) -> int:
@@ -829,4 +841,5 @@ def error_bound(
     array([526.])
     """
     smallest = rows // mean_groups(rows, failure)
-    return 2.0 * (root_kernel_sum**2 + noise_variance) ** 0.5 / math.sqrt(smallest)
+    deviation = (root_kernel_sum**2 + noise_variance) ** 0.5
+    return 2.0 * deviation / math.sqrt(smallest)

@@ -98,7 +98,14 @@ class _SketchEstimator(base.BaseEstimator):  # type: ignore[misc]
             if self.delta == 0:
                 rows = math.ceil(min(rows, _ROWS_PER_EPSILON * self.epsilon))
         return SketchSpec(
-            dim, rows, width, hash, self.epsilon, self.delta, self.neighbouring, self.seed
+            dim,
+            rows,
+            width,
+            hash,
+            epsilon=self.epsilon,
+            delta=self.delta,
+            neighbouring=self.neighbouring,
+            seed=self.seed,
         )
 
     def _empty(self, spec: SketchSpec) -> RaceSketch:
@@ -170,7 +177,8 @@ class RaceDensity(base.DensityMixin, _KernelEstimator):  # type: ignore[misc]
         """Return the log density at each row of ``X``, shape (n,), at least half a record's."""
         records = self._records(X)
         counts = _floored(self.sketch_.count(records))
-        return np.asarray(np.log(counts / max(1.0, self.sketch_.size)))
+        shares = counts / self.sketch_.divisor
+        return np.asarray(np.log(shares))
 
     def score(self, X: Vectors, y: Any = None) -> float:
         """Return the sum of the log densities at ``X``; ``y`` is for pipelines only."""
@@ -397,18 +405,20 @@ class RaceRegressor(base.RegressorMixin, _SketchEstimator):  # type: ignore[misc
             raise InputError(f"solver must be 'moments' or 'surrogate', not {self.solver!r}.")
         x, target = validate_data(self, X, y, y_numeric=True, dtype=np.float64)
         middle, reach = _scaling(self.bounds_x, "bounds_x", self.n_features_in_)
-        centre, spread = (float(part[0]) for part in _scaling(self.bounds_y, "bounds_y", 1))
+        centre, spread = map(float, np.ravel(_scaling(self.bounds_y, "bounds_y", 1)))
         u = (x - middle) / reach
         v = (np.asarray(target, dtype=np.float64) - centre) / spread
         # Two columns hold the folded codes of two signs.
-        sketch = self._empty(self._spec(self.n_features_in_ + 2, 2, PairedSRP(2)))
+        spec = self._spec(self.n_features_in_ + 2, 2, PairedSRP(2))
+        sketch = self._empty(spec)
         z = np.column_stack([u, np.ones(len(u)), v])
         self.sketch_ = sketch.fit(z).release()
         signs = SignPairs.of_sketch(self.sketch_)
         _warn(_regression_warnings(signs.moments))
         theta = _SOLVERS[self.solver](signs)
         self.coef_: Floats = theta[:-1] * spread / reach
-        self.intercept_ = float(centre + spread * theta[-1] - self.coef_ @ middle)
+        at_middle = centre + spread * theta[-1]
+        self.intercept_ = float(at_middle - self.coef_ @ middle)
         return self
 
     def predict(self, X: Vectors) -> Floats:
@@ -528,7 +538,8 @@ class Moments:
         products = self.left * self.right
         products -= products[:, [-2]]
         products *= self.residuals[:, None]
-        errors = np.sqrt(np.einsum("rd,rd->d", products, products)) / len(products)
+        squares = np.einsum("rd,rd->d", products, products)
+        errors = np.sqrt(squares) / len(products)
         return diagonal - diagonal[-2], errors
 
 
@@ -555,12 +566,13 @@ class SignPairs:
         directions = spec.hasher.directions.reshape(spec.rows, 2, spec.dim)
         left, right = directions.transpose(1, 0, 2).copy()
         alike, unlike = sketch.counts.T
-        return cls(left, right, (alike - unlike) / max(1.0, sketch.size))
+        return cls(left, right, (alike - unlike) / sketch.divisor)
 
     def surrogate(self, query: Doubles) -> float:
         """Return the loss that the counts themselves show at a query, shape (dim,), in [−1, 1]."""
         agree = (self.left @ query >= 0) == (self.right @ query >= 0)
-        return float(np.mean(np.where(agree, self.differences, -self.differences)))
+        losses = np.where(agree, self.differences, -self.differences)
+        return float(np.mean(losses))
 
     @cached_property
     def moments(self) -> Moments:
@@ -585,7 +597,8 @@ class SignPairs:
 
     def _adjoint(self, weights: Doubles) -> Doubles:
         """Return the symmetric part of the weighted sum of ``abᵀ``."""
-        return _symmetric(self.left.T @ (weights.reshape(-1, 1) * self.right))
+        weighted = weights.reshape(-1, 1) * self.right
+        return _symmetric(self.left.T @ weighted)
 
     def _least_squares(self, targets: Doubles) -> Doubles:
         """Return the symmetric M for which ``aᵀMb`` is nearest to the targets.
@@ -595,7 +608,8 @@ class SignPairs:
         rows, dim = self.left.shape
 
         def predicted(entries: Doubles) -> Doubles:
-            return _products(self.left, _symmetric(entries.reshape(dim, dim)), self.right)
+            form = _symmetric(entries.reshape(dim, dim))
+            return _products(self.left, form, self.right)
 
         def adjoint(weights: Doubles) -> Doubles:
             return self._adjoint(weights).ravel()
