@@ -31,6 +31,7 @@ from streams import Seeded
 import dpindex.data
 import dpindex.device
 import dpindex.mechanism.privatizer
+import dpindex.mechanism.spec
 import dpindex.storage.journal
 import dpindex.storage.payload
 import dpindex.storage.release
@@ -548,13 +549,13 @@ def whole_numbers_unseen(patch: Patch) -> Spec:
 
 
 def sparse_rows_unseen(patch: Patch) -> Spec:
-    original = Projector._check_values
+    original = dpindex.mechanism.spec.check_values
 
-    def check(projector: Projector, block: Any, first_row: int) -> None:
+    def check(block: Any, *rest: Any) -> None:
         if not sparse.issparse(block) or np.isnan(block.data).any():
-            original(projector, block, first_row)
+            original(block, *rest)
 
-    patch.setattr(Projector, "_check_values", check)
+    patch.setattr(dpindex.mechanism.spec, "check_values", check)
     return STAIRCASE
 
 
