@@ -631,7 +631,7 @@ class _Run(Generic[Published]):
         target.check(self.dataset)
         if ledger is not None and target.path is not None:
             ledger.refuse_inside(target.path)
-        _refuse_duplicates(self.dataset)
+        _unique_ids(self.dataset)
         journal = target.journal()
         with journal.held():
             target.refuse_taken(journal)
@@ -782,30 +782,25 @@ def _left(shard: Shard, found: Container[str]) -> Shard:
     return replace(shard, segments=shard.segments[first:])
 
 
-def _id_batches(dataset: Dataset) -> Iterator[AnyArray | None]:
-    """Yield all ids, as many as the ledger is told at once or one part has; None for none."""
-    batch: list[AnyArray] = []
-    for part in dataset.parts:
-        ids = part.ids()
-        if ids is None:
-            yield None
-            return
-        if batch and sum(map(len, batch)) + len(ids) > _IDS_AT_ONCE:
-            yield np.concatenate(batch)
-            batch = []
-        batch.append(ids)
-    yield np.concatenate(batch)
-
-
-def _refuse_duplicates(dataset: Dataset) -> None:
-    """Refuse an id that is given twice, in any part."""
+def _unique_ids(dataset: Dataset) -> StoredIds | None:
+    """Return the ids of all parts, None if there are none; refuse one that is given twice."""
     blocks = []
     for part in dataset.parts:
         ids = part.ids()
         if ids is None:
-            return
+            return None
         if len(ids) != part.rows:
             raise InputError(f"{part.name} has {len(ids)} ids for {part.rows} vectors.")
         blocks.append(id_block(ids_to_bytes(ids), verified=True))
     with naming(dataset.name):
-        StoredIds(blocks)
+        return StoredIds(blocks)
+
+
+def _id_batches(dataset: Dataset) -> Iterator[AnyArray | None]:
+    """Yield all ids, as many at a time as the ledger is told at once; None for none."""
+    ids = _unique_ids(dataset)
+    if ids is None:
+        yield None
+        return
+    for rows in row_blocks(len(ids), _IDS_AT_ONCE):
+        yield ids[rows]
