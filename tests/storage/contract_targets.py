@@ -70,6 +70,7 @@ class UncountedFolder(BuiltFolder):
 class Stored(BuiltFolder):
     """A folder that is reached as a bucket: see the fixture."""
 
+    like_another = True
     keeps_threads = True
     keeps_names = False  # what a real bucket takes is durable; a folder in its place is not
 
