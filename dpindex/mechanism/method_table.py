@@ -35,7 +35,7 @@ from dpindex.mechanism.projections.dense import (
     Uniform,
 )
 from dpindex.mechanism.projections.sparse import FastJL, SparseJL, VerySparse
-from dpindex.mechanism.public_parts import PARTS, Codebook, Design, PublicPart
+from dpindex.mechanism.public_parts import Codebook, Design, PublicPart
 from dpindex.privacy import Attribute
 
 _Length = Callable[[Parameters], int]
@@ -47,6 +47,16 @@ _MAX_SIGN_BINS = 4096
 """Bins of OPORP by default: more make codes of sparse text long and help little."""
 _MAX_INVERSE_DENSITY = 1 << 16
 """Very sparse entries: the law of the gaps between them is a table of four times that."""
+
+
+def _refuse_unused(parameters: Parameters, **taken: bool) -> None:
+    """Raise InputError for the first parameter that is stated and not taken."""
+    for parameter in fields(parameters):
+        if not taken.get(parameter.name, True) and is_stated(parameters, parameter):
+            raise InputError(
+                f"{parameters.method} takes no {parameter.name} here; leave it out.",
+                field=parameter.name,
+            )
 
 
 @dataclass(frozen=True)
@@ -94,10 +104,16 @@ class Family:
 
     def resolved(self, parameters: Parameters) -> dict[str, Any]:
         """``k``, ``entries`` and ``sparsity``, checked, with defaults filled in."""
-        if parameters.repetitions > 1 and not self.repeats:
-            raise InputError(
-                f"{parameters.method} takes no repetitions: they are for sign codes of OPORP."
-            )
+        entries = self._entries(parameters)
+        _refuse_unused(
+            parameters,
+            repetitions=self.repeats,
+            entries=bool(self.entries),
+            sparsity=self.blocks or entries == "very-sparse",
+            subset=self.subset,
+            codebook=self.public is Codebook,
+            design=self.public is Design,
+        )
         self._check_public(parameters)
         k = parameters.k or self.default_length(parameters)
         if self.keeps_all and k != parameters.dim:
@@ -122,19 +138,14 @@ class Family:
                 f"k of {parameters.method} must be a multiple of {lengths.step} from {lengths[0]} "
                 f"to {lengths[-1]}, not {k}."
             )
-        entries = self._entries(parameters)
-        sparsity = self._sparsity(parameters, k, entries)
         return {
             "k": k,
             "entries": entries,
-            "sparsity": sparsity,
+            "sparsity": self._sparsity(parameters, k, entries),
             "subset": self._subset(parameters),
         }
 
     def _check_public(self, parameters: Parameters) -> None:
-        for kind, part in PARTS.items():
-            if part is not self.public and getattr(parameters, kind) is not None:
-                raise InputError(f"{parameters.method} takes no {kind}; leave it out.")
         if self.public is None:
             return
         given = parameters.part(self.public)
@@ -154,20 +165,14 @@ class Family:
             )
 
     def _subset(self, parameters: Parameters) -> int | None:
-        given = parameters.subset
         if not self.subset:
-            if given is not None:
-                raise InputError(f"{parameters.method} takes no subset; leave it out.")
             return None
         size = len(parameters.part(Codebook))
-        return whole_number(
-            given or _informative_subset(size, parameters.budget), "subset", 1, size - 1
-        )
+        subset = parameters.subset or _informative_subset(size, parameters.budget)
+        return whole_number(subset, "subset", 1, size - 1)
 
     def _entries(self, parameters: Parameters) -> str | None:
         if not self.entries:
-            if parameters.entries is not None:
-                raise InputError(f"{parameters.method} has fixed entries; leave entries out.")
             return None
         entries = self.entries[0] if parameters.entries is None else parameters.entries
         if entries not in self.entries:
@@ -183,11 +188,6 @@ class Family:
             value = max(1, math.isqrt(parameters.dim)) if given is None else given
             return whole_number(value, "sparsity", 1, _MAX_INVERSE_DENSITY)
         if not self.blocks:
-            if given is not None:
-                raise InputError(
-                    f"{parameters.method} does not use sparsity here: it is for very-sparse "
-                    f"entries and sparse Johnson-Lindenstrauss maps."
-                )
             return None
         if given is None:
             return next(s for s in (4, 3, 2, 1) if k % s == 0)
@@ -470,26 +470,23 @@ class Method:
         return values
 
     def _check_guarantee(self, parameters: Parameters) -> None:
+        law = self.calibration
+        _refuse_unused(
+            parameters,
+            epsilon=self.private,
+            delta=law.delta != "zero",
+            record_epsilon=law.joint,
+            scale=law.rounded,
+            bounds=law.rounded,
+            clip=law.rounded,
+            norm=law.rounded,
+        )
         if not self.private:
-            if parameters.epsilon is not None or parameters.delta != 0:
-                raise InputError(f"{self.name} is not private: it takes no epsilon and no delta.")
             return
         if parameters.epsilon is None:
             raise InputError(f"{self.name} needs an epsilon.")
-        if self.needs_delta or (self.calibration.delta == "optional" and parameters.delta != 0):
-            checked_delta(parameters.delta, self.name, self.calibration.max_delta)
-        elif parameters.delta != 0:
-            raise InputError(f"{self.name} is pure: delta must be 0, not {parameters.delta:g}.")
-        if parameters.record_epsilon is not None and not self.calibration.joint:
-            raise InputError(
-                f"{self.name} makes one promise: leave record_epsilon out.", field="record_epsilon"
-            )
-        stated = {field.name for field in fields(parameters) if is_stated(parameters, field)}
-        if not self.calibration.rounded and stated & {"scale", "bounds", "clip", "norm"}:
-            raise InputError(
-                f"{self.name} takes any vectors, of which the direction counts: leave scale, "
-                f"bounds, clip and norm out."
-            )
+        if self.needs_delta or parameters.delta != 0:
+            checked_delta(parameters.delta, self.name, law.max_delta)
         if parameters.adjacency.kind not in self.adjacencies:
             raise NoGuaranteeError(
                 f"{self.name} has no guarantee under {parameters.adjacency}: it is analysed for "

@@ -501,7 +501,7 @@ def test_every_method_builds_and_answers(run: Run, files: Path, row: Method) -> 
     [
         (("dp-rp-g-opt", "--epsilon", 1), "dp-rp-g-opt needs a delta"),
         (("dp-rp-g", "--epsilon", 1, "--delta", 0.5), "needs a delta in [1e-30, 0.5)"),
-        (("dp-rp-l", "--epsilon", 1, "--delta", 1e-6), "delta must be 0"),
+        (("dp-rp-l", "--epsilon", 1, "--delta", 1e-6), "takes no delta here"),
         (("dp-signrp-rr", "--epsilon", 1, "--delta", 1e-6), "every vector (--min-norm)."),
         (("dp-signrp-rr", "--epsilon", 1, "--min-norm", 3), "does not use min_norm with delta 0"),
         (
@@ -520,10 +520,10 @@ def test_every_method_builds_and_answers(run: Run, files: Path, row: Method) -> 
             ("dp-sjlt-laplace", "--epsilon", 1, "--code-length", 10, "--sparsity", 4),
             "k = 10 is not a multiple of sparsity = 4",
         ),
-        (("dp-oporp-laplace", "--epsilon", 1, "--sparsity", 4), "does not use sparsity"),
+        (("dp-oporp-laplace", "--epsilon", 1, "--sparsity", 4), "takes no sparsity here"),
         (
             ("dp-rp-g-opt-b", "--epsilon", 1, "--delta", 1e-6, "--entries", "uniform"),
-            "has fixed entries; leave entries out",
+            "takes no entries here; leave it out",
         ),
         (("dp-rp-l", "--epsilon", 1, "--entries", "normal"), "must be one of gaussian"),
         (("dp-oporp-laplace", "--epsilon", 1, "--l2", 1), "no guarantee under l2(radius=1)"),

@@ -168,11 +168,11 @@ def test_specs_name_their_codebook() -> None:
         ({"dim": 13}, "the codebook has dim = 12, the spec dim = 13"),
         ({"subset": 40}, "subset must be a whole number from 1 to 39"),
         ({"k": 2}, "codes of one length"),
-        ({"scale": 2.0}, "the direction counts"),
+        ({"scale": 2.0}, "takes no scale"),
         ({"codebook": VECTORS}, "codebook must be a dpindex.Codebook"),
         ({"method": "record-cap"}, "takes no codebook"),
         ({"epsilon": None}, "needs an epsilon"),
-        ({"delta": 1e-6}, "is pure"),
+        ({"delta": 1e-6}, "takes no delta"),
     ],
 )
 def test_specs_that_do_not_fit_together(change: dict[str, Any], message: str) -> None:

@@ -279,13 +279,13 @@ def test_what_a_family_does_not_use_is_refused(family: Family) -> None:
     if not family.repeats:
         refused(family, "a-method takes no repetitions", repetitions=2)
     if not family.entries:
-        refused(family, "a-method has fixed entries", entries="gaussian")
+        refused(family, "a-method takes no entries", entries="gaussian")
     if not family.blocks:
-        refused(family, "does not use sparsity here", sparsity=2)
+        refused(family, "a-method takes no sparsity", sparsity=2)
     if family.public is not dpi.Codebook:
-        refused(family, "a-method takes no codebook; leave it out", codebook=codebook(DIM))
+        refused(family, "a-method takes no codebook here; leave it out", codebook=codebook(DIM))
     if not family.subset:
-        refused(family, "a-method takes no subset; leave it out", subset=3)
+        refused(family, "a-method takes no subset here; leave it out", subset=3)
     if family.public is not dpi.Design:
         refused(family, "a-method takes no design", design=designed(DIM))
     else:
@@ -327,7 +327,7 @@ def test_entries_are_chosen_from_those_of_the_family(family: Family) -> None:
         "very-sparse": "VerySparse",
     }
     refused(family, "must be one of .*, not 'normal'", entries="normal")
-    refused(family, "does not use sparsity here", entries="uniform", sparsity=2)
+    refused(family, "a-method takes no sparsity", entries="uniform", sparsity=2)
 
 
 @pytest.mark.parametrize("family", [f for f in EVERY if f.values[0].entries])  # type: ignore[attr-defined]

@@ -264,7 +264,7 @@ def test_a_spec_says_what_it_promises() -> None:
     assert one.fingerprint != both.fingerprint
     assert "record_epsilon" not in one.to_dict()
     assert both.with_epsilon(1.0).record_epsilon == 8.0
-    with pytest.raises(InputError, match="makes one promise"):
+    with pytest.raises(InputError, match="takes no record_epsilon"):
         dpi.Spec(
             "dp-oporp-staircase", DIM, epsilon=1.0, adjacency=dpi.attribute(1.0), record_epsilon=8.0
         )

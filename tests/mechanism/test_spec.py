@@ -234,8 +234,8 @@ def test_adjacency_is_a_type(value: Any) -> None:
 @folded("row", EVERY)
 def test_epsilon_is_needed_or_refused(row: Any) -> None:
     if row.definition == "none":
-        for given in ({"epsilon": 1.0}, {"delta": 0.1}):
-            refused("takes no epsilon and no delta", **(needed(row) | {"k": None} | given))
+        for name, value in (("epsilon", 1.0), ("delta", 0.1)):
+            refused(f"takes no {name} here", **(needed(row) | {"k": None, name: value}))
     else:
         refused(f"{row.name} needs an epsilon", **(needed(row) | {"k": None, "epsilon": None}))
 
@@ -254,7 +254,7 @@ PURE_ONLY = [
 @folded("row", PURE_ONLY)
 @folded("delta", [1e-30, 1e-6, -1e-6, 0.5])
 def test_pure_methods_take_none(row: Any, delta: float) -> None:
-    refused(f"{row.name} is pure: delta must be 0", **(needed(row) | {"k": None, "delta": delta}))
+    refused(f"{row.name} takes no delta here", **(needed(row) | {"k": None, "delta": delta}))
 
 
 @folded("row", [r for r in EVERY if r.values[0].pure and r.values[0].adjacencies == ("attribute",)])
