@@ -30,7 +30,9 @@ _MAX_INTERVALS = 200_000
 
 
 def compose(
-    releases: Iterable[Spec], delta: float | None = None, at: Adjacency | None = None
+    releases: Iterable[Spec],
+    delta: float | None = None,
+    at: Adjacency | None = None,
 ) -> Guarantee:
     """Return what releases of *one* vector under these specs promise together.
 
@@ -98,7 +100,11 @@ def compose(
     return replace(first, also=tuple(also))
 
 
-def _tight_epsilon(releases: Counter[Spec], delta: float, change: Adjacency) -> float:
+def _tight_epsilon(
+    releases: Counter[Spec],
+    delta: float,
+    change: Adjacency,
+) -> float:
     for spec in releases:
         if spec.guarantee.definition != "DP" or spec.guarantee.delta_over != "noise":
             kind = "a delta over the projection"

@@ -157,7 +157,11 @@ def in_units_of_largest(vectors: Floats) -> Doubles:
     return wide
 
 
-def row_blocks(stop: int, size: int, start: int = 0) -> Iterator[slice]:
+def row_blocks(
+    stop: int,
+    size: int,
+    start: int = 0,
+) -> Iterator[slice]:
     """Yield slices of the rows from ``start`` to ``stop``, each of at most ``size`` rows.
 
     A size below 1 counts as 1.
@@ -197,7 +201,11 @@ Fault = tuple[tuple[int, ...], str]
 """The index of a value, and what is wrong with it."""
 
 
-def finite_number(value: Any, name: str, above: float | None = None) -> float:
+def finite_number(
+    value: Any,
+    name: str,
+    above: float | None = None,
+) -> float:
     """``value`` as a float, if it is a real number (NumPy's too), finite and large enough."""
     try:
         real = isinstance(value, numbers.Real) and not isinstance(value, bool)
@@ -211,7 +219,12 @@ def finite_number(value: Any, name: str, above: float | None = None) -> float:
     return number + 0.0  # −0 becomes 0: equal numbers have equal text
 
 
-def whole_number(value: Any, name: str, low: int, high: int) -> int:
+def whole_number(
+    value: Any,
+    name: str,
+    low: int,
+    high: int,
+) -> int:
     """``value`` as an int, if it is a whole number in [low, high]."""
     real = isinstance(value, numbers.Real) and not isinstance(value, bool)
     try:
@@ -247,7 +260,12 @@ def checked_delta(value: Any, name: str, max_delta: float = 1.0) -> float:
     return delta
 
 
-def real_matrix(x: Vectors, columns: int, name: str = "vectors", min_rows: int = 1) -> Any:
+def real_matrix(
+    x: Vectors,
+    columns: int,
+    name: str = "vectors",
+    min_rows: int = 1,
+) -> Any:
     """Rows of real numbers as an ndarray or a canonical CSR matrix, shape (n, columns).
 
     A single vector of shape (columns,) is one row. The values themselves are not looked at.
@@ -390,7 +408,9 @@ def not_finite(values: AnyArray) -> Fault | None:
 
 
 def check_values(
-    rows: Any, first_row: int = 0, find: Callable[[AnyArray], Fault | None] = not_finite
+    rows: Any,
+    first_row: int = 0,
+    find: Callable[[AnyArray], Fault | None] = not_finite,
 ) -> None:
     """Refuse an ndarray or CSR matrix with a value in which ``find`` finds a fault, naming it.
 
@@ -428,7 +448,11 @@ def checked_fields(data: Any, cls: Any, name: str) -> dict[str, Any]:
     return data
 
 
-def from_kind(data: Any, kinds: Mapping[str, type[_Object]], name: str) -> _Object:
+def from_kind(
+    data: Any,
+    kinds: Mapping[str, type[_Object]],
+    name: str,
+) -> _Object:
     """The object of a dataclass in the table ``kinds`` that ``{"kind": …, field: …}`` describes."""
     kind = None
     if isinstance(data, dict):
@@ -459,7 +483,9 @@ def keep_freed_memory() -> None:
 
 
 def map_from_both_ends(
-    task: Callable[[_Item], _Result], items: Sequence[_Item], workers: int
+    task: Callable[[_Item], _Result],
+    items: Sequence[_Item],
+    workers: int,
 ) -> list[_Result]:
     """Return the results of all items in their order, computed by ``workers`` threads.
 

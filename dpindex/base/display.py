@@ -93,7 +93,11 @@ def facts_html(title: str, facts: Mapping[str, object]) -> str:
     return f"<b>{_text(title)}</b><table>{_lines(rows)}</table>"
 
 
-def table_html(title: str, header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+def table_html(
+    title: str,
+    header: Sequence[str],
+    rows: Iterable[Sequence[object]],
+) -> str:
     """A title and a table.
 
     >>> table_html("Hits", ["id"], [["<b>"]])
@@ -158,14 +162,22 @@ def tidy(panel: Any) -> None:
     panel.spines[["top", "right"]].set_visible(False)
 
 
-def epsilon_axis(panel: Any, epsilons: Sequence[float], label: str) -> None:
+def epsilon_axis(
+    panel: Any,
+    epsilons: Sequence[float],
+    label: str,
+) -> None:
     """Make the horizontal axis of a panel logarithmic, with a tick for each epsilon."""
     panel.set(xlabel=label, xscale="log")
     panel.set_xticks(epsilons, [f"{epsilon:g}" for epsilon in epsilons])
     panel.minorticks_off()
 
 
-def legend_below(figure: Any, handles: Sequence[Any], labels: Sequence[str]) -> None:
+def legend_below(
+    figure: Any,
+    handles: Sequence[Any],
+    labels: Sequence[str],
+) -> None:
     """Name lines below all panels of a figure, in two columns."""
     figure.legend(
         handles,

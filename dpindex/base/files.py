@@ -50,7 +50,12 @@ Contents: TypeAlias = tuple[dict[str, Any], dict[str, AnyArray]]
 """Facts and arrays of a container."""
 
 
-def read_file(path: AnyPath, max_bytes: int, *, links: bool = True) -> bytes:
+def read_file(
+    path: AnyPath,
+    max_bytes: int,
+    *,
+    links: bool = True,
+) -> bytes:
     """The bytes of a plain file of at most ``max_bytes`` bytes.
 
     Raises
@@ -64,7 +69,12 @@ def read_file(path: AnyPath, max_bytes: int, *, links: bool = True) -> bytes:
 
 
 @contextmanager
-def _opened(path: AnyPath, max_bytes: int, *, links: bool) -> Iterator[tuple[BinaryIO, int]]:
+def _opened(
+    path: AnyPath,
+    max_bytes: int,
+    *,
+    links: bool,
+) -> Iterator[tuple[BinaryIO, int]]:
     """A plain file and its size, as :func:`read_file` promises."""
     name = os.fspath(path)
     if "\0" in name:
@@ -90,7 +100,12 @@ def _opened(path: AnyPath, max_bytes: int, *, links: bool) -> Iterator[tuple[Bin
         raise StorageError(f"{name} cannot be read: {error.strerror}; check the path.") from None
 
 
-def map_file(path: AnyPath, max_bytes: int, *, links: bool = True) -> memoryview:
+def map_file(
+    path: AnyPath,
+    max_bytes: int,
+    *,
+    links: bool = True,
+) -> memoryview:
     """Map a file as :func:`read_file` reads it.
 
     Pages are read when they are used, and take no memory that the system could not have back. They
@@ -137,7 +152,11 @@ def release_pages(array: Any) -> None:
         source.madvise(mmap.MADV_DONTNEED)
 
 
-def parse_file(path: AnyPath, max_bytes: int, parse: Callable[[bytes], _Parsed]) -> _Parsed:
+def parse_file(
+    path: AnyPath,
+    max_bytes: int,
+    parse: Callable[[bytes], _Parsed],
+) -> _Parsed:
     """Return what ``parse`` makes of the bytes of a file; its errors begin with the path."""
     data = read_file(path, max_bytes)
     with naming(os.fspath(path)):
@@ -155,7 +174,12 @@ def writing(place: Path | str, remedy: str) -> Iterator[None]:
         ) from error
 
 
-def write_file(path: AnyPath, data: bytes, *, mode: int = 0o666) -> None:
+def write_file(
+    path: AnyPath,
+    data: bytes,
+    *,
+    mode: int = 0o666,
+) -> None:
     """Write durably and all at once: a temporary file, fsync, rename, fsync of the folder.
 
     ``mode`` are the permissions of the file, less the process's umask.
@@ -173,7 +197,12 @@ def write_file(path: AnyPath, data: bytes, *, mode: int = 0o666) -> None:
     sync_folder(place.parent)
 
 
-def create_file(path: AnyPath, data: bytes, *, mode: int = 0o666) -> None:
+def create_file(
+    path: AnyPath,
+    data: bytes,
+    *,
+    mode: int = 0o666,
+) -> None:
     """Write a new file durably; InputError if there is one, which is never overwritten.
 
     Its permissions are ``mode``, less the process's umask.
@@ -219,7 +248,9 @@ def sync_folder(path: Path) -> None:
 
 @contextmanager
 def holding_lock(
-    path: Path, what: str, waiting: Callable[[], object] | None = None
+    path: Path,
+    what: str,
+    waiting: Callable[[], object] | None = None,
 ) -> Iterator[None]:
     """Hold the lock file at ``path``, made if need be; InputError if another process holds it.
 
@@ -261,7 +292,11 @@ def _lock(handle: int, *, wait: bool) -> None:
         fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
 
 
-def pack(kind: str, facts: Mapping[str, Any], arrays: Mapping[str, AnyArray]) -> bytes:
+def pack(
+    kind: str,
+    facts: Mapping[str, Any],
+    arrays: Mapping[str, AnyArray],
+) -> bytes:
     """A container of that kind: public facts as JSON, and arrays of integers or floats.
 
     >>> facts, arrays = unpack(pack("example", {"a": 1}, {"x": np.arange(3)}), "example")
@@ -283,7 +318,12 @@ def pack(kind: str, facts: Mapping[str, Any], arrays: Mapping[str, AnyArray]) ->
     return frame + header + body
 
 
-def unpack(data: Buffer, kind: str, *, verified: bool = False) -> Contents:
+def unpack(
+    data: Buffer,
+    kind: str,
+    *,
+    verified: bool = False,
+) -> Contents:
     """Facts and arrays (read-only views of the bytes) of a container; the inverse of :func:`pack`.
 
     With ``verified`` all bytes were compared with a digest before, and the container's own digest

@@ -80,7 +80,11 @@ def quantiles(count: int) -> Doubles:
 
 
 @lru_cache(maxsize=8)  # an index and its queries, or several of one spec, have the same law
-def upper_tails(sigma: float, bits: int, reach: int) -> tuple[int, ...]:
+def upper_tails(
+    sigma: float,
+    bits: int,
+    reach: int,
+) -> tuple[int, ...]:
     """``2^bits · P(N(0, σ²) > z − ½)`` for z = 1 … reach, each within one unit.
 
     erfc in high precision is slow, so it is evaluated eight times a deviation only; in between
@@ -108,7 +112,11 @@ def upper_tails(sigma: float, bits: int, reach: int) -> tuple[int, ...]:
     return tuple(tails)
 
 
-def _taylor(x: mpmath.mpf, width: mpmath.mpf, work: int) -> list[int]:
+def _taylor(
+    x: mpmath.mpf,
+    width: mpmath.mpf,
+    work: int,
+) -> list[int]:
     """Coefficients of ``Q(x + u·width) − Q(x)`` in powers u, u², … for |u| ≤ ½, times 2^work.
 
     They follow from ``He_{n+1}(x) = x He_n(x) − n He_{n−1}(x)``, each with its power of the width

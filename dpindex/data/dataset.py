@@ -215,7 +215,9 @@ def rows_at_a_time(source: VectorSource) -> int:
 
 
 def _in_parts(
-    source: VectorSource, rows_per_part: int | None, read: Callable[[int, int], VectorSource]
+    source: VectorSource,
+    rows_per_part: int | None,
+    read: Callable[[int, int], VectorSource],
 ) -> Dataset:
     """Cut a source into parts, of which ``read`` opens the rows from a start, so many of them."""
     count, columns = source.shape

@@ -21,7 +21,11 @@ def open_parquet(location: Location) -> VectorSource:
     return vectors_of(location, file, range(file.num_row_groups))
 
 
-def vectors_of(location: Location, file: Any, groups: Sequence[int]) -> VectorSource:
+def vectors_of(
+    location: Location,
+    file: Any,
+    groups: Sequence[int],
+) -> VectorSource:
     """The list column of some row groups of an open file."""
     import pyarrow as pa
 
@@ -60,7 +64,11 @@ def parquet_ids(location: Location) -> AnyArray | list[str]:
     return ids_of(location, file, range(file.num_row_groups))
 
 
-def ids_of(location: Location, file: Any, groups: Sequence[int]) -> AnyArray | list[str]:
+def ids_of(
+    location: Location,
+    file: Any,
+    groups: Sequence[int],
+) -> AnyArray | list[str]:
     """The ids in a column of some row groups of an open file."""
     from pyarrow import types
 
@@ -113,7 +121,11 @@ def _first_null(column: Any) -> int:
 
 
 def _matrices(
-    location: Location, file: Any, groups: Sequence[int], rows: int, size: int
+    location: Location,
+    file: Any,
+    groups: Sequence[int],
+    rows: int,
+    size: int,
 ) -> Iterator[AnyArray]:
     """The ``rows`` of the row groups, at most ``size`` at a time, each as long as row 0."""
     first = 0

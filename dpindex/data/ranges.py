@@ -291,7 +291,9 @@ class Ranges:
 
 
 def one_per_person(
-    vectors: ArrayLike, persons: Sequence[Any], how: Literal["mean", "first"] = "mean"
+    vectors: ArrayLike,
+    persons: Sequence[Any],
+    how: Literal["mean", "first"] = "mean",
 ) -> tuple[Doubles, AnyArray]:
     """Return one vector for each person, and the persons in sorted order.
 

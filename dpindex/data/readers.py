@@ -199,7 +199,12 @@ def open_csv(location: Location) -> VectorSource:
     return VectorSource(location, (rows, columns), np.dtype(np.float64), stream)
 
 
-def _numbers(location: Location, lines: list[str], first: int, columns: int) -> Doubles:
+def _numbers(
+    location: Location,
+    lines: list[str],
+    first: int,
+    columns: int,
+) -> Doubles:
     try:
         numbers = _parsed(lines)
         if numbers.shape[1] == columns:

@@ -78,7 +78,12 @@ class Location:
         with naming(escaped(self.name)):
             refuse_unprintable(names, "column or array")
 
-    def sole(self, arrays: Mapping[str, Any], fits: Callable[[Any], bool], held: str) -> Location:
+    def sole(
+        self,
+        arrays: Mapping[str, Any],
+        fits: Callable[[Any], bool],
+        held: str,
+    ) -> Location:
         """The location with the key of the only array that fits.
 
         Raises InputError if there is not exactly one; ``held`` says what the file has, ``{}`` being
@@ -130,7 +135,11 @@ class Location:
             raise self.error(f"cannot be read ({reason}); {advice}.") from error
 
 
-def locate(location: AnyPath, readers: Mapping[str, Reader], what: str) -> tuple[Location, Reader]:
+def locate(
+    location: AnyPath,
+    readers: Mapping[str, Reader],
+    what: str,
+) -> tuple[Location, Reader]:
     """The file that ``PATH`` or ``PATH:KEY`` names, and the reader of its suffix."""
     name = os.fsdecode(location)
     path, key = split_key(name)
@@ -255,7 +264,10 @@ class VectorSource(AbstractContextManager["VectorSource"]):
         return cls(location, array.shape, array.dtype, stream, is_sparse=is_sparse)
 
     def mapped(
-        self, function: Callable[[AnyArray], AnyArray], dtype: np.dtype[Any], name: str
+        self,
+        function: Callable[[AnyArray], AnyArray],
+        dtype: np.dtype[Any],
+        name: str,
     ) -> VectorSource:
         """A source of what a function makes of dense chunks; closing it closes this one.
 

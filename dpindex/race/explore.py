@@ -125,7 +125,13 @@ def _climbed(
     return np.asarray(optimum.x)
 
 
-def diversity_sample(sketch: RaceSketch, candidates: Vectors, size: int, *, seed: int = 0) -> Longs:
+def diversity_sample(
+    sketch: RaceSketch,
+    candidates: Vectors,
+    size: int,
+    *,
+    seed: int = 0,
+) -> Longs:
     """Return row numbers of candidates, drawn with probability inverse to their density.
 
     Rare kinds are drawn as often as frequent ones, which evens out a skewed pool (Coleman et al.
@@ -167,7 +173,11 @@ def diversity_sample(sketch: RaceSketch, candidates: Vectors, size: int, *, seed
     return first[:size].astype(np.int64)
 
 
-def box(bounds: Any, name: str, dim: int) -> tuple[Floats, Floats]:
+def box(
+    bounds: Any,
+    name: str,
+    dim: int,
+) -> tuple[Floats, Floats]:
     """Return ``(low, high)``, numbers or one for each column, as arrays of shape (dim,).
 
     Raises

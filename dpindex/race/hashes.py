@@ -266,7 +266,14 @@ class Hasher:
         Public seed.
     """
 
-    def __init__(self, hash: Hash, dim: int, rows: int, width: int, seed: int) -> None:
+    def __init__(
+        self,
+        hash: Hash,
+        dim: int,
+        rows: int,
+        width: int,
+        seed: int,
+    ) -> None:
         self.hash = hash
         self.dim = dim
         self.rows = rows
@@ -340,7 +347,12 @@ class Hasher:
                 values[far] = np.clip(values[far], -limit, limit)
             yield rows.start, block
 
-    def each(self, block: Any, use: Callable[[slice, Longs], None], pool: Executor) -> None:
+    def each(
+        self,
+        block: Any,
+        use: Callable[[slice, Longs], None],
+        pool: Executor,
+    ) -> None:
         """Call ``use(rows, columns)``, columns of shape (rows, n), for all rows, a few at a time.
 
         ``block`` comes from ``blocks``. One matrix product for the whole block, on the threads of

@@ -432,7 +432,12 @@ class RaceSketch:
         """Columns of a row that a record can fall into."""
         return min(self.spec.columns, self.spec.hash.codes or self.spec.columns)
 
-    def count(self, q: Vectors, estimator: Estimator = "mean", failure: float = _FAILURE) -> Floats:
+    def count(
+        self,
+        q: Vectors,
+        estimator: Estimator = "mean",
+        failure: float = _FAILURE,
+    ) -> Floats:
         """Return unbiased estimates of the kernel sum ``Σ_x k(x, q)``: how many records lie near q.
 
         Parameters

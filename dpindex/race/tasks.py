@@ -91,7 +91,12 @@ class _SketchEstimator(base.BaseEstimator):  # type: ignore[misc]
         tags.non_deterministic = True  # two fits differ: the noise is fresh
         return tags
 
-    def _spec(self, dim: int, width: int | None, hash: Hash) -> SketchSpec:
+    def _spec(
+        self,
+        dim: int,
+        width: int | None,
+        hash: Hash,
+    ) -> SketchSpec:
         rows = self.rows
         if rows is None:
             rows = _MOST_ROWS
@@ -426,7 +431,11 @@ class RaceRegressor(base.RegressorMixin, _SketchEstimator):  # type: ignore[misc
         return np.asarray(self._records(X) @ self.coef_ + self.intercept_)
 
 
-def _scaling(bounds: tuple[Any, Any], name: str, dim: int) -> tuple[Floats, Floats]:
+def _scaling(
+    bounds: tuple[Any, Any],
+    name: str,
+    dim: int,
+) -> tuple[Floats, Floats]:
     """Return middle and half width of the bounds, shape (dim,) each."""
     low, high = box(bounds, name, dim)
     return (low + high) / 2, (high - low) / 2
