@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
 
@@ -24,6 +24,8 @@ from dpindex.storage.payload import Table
 
 _OWN = ("id", "code", "vector")
 """Columns that are no payload."""
+Neighbours: TypeAlias = list[tuple[AnyArray, Doubles]]
+"""Ids and scores of the rows that were found for each query, best first."""
 
 
 @dataclass(frozen=True)
@@ -189,9 +191,7 @@ class Database(ABC):
         """Make durable and searchable what was inserted."""
 
     @abstractmethod
-    def search(
-        self, queries: Bytes | Singles, count: int, where: str | None
-    ) -> tuple[list[AnyArray], list[Doubles]]:
+    def search(self, queries: Bytes | Singles, count: int, where: str | None) -> Neighbours:
         """The nearest rows of each query, among those that meet a condition.
 
         Parameters
@@ -203,13 +203,16 @@ class Database(ABC):
 
         Returns
         -------
-        For each query the ids of at most ``count`` rows, and their scores, highest first: minus the
+        For each query the ids of at most ``count`` rows and their scores, highest first: minus the
         Hamming distance, the inner product, or minus the squared distance.
         """
 
     @abstractmethod
-    def select(self, where: str, count: int, *, payload: bool = False) -> Table:
-        """At most ``count`` rows that meet a condition, in any order, without their vectors."""
+    def select(self, where: str, count: int, payload: Sequence[str] = ()) -> Table:
+        """At most ``count`` rows that meet a condition, in any order.
+
+        They have ids, codes, and the columns of the payload that are named.
+        """
 
     @abstractmethod
     def count(self, where: str | None = None) -> int:

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from dpindex.base.arrays import AnyArray, Bytes, Doubles, Singles
+from dpindex.base.arrays import Bytes, Singles
 from dpindex.base.errors import InputError, import_extra, one_line
-from dpindex.integrations.database import Database, Layout, arrow, code_bytes
+from dpindex.integrations.database import Database, Layout, Neighbours, arrow, code_bytes
 from dpindex.storage.payload import Table
 
 __all__ = ["Lance"]
@@ -91,9 +91,7 @@ class Lance(Database):
                 # Searches that run now may still read the files that were joined.
                 self._table.optimize(cleanup_older_than=timedelta(minutes=1))
 
-    def search(
-        self, queries: Bytes | Singles, count: int, where: str | None
-    ) -> tuple[list[AnyArray], list[Doubles]]:
+    def search(self, queries: Bytes | Singles, count: int, where: str | None) -> Neighbours:
         binary = queries.dtype == np.uint8
         metric = "hamming" if binary else {"ip": "dot", "l2": "l2"}[self.layout.metric]
         # Of a product p Lance returns 1 - p in single precision; of a large one nothing is lost.
@@ -110,12 +108,10 @@ class Lance(Database):
         ids = self.layout.id_array(table["id"].to_numpy())[order]
         scores = ((metric == "dot") - distances[order]) / scale
         cuts = np.searchsorted(query[order], np.arange(1, len(queries)))
-        return np.split(ids, cuts), np.split(scores, cuts)
+        return list(zip(np.split(ids, cuts), np.split(scores, cuts), strict=True))
 
-    def select(self, where: str, count: int, *, payload: bool = False) -> Table:
-        names = ["id", "code"]
-        if payload:
-            names += [field.name for field in self.layout.fields]
+    def select(self, where: str, count: int, payload: Sequence[str] = ()) -> Table:
+        names = ["id", "code", *payload]
         with self._asking():
             request = self._table.search().where(where).select(names).limit(count)
             rows = request.to_batches(_SCANNED_ROWS).read_all().select(names)

@@ -16,9 +16,9 @@ from urllib.parse import quote, unquote
 
 import numpy as np
 
-from dpindex.base.arrays import AnyArray, Bytes, Doubles, Singles
+from dpindex.base.arrays import Bytes, Singles
 from dpindex.base.errors import InputError, StorageError, import_extra, one_line
-from dpindex.integrations.database import Database, Layout
+from dpindex.integrations.database import Database, Layout, Neighbours
 from dpindex.storage.payload import Table
 
 __all__ = ["Milvus"]
@@ -144,16 +144,16 @@ class Milvus(Database):
                 self._index()  # whoever made it was cut off
 
     def insert(self, rows: Table) -> None:
-        columns: dict[str, Sequence[Any]] = {
-            name: rows[name].to_pylist() for name in rows.column_names
-        }
-        columns["id"] = [_id(value) for value in columns["id"]]
-        if not self.layout.code_bytes:
-            columns["vector"] = [b"\0"] * len(rows)
-        for field in self.layout.fields:
-            values, nulls = _stored(field, rows[field.name])
-            columns |= {field.name: values, _NULL.format(field.name): nulls}
-        made = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+        for place, field in enumerate(rows.schema):
+            if field in self.layout.fields:
+                values, nulls = _stored(field, rows[field.name])
+                rows = rows.set_column(place, field.name, values)
+                rows = rows.append_column(_NULL.format(field.name), nulls)
+        made = rows.to_pylist()
+        for row in made:
+            row["id"] = _id(row["id"])
+            if not self.layout.code_bytes:
+                row["vector"] = b"\0"
         with self._asking():
             self._client.insert(self.name, made, **_RETRIES)
 
@@ -161,9 +161,7 @@ class Milvus(Database):
         with self._asking():
             self._client.flush(self.name)
 
-    def search(
-        self, queries: Bytes | Singles, count: int, where: str | None
-    ) -> tuple[list[AnyArray], list[Doubles]]:
+    def search(self, queries: Bytes | Singles, count: int, where: str | None) -> Neighbours:
         binary = queries.dtype == np.uint8
         with self._asking():
             answers = self._client.search(
@@ -177,30 +175,31 @@ class Milvus(Database):
         sign = 1.0
         if binary or self.layout.metric == "l2":
             sign = -1.0
-        ids = [self.layout.id_array(self._ids(hits)) for hits in answers]
-        return ids, [sign * np.array([hit["distance"] for hit in hits], float) for hits in answers]
+        return [
+            (
+                self.layout.id_array(self._ids(hits)),
+                sign * np.array([hit["distance"] for hit in hits], float),
+            )
+            for hits in answers
+        ]
 
     def _ids(self, rows: Sequence[Any]) -> list[Any]:
         ids = [row["id"] for row in rows]
         return list(map(unquote, ids)) if self.layout.text_ids else ids
 
-    def select(self, where: str, count: int, *, payload: bool = False) -> Table:
-        names: list[str] = []
-        if payload:
-            names = [field.name for field in self.layout.fields]
-        nulls = map(_NULL.format, names)
+    def select(self, where: str, count: int, payload: Sequence[str] = ()) -> Table:
         with self._asking():
             rows = self._client.query(
                 self.name,
                 filter=where,
                 limit=count,
-                output_fields=["id", "code", *names, *nulls],
+                output_fields=["id", "code", *payload, *map(_NULL.format, payload)],
                 **_RETRIES,
             )
         columns = {"id": self._ids(rows), "code": [row["code"] for row in rows]}
         if self.layout.code_bytes:
             columns["code"] = [b"".join(code) for code in columns["code"]]
-        for name in names:
+        for name in payload:
             columns[name] = [None if row[_NULL.format(name)] else row[name] for row in rows]
         return self.layout.table(columns)
 
@@ -237,7 +236,7 @@ def _kind(kind: Any) -> tuple[str, Any, Any]:
     return "VARCHAR", pa.string(), ""
 
 
-def _stored(field: Any, column: Any) -> tuple[list[Any], list[bool]]:
+def _stored(field: Any, column: Any) -> tuple[Any, Any]:
     """A column of the payload as Milvus keeps it, and where values are missing."""
     import pyarrow as pa
 
@@ -246,6 +245,6 @@ def _stored(field: Any, column: Any) -> tuple[list[Any], list[bool]]:
         if pa.types.is_nested(field.type):
             texts = [None if v is None else json.dumps(v) for v in column.to_pylist()]
             column = pa.array(texts, pa.string())
-        return column.cast(stored).fill_null(fill).to_pylist(), column.is_null().to_pylist()
+        return column.cast(stored).fill_null(fill), column.is_null()
     except pa.ArrowException as error:
         raise InputError(f"Milvus cannot keep payload column {field.name!r}: {error}.") from None

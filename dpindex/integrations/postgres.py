@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from dpindex.base.arrays import AnyArray, Bytes, Doubles, Singles
+from dpindex.base.arrays import AnyArray, Bytes, Singles
 from dpindex.base.errors import BusyError, InputError, StorageError, import_extra, one_line
-from dpindex.integrations.database import Database, Layout, arrow
+from dpindex.integrations.database import Database, Layout, Neighbours, arrow
 from dpindex.storage.payload import Table
 
 __all__ = ["Postgres"]
@@ -179,21 +179,18 @@ class Postgres(Database):
         with self._asking():
             self._run(f"analyze {self._table}")
 
-    def search(
-        self, queries: Bytes | Singles, count: int, where: str | None
-    ) -> tuple[list[AnyArray], list[Doubles]]:
+    def search(self, queries: Bytes | Singles, count: int, where: str | None) -> Neighbours:
         among = f"where {where or 'true'}"
-        ids = []
-        scores = []
+        found = []
         for query in queries:
             score = self._score(query)
             rows = self._rows(
                 f"select id, {score} as score from {self._table} {among} "
                 f"order by score desc, id limit {count}"
             )
-            ids.append(self.layout.id_array([row[0] for row in rows]))
-            scores.append(np.array([row[1] for row in rows], np.float64))
-        return ids, scores
+            ids = self.layout.id_array([row[0] for row in rows])
+            found.append((ids, np.array([row[1] for row in rows], np.float64)))
+        return found
 
     def _score(self, query: AnyArray) -> str:
         """The score of a row for one query, in SQL."""
@@ -205,10 +202,8 @@ class Postgres(Database):
         with self._asking():
             return list(self._run(command))
 
-    def select(self, where: str, count: int, *, payload: bool = False) -> Table:
-        names = ["id", "code"]
-        if payload:
-            names += [field.name for field in self.layout.fields]
+    def select(self, where: str, count: int, payload: Sequence[str] = ()) -> Table:
+        names = ["id", "code", *payload]
         listed = ", ".join(map(_name, names))
         rows = self._rows(f"select {listed} from {self._table} where {where} limit {count}")
         columns = {name: [row[place] for row in rows] for place, name in enumerate(names)}

@@ -91,7 +91,7 @@ class Documents:
         while len(parts) < count:
             numbers = range(len(parts), min(count, len(parts) + _PARTS))
             ids = [f"{name}/{number}" for number in numbers]
-            rows = self.rows.select(self.rows.is_in("id", ids), len(ids), payload=True).to_pylist()
+            rows = self.rows.select(self.rows.is_in("id", ids), len(ids), ["data"]).to_pylist()
             if sorted(row["id"] for row in rows) != sorted(ids):
                 return None
             parts |= {row["id"]: row["data"] for row in rows}

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
-from dpindex.base.arrays import AnyArray, Doubles, id_array, other_kind_of_ids, row_blocks
+from dpindex.base.arrays import AnyArray, id_array, other_kind_of_ids, row_blocks
 from dpindex.base.errors import InputError, naming
 from dpindex.base.files import AnyPath
 from dpindex.denoise import Denoiser
@@ -19,7 +19,7 @@ from dpindex.index.filters import Filter
 from dpindex.index.hits import Hits
 from dpindex.index.kinds import posterior_of
 from dpindex.index.search import Found, FoundCodes, Searchable
-from dpindex.integrations.database import Database, open_database
+from dpindex.integrations.database import Database, Neighbours, open_database
 from dpindex.integrations.publication import Publication
 from dpindex.mechanism.codes import Codes
 from dpindex.similarity.similarity import PrivateQueries, Queries
@@ -162,9 +162,7 @@ class PublishedIndex(Searchable):
         rows = ids if self._publication.ids_are_rows else None
         return Found(ids, scores, rows, self._publication.rows)
 
-    def _neighbours(
-        self, queries: Queries, k: int, where: str | None
-    ) -> list[tuple[AnyArray, Doubles]]:
+    def _neighbours(self, queries: Queries, k: int, where: str | None) -> Neighbours:
         """Return ids and scores of each query's neighbours, best first."""
         publication = self._publication
         items = publication.ranking.asked(queries)
@@ -172,10 +170,9 @@ class PublishedIndex(Searchable):
             rows_of_symbol = publication.rows / items.shape[1]
             return nearest_symbols(self._database, items, k, where, rows_of_symbol)
         if publication.by_hamming and isinstance(queries, PrivateQueries):
-            ids, scores = self._database.search(items, k, where)
             length = self.spec.code_length
-            scores = [length + 2.0 * negative for negative in scores]
-            return list(zip(ids, scores, strict=True))
+            found = self._database.search(items, k, where)
+            return [(ids, length + 2.0 * negative) for ids, negative in found]
         if not self._layout.vector_width:
             raise InputError(
                 "this index was published for private queries alone: ask with query='private'."
@@ -184,15 +181,15 @@ class PublishedIndex(Searchable):
         scale = 1.0
         if publication.by_hamming:
             scale = float(np.abs(items).max()) or 1.0
-        ids, scores = self._database.search(publication.ranked(items / scale), k, where)
-        return [(names, scale * values) for names, values in zip(ids, scores, strict=True)]
+        found = self._database.search(publication.ranked(items / scale), k, where)
+        return [(ids, scale * scores) for ids, scores in found]
 
     def _codes_of(self, found: Found) -> FoundCodes:
         if not found.ids.size:
             none = self.spec.format.codes(np.empty((0, 1), np.int8))
             return FoundCodes(lambda columns: none, self._no_payload.table)
         names, inverse = np.unique(found.ids, return_inverse=True)
-        fetched = self._fetched(names, payload=True)
+        fetched = self._fetched(names)
         codes = self._publication.codes_of(fetched)
         places = inverse.reshape(found.ids.shape)
         payload = None
@@ -200,14 +197,15 @@ class PublishedIndex(Searchable):
             payload = fetched.select([*self.payload_columns]).take(places.ravel())
         return FoundCodes(lambda columns: codes.take(places[:, columns].ravel()), payload)
 
-    def _fetched(self, names: AnyArray, *, payload: bool = False) -> Table:
+    def _fetched(self, names: AnyArray) -> Table:
         """Return the rows of ids, which are sorted and unique, in their order."""
         import pyarrow as pa
 
+        payload = [*self.payload_columns]
         row_bytes = max(1, self._layout.code_bytes)
         size = min(self._database.max_found, _FETCHED_BYTES // row_bytes)
         parts = [
-            self._database.select(self._among(names[rows].tolist()), size, payload=payload)
+            self._database.select(self._among(names[rows].tolist()), size, payload)
             for rows in row_blocks(len(names), size)
         ]
         rows = pa.concat_tables(parts).sort_by("id")
@@ -266,7 +264,7 @@ def nearest_symbols(
     count: int,
     where: str | None,
     rows_of_symbol: float,
-) -> list[tuple[AnyArray, Doubles]]:
+) -> Neighbours:
     """Return ids and scores of the rows whose symbols are nearest to each query, best first.
 
     Each symbol is read once, and several of them in one request.

@@ -84,7 +84,7 @@ class DatabaseContract:
         nulls = pa.table([pa.nulls(1, f.type) for f in table.schema], schema=table.schema)
         database.insert(rows_of(database, [4], nulls))
         database.finish()
-        found = database.select(database.is_in("id", [1, 2, 3, 4]), 10, payload=True)
+        found = database.select(database.is_in("id", [1, 2, 3, 4]), 10, list(columns))
         payload = found.sort_by("id").select(list(columns))
         assert payload.schema == table.schema
         assert payload.to_pylist() == [*table.to_pylist(), dict.fromkeys(columns)]
@@ -97,18 +97,15 @@ class DatabaseContract:
         database.finish()
         query, x = np.array([[1, -2, 0.5]], np.float32), np.array(rows["vector"].to_pylist())
         expected = x @ query[0] if metric == "ip" else -((x - query) ** 2).sum(axis=1)
-        ids, scores = database.search(query, 3, None)
+        ((ids, scores),) = database.search(query, 3, None)
         order = np.argsort(-expected)[:3]
-        assert ids[0].tolist() == (order + 1).tolist()
-        np.testing.assert_allclose(scores[0], expected[order], rtol=1e-5)
-        ids, scores = database.search(np.array([[0, 1], [6, 6]], np.uint8), 2, "id < 5")
-        assert [i.tolist()[0] for i in ids] == [1, 4]
-        assert [i.tolist() for i in scores] == [[0.0, -2.0], [-1.0, -3.0]]
-        assert [len(i) for i in database.search(np.zeros((3, 2), np.uint8), 2, "id > 4")[0]] == [
-            0,
-            0,
-            0,
-        ]
+        assert ids.tolist() == (order + 1).tolist()
+        np.testing.assert_allclose(scores, expected[order], rtol=1e-5)
+        one, two = database.search(np.array([[0, 1], [6, 6]], np.uint8), 2, "id < 5")
+        assert [one[0][0], two[0][0]] == [1, 4]
+        assert [one[1].tolist(), two[1].tolist()] == [[0.0, -2.0], [-1.0, -3.0]]
+        none = database.search(np.zeros((3, 2), np.uint8), 2, "id > 4")
+        assert [len(ids) for ids, _ in none] == [0, 0, 0]
 
     def test_documents_of_any_size(self, database: Database) -> None:
         documents = Documents(database)

@@ -56,9 +56,9 @@ def test_products_of_any_size_lose_nothing(database: Lance, size: float) -> None
     rows = rows_of(database, range(9), size=size)
     database.insert(rows)
     query = np.array([[0.3, -0.2, 0.1]], np.float32)
-    ids, scores = database.search(query, 9, None)
-    expected = (np.array(rows["vector"].to_pylist()) @ query[0])[ids[0]]
-    np.testing.assert_allclose(scores[0], expected, atol=3e-7 * np.abs(expected).max())
+    ((ids, scores),) = database.search(query, 9, None)
+    expected = (np.array(rows["vector"].to_pylist()) @ query[0])[ids]
+    np.testing.assert_allclose(scores, expected, atol=3e-7 * np.abs(expected).max())
 
 
 def test_small_files_are_joined(database: Lance) -> None:

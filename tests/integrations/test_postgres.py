@@ -103,7 +103,7 @@ def test_names_and_texts_are_no_commands(database: Postgres) -> None:
         .append_column(schema.field(1), table["100%"])
     )
     for text in texts:
-        found = database.select(database.is_in("id", [text]), 9, payload=True)
+        found = database.select(database.is_in("id", [text]), 9, [evil])
         assert found["id"].to_pylist() == found[evil].to_pylist() == [text]
     assert database.count() == 3
 

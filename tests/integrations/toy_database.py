@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from dpindex.base.arrays import AnyArray, Bytes, Doubles, Singles
-from dpindex.integrations.database import Database, Layout
+from dpindex.base.arrays import AnyArray, Bytes, Singles
+from dpindex.integrations.database import Database, Layout, Neighbours
 
 MADE: dict[str, dict[Any, dict[str, Any]]] = {}
 """Rows by id, by collection."""
@@ -51,17 +51,15 @@ class Toy(Database):
         rows = self._rows.values()
         return [row for row in rows if where is None or eval(where, {}, row)]
 
-    def search(
-        self, queries: Bytes | Singles, count: int, where: str | None
-    ) -> tuple[list[AnyArray], list[Doubles]]:
+    def search(self, queries: Bytes | Singles, count: int, where: str | None) -> Neighbours:
         rows = self._matching(where)
-        ids, scores = [], []
+        found = []
         for query in queries:
             values = np.array([self._score(query, row) for row in rows], float)
             order = np.argsort(-values, kind="stable")[:count]
-            ids.append(self.layout.id_array([rows[place]["id"] for place in order]))
-            scores.append(values[order])
-        return ids, scores
+            ids = self.layout.id_array([rows[place]["id"] for place in order])
+            found.append((ids, values[order]))
+        return found
 
     def _score(self, query: AnyArray, row: dict[str, Any]) -> float:
         if query.dtype == np.uint8:
@@ -70,11 +68,9 @@ class Toy(Database):
             return float(np.array(row["vector"]) @ query)
         return -float(((np.array(row["vector"]) - query) ** 2).sum())
 
-    def select(self, where: str, count: int, *, payload: bool = False) -> Any:
+    def select(self, where: str, count: int, payload: Sequence[str] = ()) -> Any:
         rows = self._matching(where)[:count]
-        names = ["id", "code"]
-        if payload:
-            names += [field.name for field in self.layout.fields]
+        names = ["id", "code", *payload]
         return self.layout.table({name: [row[name] for row in rows] for name in names})
 
     def count(self, where: str | None = None) -> int:
