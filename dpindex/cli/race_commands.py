@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import numpy as np
 import typer
 
 from dpindex.base.arrays import AnyArray
@@ -142,16 +141,8 @@ def query(
 
     out.check_output(form, output)
     opened = RaceSketch.open(sketch)
-    with (
-        open_vectors(queries) as source,
-        out.progress_bar("estimating") as report,
-        naming(queries),
-    ):
-        parts = []
-        for first, chunk in source.chunks():
-            parts.append(opened.summary(chunk, estimator))
-            report(first + chunk.shape[0], source.shape[0])
-    answers = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    with open_vectors(queries) as source, naming(queries):
+        answers = opened.summary(source.read(), estimator)
     facts = {"guarantee": opened.guarantee.to_dict()}
     out.write_answers(form, output, answers, lambda: _table(answers), facts)
 
