@@ -52,9 +52,9 @@ def open(place: AnyPath, collection: str = "dpindex") -> PrivateIndex | Publishe
         from dpindex.integrations.client import Client
 
         return Client(os.fspath(place))
-    from dpindex.integrations.database import is_database_url
+    from dpindex.integrations.database import adapter_of
 
-    if is_database_url(place):
+    if adapter_of(place) is not None:
         from dpindex.integrations.published import open_published
 
         return open_published(place, collection)

@@ -259,19 +259,16 @@ _NAME = re.compile(r"[A-Za-z_]\w{0,54}", re.ASCII)
 """PostgreSQL cuts names after 63 bytes, and documents lie in ``NAME_dpindex``."""
 
 
-def _adapter(location: AnyPath) -> str | None:
-    text = os.fspath(location)
-    found = [name for pattern, name in PLACES.items() if re.fullmatch(pattern, text, re.DOTALL)]
-    return found[0] if found else None
+def adapter_of(location: AnyPath) -> str | None:
+    """The class behind the address of a database; None for a folder and an object store.
 
-
-def is_database_url(location: AnyPath) -> bool:
-    """Whether a location is the address of a database, and no folder or object store.
-
-    >>> is_database_url("milvus://localhost:19530"), is_database_url("s3://bucket/index")
-    (True, False)
+    >>> adapter_of("milvus://localhost:19530"), adapter_of("s3://bucket/index")
+    ('dpindex.integrations.milvus.Milvus', None)
     """
-    return _adapter(location) is not None
+    for pattern, name in PLACES.items():
+        if re.fullmatch(pattern, os.fspath(location), re.DOTALL):
+            return name
+    return None
 
 
 def open_database(location: AnyPath, collection: str, *, new: bool = False) -> Database:
@@ -286,7 +283,7 @@ def open_database(location: AnyPath, collection: str, *, new: bool = False) -> D
         without the packages it needs.
     """
     text = os.fspath(location)
-    adapter = _adapter(text)
+    adapter = adapter_of(text)
     if adapter is None:
         raise InputError(
             f"{text} names no database: give milvus://host:port, milvus+tls://host:port, "

@@ -145,16 +145,18 @@ class Publication:
     schema: Any = None
 
     @classmethod
-    def of(cls, index: PrivateIndex, exact_queries: bool) -> Publication:
-        """What is published of an index."""
-        dtype = index.codes.stored.dtype.str
+    def of(
+        cls, index: PrivateIndex, codes: Codes, ids: AnyArray, exact_queries: bool
+    ) -> Publication:
+        """What is published of an index that has these rows."""
+        dtype = codes.stored.dtype.str
         return cls(
             Settings(index.spec, index.metric, EXACT, index.query_epsilon),
             dtype=_WIDER.get(dtype, dtype),
-            text_ids=index.ids.dtype.kind == "U",
+            text_ids=ids.dtype.kind == "U",
             exact_queries=exact_queries,
-            ids_are_rows=np.array_equal(index.ids, np.arange(len(index))),
-            rows=len(index),
+            ids_are_rows=np.array_equal(ids, np.arange(len(ids))),
+            rows=len(ids),
             denoiser=index.denoiser,
             calibration=index.calibration,
             schema=None if index.payload is None else index.payload.schema,
@@ -358,7 +360,7 @@ def _write(
     progress: Callable[[int, int], object],
 ) -> None:
     codes, ids, payload = index.codes, index.ids, index.payload
-    publication = Publication.of(index, exact_queries)
+    publication = Publication.of(index, codes, ids, exact_queries)
     layout = publication.layout
     documents = Documents(database)
     _begin(database, documents)

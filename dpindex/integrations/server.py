@@ -31,7 +31,7 @@ from dpindex.index.hits import Hits
 from dpindex.index.private_index import PrivateIndex
 from dpindex.index.reranking import Originals
 from dpindex.integrations.collector import Batch, Collector, Outcome, UnavailableError
-from dpindex.integrations.database import is_database_url
+from dpindex.integrations.database import adapter_of
 from dpindex.integrations.published import PublishedIndex, open_published
 
 LOG_NAME = ".accepted"
@@ -145,7 +145,7 @@ def _opened(
 ) -> Iterator[tuple[PrivateIndex | PublishedIndex, Path, Callable[[], object]]]:
     """Give an index that nobody else changes, its log, and what saves it."""
     with ExitStack() as stack:
-        if not is_database_url(place):
+        if adapter_of(place) is None:
             path = Path(os.path.realpath(place))
 
             def refuse() -> NoReturn:

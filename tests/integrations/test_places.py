@@ -7,19 +7,19 @@ from pathlib import Path
 import pytest
 
 from dpindex import InputError
-from dpindex.integrations.database import is_database_url, open_database
+from dpindex.integrations.database import adapter_of, open_database
 
 
 @pytest.mark.parametrize(
     "text", ["milvus://h:1", "milvus+tls://h", "postgres://h/d", "b.db", "/a/b.lance"]
 )
 def test_addresses_of_engines(text: str) -> None:
-    assert is_database_url(text)
+    assert adapter_of(text) is not None
 
 
 @pytest.mark.parametrize("text", ["index", "/a/index", "s3://bucket/x.db", "http://h:1"])
 def test_folders_and_stores_are_none(text: str) -> None:
-    assert not is_database_url(text)
+    assert adapter_of(text) is None
     with pytest.raises(InputError, match="names no database"):
         open_database(text, "books")
 
