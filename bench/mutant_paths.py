@@ -324,7 +324,7 @@ def dask_shard(patch: Patch) -> None:
         def attempt(function: Any, shard: Any) -> Any:
             def vectors() -> Any:
                 source = shard.part.vectors()
-                return source.mapped(less, source.dtype, "")
+                return source.mapped(less, source.dtype)
 
             return attempted(function, replace(shard, part=replace(shard.part, vectors=vectors)))
 

@@ -177,7 +177,7 @@ class Ranges:
         if source.is_sparse:
             raise InputError(f"{source.name}: sparse vectors take no ranges, which move zeros.")
         self.check_columns(source.shape[1], source.name)
-        return source.mapped(self._scaled(source.dtype), np.dtype(np.float64), self.digest)
+        return source.mapped(self._scaled(source.dtype), np.dtype(np.float64))
 
     def __str__(self) -> str:
         """The ends of the ranges by the names of their columns, twelve columns at most."""

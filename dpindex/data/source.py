@@ -66,7 +66,6 @@ class Location:
     path: str = ""
     key: str | None = None
     size: int = 0
-    mtime_ns: int = 0
     resources: ExitStack = field(default_factory=ExitStack, repr=False, compare=False)
 
     def error(self, sentence: str) -> InputError:
@@ -150,7 +149,7 @@ def locate(
     except OSError as error:
         reason = error.strerror or "it cannot be found"
         raise StorageError(f"{name}: {reason}; check the path.") from error
-    file = Location(name, path, key, status.st_size, status.st_mtime_ns)
+    file = Location(name, path, key, status.st_size)
     if stat.S_ISDIR(status.st_mode):
         raise file.error("this is a directory; name a file in it.")
     if not stat.S_ISREG(status.st_mode):
@@ -264,10 +263,7 @@ class VectorSource(AbstractContextManager["VectorSource"]):
         return cls(location, array.shape, array.dtype, stream, is_sparse=is_sparse)
 
     def mapped(
-        self,
-        function: Callable[[AnyArray], AnyArray],
-        dtype: np.dtype[Any],
-        name: str,
+        self, function: Callable[[AnyArray], AnyArray], dtype: np.dtype[Any]
     ) -> VectorSource:
         """A source of what a function makes of dense chunks; closing it closes this one.
 
@@ -277,15 +273,12 @@ class VectorSource(AbstractContextManager["VectorSource"]):
             From a chunk to an array of the same shape.
         dtype : numpy.dtype
             Of that array.
-        name : str
-            Tells functions apart in the fingerprint.
         """
-        location = replace(self._location, key=f"{self._location.key or ''} {name}")
 
         def stream(firsts: range) -> Iterator[Chunk]:
             return (function(np.asarray(chunk)) for chunk in self._stream(firsts))
 
-        return VectorSource(location, self.shape, dtype, stream)
+        return VectorSource(self._location, self.shape, dtype, stream)
 
     def chunks(
         self, rows_per_chunk: int | None = None, start: int = 0
@@ -328,21 +321,6 @@ class VectorSource(AbstractContextManager["VectorSource"]):
     def read(self) -> Chunk:
         """All rows at once, to be treated as read-only."""
         return next(self.chunks(self.shape[0]))[1]
-
-    def fingerprint(self) -> dict[str, int | str]:
-        """Rows, columns, bytes, time of change and key, to recognize the same source later.
-
-        The content is not hashed: a hash of private vectors would tell which vectors they were. A
-        source in memory has the size of its values, and time 0.
-        """
-        file = self._location
-        return {
-            "rows": self.shape[0],
-            "columns": self.shape[1],
-            "size": file.size,
-            "mtime_ns": file.mtime_ns,
-            "key": file.key or "",
-        }
 
     def close(self) -> None:
         """Close the file; closing twice is harmless."""
@@ -411,5 +389,4 @@ def as_source(X: Any, name: str = "array") -> VectorSource:
         raise location.error(f"this is not a matrix of real numbers ({error}).") from error
     if not is_sparse:
         array.flags.writeable = False
-    size = array.data.nbytes if is_sparse else array.nbytes
-    return VectorSource.in_memory(replace(location, size=size), array)
+    return VectorSource.in_memory(location, array)

@@ -15,7 +15,7 @@ from scipy import sparse
 
 from dpindex import Originals, PrivateIndex, Privatizer, codes_from_bytes, device
 from dpindex.base.errors import InputError, QualityWarning
-from dpindex.data import Ranges, as_source, one_per_person
+from dpindex.data import Ranges, one_per_person
 from dpindex.integrations.requests import Comparisons
 from dpindex.integrations.sklearn import PrivateProjection
 from dpindex.mechanism.public_parts import Codebook
@@ -62,11 +62,6 @@ def test_low_ranges_are_not_rounded_to_the_type_of_the_vectors() -> None:
     steps = np.array([[100_000.1015625], [100_000.109375]], dtype=np.float32)
     moved = np.diff(narrow.scale(steps), axis=0).item()
     assert moved == pytest.approx(0.0078125 / 0.01, rel=1e-6)
-
-
-def test_a_scaled_source_is_told_from_the_source() -> None:
-    source = as_source(ROWS)
-    assert TABLE.source(source).fingerprint() != source.fingerprint()
 
 
 def test_a_file_in_the_order_of_the_columns_or_of_their_numbers(tmp_path: Path) -> None:

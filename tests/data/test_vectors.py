@@ -195,27 +195,10 @@ def test_keys(suffix: str, write: Any, tmp_path: Path) -> None:
     for key, shift in (("a", 0), ("b", 1)):
         with open_vectors(f"{path}:{key}") as source:
             np.testing.assert_array_equal(source.read(), _matrix() + shift)
-            assert source.fingerprint()["key"] == key
     with pytest.raises(InputError, match=r"\(a, b\).*PATH:KEY"):
         open_vectors(path)
     with pytest.raises(InputError, match=r"'c'; name one of a, b"):
         open_vectors(f"{path}:c")
-
-
-def test_fingerprint(tmp_path: Path) -> None:
-    path = tmp_path / "x.h5"
-    _write_hdf5(path, train=_matrix())
-    status = path.stat()
-    expected = {
-        "rows": ROWS,
-        "columns": COLUMNS,
-        "size": status.st_size,
-        "mtime_ns": status.st_mtime_ns,
-        "key": "train",
-    }
-    assert open_vectors(path).fingerprint() == expected
-    assert open_vectors(f"{path}:train").fingerprint() == expected
-    assert as_source(_matrix()).fingerprint()["size"] == _matrix().nbytes
 
 
 @pytest.mark.parametrize("kind", IDS)
