@@ -371,20 +371,7 @@ class _Planner:
             If no spec is left.
         """
         target = self._target
-        unfit: list[str] = []
-        noises: dict[Spec, float] = {}
-
-        def noise_of(spec: Spec) -> float | str:
-            try:
-                return noise_share(spec, self._sample.vectors[:_SCREENING_QUERIES])
-            except NoGuaranteeError as error:  # noise that no code can hold
-                return f"{spec.method}, k = {spec.code_length}: {error}"
-
-        for spec, noise in zip(specs, in_threads(noise_of, specs, self._workers), strict=True):
-            if isinstance(noise, str):
-                unfit.append(noise)
-            else:
-                noises[spec] = noise
+        noises = self._noises(specs)
         ratios = {spec: spec.format.signal_to_noise(noise) for spec, noise in noises.items()}
         least = min(_MIN_SNR, max(ratios.values(), default=0.0))
         rows = [
@@ -413,14 +400,34 @@ class _Planner:
             task = f"{spec.method}, k = {spec.code_length}, ε = {spec.budget:.3g}"
             self._progress(len(rows), len(specs), task)
             rows += several
-        refused = self.candidates.refused
-        refused += [sentence for sentence in unfit if sentence not in refused]
-        if not rows and unfit:
-            raise NoGuaranteeError(f"no method is left at this epsilon: {unfit[0]}")
         fitting = target.fitting(rows)
         if not fitting:
             raise target.none_fits()
         return target.ranked(fitting)
+
+    def _noises(self, specs: Sequence[Spec]) -> dict[Spec, float]:
+        """Return the noise of specs, and note why others are refused: no code can hold theirs.
+
+        Raises
+        ------
+        NoGuaranteeError
+            If all are refused.
+        """
+
+        def noise_of(spec: Spec) -> float | str:
+            try:
+                return noise_share(spec, self._sample.vectors[:_SCREENING_QUERIES])
+            except NoGuaranteeError as error:
+                return f"{spec.method}, k = {spec.code_length}: {error}"
+
+        found = dict(zip(specs, in_threads(noise_of, specs, self._workers), strict=True))
+        noises = {spec: noise for spec, noise in found.items() if not isinstance(noise, str)}
+        unfit = [noise for noise in found.values() if isinstance(noise, str)]
+        refused = self.candidates.refused
+        refused += [sentence for sentence in unfit if sentence not in refused]
+        if unfit and not noises:
+            raise NoGuaranteeError(f"no method is left at this epsilon: {unfit[0]}")
+        return noises
 
     def refined(self, row: Row, *, denoise: bool = False) -> Row:
         """Return the row from more trials, with the best denoiser if that is worth trying."""

@@ -54,10 +54,9 @@ _MAX_NUMBERS = 1 << 22
 _MIN_LEAD = 1.0
 # Noise share below which no denoiser is tried.
 _NO_NOISE = 1e-3
-# Best codes that are counted besides those that hold the most candidates.
-_BEST = 64
 # Scores that differ by less are equal, up to rounding.
 _TIE = 2e-6
+_APART = 64
 _TINY = 1e-30
 
 
@@ -325,7 +324,6 @@ def counted(
         Codes that a query does not see.
     """
     queries, rounds, rows = scores.shape
-    every = np.hstack([scores.reshape(queries, -1), near]).astype(np.float32)
     # What each code or near rank is of, among vectors and near ranks.
     of = np.append(np.tile(np.arange(rows), rounds), rows + np.arange(near.shape[1]))
     seen = (population.weight > 0)[:, of]
@@ -333,14 +331,9 @@ def counted(
     if absent is not None:
         seen[:, : rounds * rows] &= ~absent.reshape(queries, -1)
         codes_seen = np.maximum(rounds - absent.sum(axis=1), 1)
-    every[~seen] = -np.inf
-    ties = PublicStream(0, "plan ties").words(queries + len(of) - 1, np.uint16) / 2.0**16
-    every += _TIE * np.lib.stride_tricks.sliding_window_view(ties.astype(np.float32), len(of))
-    codes_per_vector = rounds / population.vectors_per_row
-    needed = min(_BEST + math.ceil(ladder[-1] * codes_per_vector), len(of))
-    best = np.argpartition(every, len(of) - needed, axis=1)[:, len(of) - needed :]
-    falling = np.argsort(-np.take_along_axis(every, best, axis=1), axis=1)
-    best = np.take_along_axis(best, falling, axis=1)
+    most = math.ceil(ladder[-1] * rounds / population.vectors_per_row)
+    needed = min(near.shape[1] + most + 1, len(of))
+    best = _best_first(np.hstack([scores.reshape(queries, -1), near]), seen, needed)
 
     def of_best(values: Doubles) -> Doubles:
         """Return values of the best codes, which share that of their vector, and near ranks."""
@@ -350,15 +343,17 @@ def counted(
     weight = of_best(population.weight)
     before = np.cumsum(weight, axis=1) - weight
 
-    def shares(neighbours: int, ladder: Sequence[int]) -> list[float]:
-        """Return shares of the true neighbours that are among numbers of answers."""
+    def shares(neighbours: int, numbers: Sequence[int]) -> list[float]:
+        """Return the share of true neighbours among each number of answers."""
         true = of_best(population.true(neighbours))
         query, place = np.nonzero(true)
-        true, first, many = true[query, place], before[query, place], weight[query, place]
+        true = true[query, place]
+        nearer = before[query, place]
+        width = weight[query, place]
         found = []
-        for answers in ladder:
+        for answers in numbers:
             # The last answer counts in part.
-            part = np.clip((answers - first) / many, 0.0, 1.0)
+            part = np.clip((answers - nearer) / width, 0.0, 1.0)
             by_query = np.bincount(query, part * true, minlength=queries)
             possible = min(answers, neighbours)
             found.append(float(np.minimum(by_query, possible).mean() / possible))
@@ -367,6 +362,20 @@ def counted(
     (precision,) = shares(NEIGHBOURS, [FOUND])
     recall, *within = shares(at, [at, *ladder])
     return Found(precision, recall, never_falling(dict(zip(ladder, within, strict=True))))
+
+
+def _best_first(scores: AnyArray, seen: Bools, count: int) -> Integers:
+    """Return the columns of the highest scores among those seen, ties at random, (q, count)."""
+    queries, columns = scores.shape
+    # Each query has a part of one list of random numbers, some way behind that of the one before.
+    words = PublicStream(0, "plan ties").words(columns + _APART * queries, np.uint16)
+    ties = (_TIE * (words / 2.0**16)).astype(np.float32)
+    every = scores.astype(np.float32)
+    every += np.lib.stride_tricks.sliding_window_view(ties, columns)[:-_APART:_APART]
+    every[~seen] = -np.inf
+    best = np.argpartition(every, columns - count, axis=1)[:, columns - count :]
+    falling = np.argsort(-np.take_along_axis(every, best, axis=1), axis=1)
+    return np.take_along_axis(best, falling, axis=1)
 
 
 def noise_share(spec: Spec, vectors: Vectors) -> float:
