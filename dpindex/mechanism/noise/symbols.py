@@ -242,7 +242,7 @@ SOFTMAX = Calibration(
 )
 
 
-_REPEATED = 32
+_REPEATED = 128
 """Sets of at most so many are found by taking the largest again and again."""
 
 

@@ -149,7 +149,6 @@ class Population:
     def _place(self) -> None:
         """Replace the nearest vectors by near ranks, if n is much above m, and weigh all."""
         edges = self._near_edges()
-        places = np.argsort(self.order, axis=1)
         self.near = np.empty((len(self.order), 0))
         self.sources: Integers = np.empty((len(self.order), 0), dtype=np.intp)
         replaced = 0
@@ -157,7 +156,8 @@ class Population:
             replaced = _NEAREST
             self.near = self._near_distances(edges)
             self.sources = self._farther(self.near)
-        counted = np.isfinite(self.distances) & (places >= replaced)
+        counted = np.isfinite(self.distances)
+        np.put_along_axis(counted, self.order[:, :replaced], False, axis=1)
         near_weight = np.diff(edges)
         rest = (self.n - edges[-1]) / counted.sum(axis=1, keepdims=True)
         shape = self.near.shape
