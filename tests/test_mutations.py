@@ -692,7 +692,7 @@ def test_the_verifier_names_what_is_broken(mutant: Mutant, monkeypatch: pytest.M
 def test_the_attack_refutes_it(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
     seed_noise(monkeypatch)  # of narrow weaknesses chance would hide one in some hundred runs
     spec = mutant.make(monkeypatch)
-    report = attack(spec, trials=mutant.trials, through_files=False)
+    report = attack(spec, trials=mutant.trials)
     refuting = [f.name for f in report.findings if f.lower_bound > spec.budget]
     assert any(name.startswith(str(mutant.seen)) for name in refuting), str(report)
 

@@ -6,21 +6,15 @@ counted, so the confidence is honest; where several events are tested the error 
 them. An attack can only refute: what it cannot find, :func:`dpindex.audit.verify` excludes.
 
 A row of a pair holds many independent trials (:mod:`dpindex.audit.pairs`). Two tests do without
-that premise: each coordinate is also tested by itself, and the command line is attacked with pairs
-that differ in one attribute.
+that premise: each coordinate is also tested by itself, and one pair differs in one attribute.
 """
 
 from __future__ import annotations
 
 import math
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import partial
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -30,8 +24,7 @@ from dpindex.audit.pairs import Pair, worst_pairs
 from dpindex.audit.verdict import Counts
 from dpindex.base.arrays import AnyArray, Floats, finite_number, whole_number
 from dpindex.base.errors import InputError
-from dpindex.index.private_index import PrivateIndex
-from dpindex.mechanism.codes import Codes, codes_from_bytes
+from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.noise import NumberLaw
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec
@@ -46,8 +39,9 @@ _MAX_BATCH = 1 << 18
 _SMALL_BATCH = 256
 """Of releases that somebody else's code makes, one by one: batches of that many keep the time."""
 
-_COMMAND_NUMBERS = 1 << 23
-_COMMAND_ROWS = 20_000
+_ALONE = 20_000
+"""Trials of a pair that differs in one attribute."""
+
 _REPEAT_ROWS = 8192
 _MAX_CANDIDATES = 1024
 _REACH = 1 << 16
@@ -77,7 +71,7 @@ class AttackReport:
 
     >>> from dpindex import attribute
     >>> spec = Spec("dp-oporp-staircase", dim=6, k=2, epsilon=1.0, adjacency=attribute(1.0))
-    >>> report = attack(spec, trials=2000, through_files=False)
+    >>> report = attack(spec, trials=2000)
     >>> report.confidence, len(report.findings) > 0
     (0.999, True)
     """
@@ -135,7 +129,6 @@ def attack(
     trials: int | None = None,
     seconds: float = 20.0,
     confidence: float = 0.999,
-    through_files: bool = True,
     progress: Callable[[float], None] | None = None,
 ) -> AttackReport:
     """Privatize worst-case neighbours and bound epsilon from below.
@@ -151,8 +144,6 @@ def attack(
         Time to spend on trials when ``trials`` is not given, (0, ∞).
     confidence : float
         Of the whole report, (0, 1).
-    through_files : bool
-        Also attack ``dpindex privatize`` → file → index → reopen, in a process of its own.
     progress : callable, optional
         Told the share that is done, [0, 1].
 
@@ -164,7 +155,7 @@ def attack(
 
     >>> from dpindex import attribute
     >>> spec = Spec(method="dp-oporp-staircase", dim=6, k=2, epsilon=1.0, adjacency=attribute(1.0))
-    >>> attack(spec, trials=20000, confidence=1 - 1e-6, through_files=False).violated
+    >>> attack(spec, trials=20000, confidence=1 - 1e-6).violated
     False
     """
     if isinstance(spec, SketchSpec):
@@ -184,8 +175,8 @@ def attack(
     run = _Run(release, spec.guarantee, batch, trials, seconds, confidence)
     pairs = worst_pairs(attacked)
     tallies = [_repeats(run, privatizer, pairs[0])]
-    if through_files:
-        tallies.append(_command_line(run, attacked, pairs[0].single or pairs[0]))
+    if pairs[0].single is not None:
+        tallies.append(_alone(run, pairs[0].single))
     tallies += run.attack(pairs, progress)
     normal = spec.guarantee.delta > 0 and isinstance(spec.law, NumberLaw)
     return run.report(spec.method, tallies, normal)
@@ -429,37 +420,13 @@ def _repeats(run: _Run, privatizer: Privatizer, pair: Pair) -> Tally:
     return Tally("the same noise twice", np.array(equal).T, same[0].size)
 
 
-def _command_line(run: _Run, spec: Spec, pair: Pair) -> Tally:
-    """``dpindex privatize`` → file → index → reopen, on a pair that differs in one unit."""
-    count = max(100, min(run.trials or _COMMAND_ROWS, _COMMAND_ROWS, _COMMAND_NUMBERS // spec.dim))
-    releases = partial(_through_files, spec)
-    through = _Run(releases, run.guarantee, _MAX_BATCH, count, run.seconds, run.confidence)
-    first = through.attack([pair])[0]
-    run.vectors += through.vectors
-    unit = spec.adjacency.kind
-    return replace(first, name=f"one {unit} through the command line, a file and an index")
-
-
-def _through_files(spec: Spec, row: Floats, count: int) -> Codes:
-    with TemporaryDirectory(prefix="dpindex-audit-") as name:
-        folder = Path(name)
-        np.save(folder / "vectors.npy", np.tile(row, (count, 1)))
-        (folder / "spec.json").write_text(spec.to_json())
-        words = ["privatize", "vectors.npy", "out.codes", "--spec", "spec.json"]
-        if spec.codebook is not None:
-            np.save(folder / "codebook.npy", spec.codebook.stated)
-            words += ["--codebook", "codebook.npy"]
-        if spec.design is not None:
-            spec.design.save(folder / "design")
-            words += ["--design", "design"]
-        command = [sys.executable, "-c", "from dpindex.cli import main; main()", *words]
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
-        if done.returncode:
-            raise InputError(f"the command line failed: {done.stderr.strip()}")
-        index = PrivateIndex(spec)
-        index.add_codes(codes_from_bytes((folder / "out.codes").read_bytes()))
-        index.save(folder / "index")
-        return PrivateIndex.open(folder / "index").codes
+def _alone(run: _Run, pair: Pair) -> Tally:
+    """Return the tally of a pair that differs in one attribute, a release being one trial."""
+    trials = min(run.trials or _ALONE, _ALONE)
+    alone = replace(run, trials=trials)
+    tally = alone.attack([pair])[0]
+    run.vectors += alone.vectors
+    return replace(tally, name=f"{pair.name}, one attribute alone")
 
 
 def _gaussian_finding(histogram: Histogram, delta: float, alpha: float) -> Finding:

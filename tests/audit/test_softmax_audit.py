@@ -162,7 +162,7 @@ def test_a_promise_beside_the_proved_ones_is_refused(monkeypatch: pytest.MonkeyP
 
 @pytest.mark.usefixtures("known_noise")
 def test_an_attack_finds_no_more_than_epsilon() -> None:
-    report = attack(spec(epsilon=1.0), trials=20_000, through_files=False)
+    report = attack(spec(epsilon=1.0), trials=20_000)
     assert not report.violated
     assert report.lower_bound > 0.2
 
@@ -171,5 +171,5 @@ def test_an_attack_finds_no_more_than_epsilon() -> None:
 def test_an_attack_finds_scores_that_are_three_times_as_large() -> None:
     made = spec(epsilon=1.0)
     made.law.table = falling_weights(Fraction(3) / 4096)
-    report = attack(made, trials=20_000, through_files=False)
+    report = attack(made, trials=20_000)
     assert report.violated
