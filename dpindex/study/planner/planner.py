@@ -323,9 +323,11 @@ class _Planner:
 
     @cached_property
     def _contenders(self) -> list[Spec]:
-        """The best specs of a middle epsilon."""
-        rows = self.screened(self.candidates.specs(_MIDDLE_EPSILON))
-        return [row.spec for row in rows[:_CONTENDERS]]
+        """The best specs of a middle epsilon, one of each method, length and codebook."""
+        best: dict[Any, Spec] = {}
+        for row in self.screened(self.candidates.specs(_MIDDLE_EPSILON)):
+            best.setdefault((row.method, row.k, row.spec.codebook), row.spec)
+        return list(best.values())[:_CONTENDERS]
 
     def curves(self, rows: Sequence[Row]) -> tuple[tuple[Row, ...], ...]:
         """Return for each of the best methods its rows from a quarter of the epsilon to 4 times."""
