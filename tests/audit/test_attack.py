@@ -64,11 +64,11 @@ RECORD = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "through_files"), [("staircase", True), ("response", False)])
-def test_h6_a_declared_norm_does_not_stop_the_attack(name: str, through_files: bool) -> None:
+@pytest.mark.parametrize("name", ["staircase", "response"])
+def test_h6_a_declared_norm_does_not_stop_the_attack(name: str) -> None:
     """It was refused: "row 0 does not have the declared norm 1"."""
     spec = replace(HONEST[name], norm=1.0)
-    report = attack(spec, trials=2000, confidence=SURE, through_files=through_files)
+    report = attack(spec, trials=2000, confidence=SURE)
     assert report.subject == HONEST[name].method
     assert not report.violated
 
