@@ -12,7 +12,7 @@ import numpy as np
 from dpindex.base.arrays import AnyArray, Integers
 from dpindex.mechanism.codes import CodeFormat, Codes, check_format
 from dpindex.mechanism.spec import Spec
-from dpindex.storage.ids import IdBlock, Ids, RowParts, Rows, StoredIds
+from dpindex.storage.ids import IdBlock, Ids, RowParts, Rows, StoredIds, appended
 from dpindex.storage.payload import Payload, Table
 
 MAPPED_BYTES = 1 << 20
@@ -119,7 +119,7 @@ class CodeStore:
             return
         # The ids say how many rows there are: what lies beyond, left by Ctrl-C, is overwritten.
         count = len(self.ids)
-        self._put(codes.stored, count - len(self._fixed))
+        self._room = appended(self._room, count - len(self._fixed), codes.stored)
         self.payload = self.payload.extended(count, payload, len(ids))
         self.ids.append(ids)
 
@@ -135,18 +135,6 @@ class CodeStore:
             store.ids = self.ids.handed_over()
         store.append(codes, ids, payload)
         return store
-
-    def _put(self, rows: Integers, count: int) -> None:
-        """Write rows after the first ``count`` that were added."""
-        end = count + len(rows)
-        dtype = rows.dtype
-        if count:
-            dtype = np.promote_types(dtype, self._room.dtype)
-        if end > len(self._room) or dtype != self._room.dtype:
-            room = np.empty((max(2 * count, end), rows.shape[1]), dtype=dtype)
-            room[:count] = self._room[:count]
-            self._room = room
-        self._room[count:end] = rows
 
     def take(self, rows: slice | Rows) -> Codes:
         """Return the codes of some rows; those of a slice are not copied, if it can be."""

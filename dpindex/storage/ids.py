@@ -398,11 +398,7 @@ class Ids:
         if dtype.kind == "U" and end * dtype.itemsize > _MAX_BYTES:
             parts = [part for part in (self.added, ids) if part.dtype.kind == "U"]
             check_id_lengths(np.concatenate([np.char.str_len(part) for part in parts]))
-        if end > len(self._room) or dtype != self._room.dtype:
-            room = np.empty(max(2 * count, end), dtype)
-            room[:count] = self.added
-            self._room = room
-        self._room[count:end] = ids
+        self._room = appended(self._room, count, ids)
         # Made again, should anything go wrong half-way.
         rows_by_id = vars(self).pop("_rows_by_id", None)
         self._ascend = self._ascend and _ascend(self._room[max(0, count - 1) : end])
@@ -437,6 +433,27 @@ class Ids:
         if count:
             stored = stored.without(rows[rows < count])
         return Ids(np.delete(self.added, rows[rows >= count] - count), stored)
+
+
+def appended(room: AnyArray, count: int, rows: AnyArray) -> AnyArray:
+    """Write rows after the first ``count`` of an array, and return it, or a larger one.
+
+    Room doubles, so that many small additions take as long as one, and values become as wide as the
+    rows need.
+
+    >>> appended(np.array([1, 2, 0], np.int8), 2, np.array([3], np.int8))
+    array([1, 2, 3], dtype=int8)
+    """
+    end = count + len(rows)
+    dtype = rows.dtype
+    if count:
+        dtype = np.promote_types(dtype, room.dtype)
+    if end > len(room) or dtype != room.dtype:
+        before = room
+        room = np.empty((max(2 * count, end), *rows.shape[1:]), dtype)
+        room[:count] = before[:count]
+    room[count:end] = rows
+    return room
 
 
 def _ascend(ids: AnyArray) -> bool:

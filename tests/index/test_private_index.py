@@ -496,7 +496,7 @@ def test_ctrl_c_while_rows_are_removed_changes_nothing(monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize(
-    "place", ["dpindex.storage.code_store.Ids.append", "dpindex.storage.code_store.CodeStore._put"]
+    "place", ["dpindex.storage.code_store.Ids.append", "dpindex.storage.code_store.appended"]
 )
 def test_ctrl_c_in_an_add_leaves_rows_and_ids_together(
     place: str, monkeypatch: pytest.MonkeyPatch
