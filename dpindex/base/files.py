@@ -348,6 +348,26 @@ def unpack(
     return header["facts"], arrays
 
 
+def checked_array(array: AnyArray, dtype: str, sides: str, sizes: dict[str, int]) -> AnyArray:
+    """Return a finite array of a container as it is to be used; ValueError for another one.
+
+    Parameters
+    ----------
+    array : array
+        In the byte order of the container.
+    dtype : str
+        Kind and bytes of a number, such as "f4".
+    sides : str
+        A letter for each side: those of one letter are equal.
+    sizes : dict
+        The sides that are known, to which those of this array are added.
+    """
+    shape = tuple(sizes.setdefault(*side) for side in zip(sides, array.shape, strict=True))
+    if array.dtype.str[1:] != dtype or array.shape != shape or not np.isfinite(array).all():
+        raise ValueError("array")
+    return array.astype(dtype, copy=False)
+
+
 def _framed(data: memoryview, kind: str, verified: bool) -> int:
     """Check the frame around header and body, and return where the body begins."""
     if len(data) < _FRAME.size or data[:4] != MAGIC:

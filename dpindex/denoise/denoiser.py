@@ -25,7 +25,7 @@ from dpindex.base.arrays import (
 )
 from dpindex.base.display import facts_html
 from dpindex.base.errors import DamagedError, InputError, NoDenoiserError
-from dpindex.base.files import pack, unpack
+from dpindex.base.files import checked_array, pack, unpack
 from dpindex.denoise.mixture import Filter
 from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.noise import Likelihood, NumberLaw
@@ -504,7 +504,7 @@ def denoiser_from_bytes(data: bytes, spec: Spec) -> Denoiser:
             filter_ = _read(arrays, f"{number}.filter.", Filter, {"k": spec.code_length})
             sizes = {"2": 2, "B": CalibrationBins.BINS}
             parts.append((filter_, _read(arrays, f"{number}.bins.", CalibrationBins, sizes)))
-        error_variance = _checked(arrays.pop("error_variance"), Doubles, "E", {})
+        error_variance = checked_array(arrays.pop("error_variance"), "f8", "E", {})
         components = 0
         if parts:
             components = parts[-1][0].prior.components
@@ -527,19 +527,11 @@ def _read(arrays: dict[str, AnyArray], prefix: str, part: Any, sizes: dict[str, 
         if is_dataclass(kind):
             values[name] = _read(arrays, f"{prefix}{name}.", kind, sizes)
         else:
-            dtype, sides = get_args(kind)
-            values[name] = _checked(arrays.pop(prefix + name), dtype, sides, sizes)
+            array, sides = get_args(kind)
+            dtype = "f8" if array == Doubles else "f4"
+            values[name] = checked_array(arrays.pop(prefix + name), dtype, sides, sizes)
     if part is Filter:  # what equal sides do not say
         sound = sizes["F"] + sizes["T"] == sizes["R"] and sizes["K"] * sizes["F"] > 0
         if not sound or (values["noise"] <= 0).any():
             raise ValueError("filter")
     return part(**values)
-
-
-def _checked(array: AnyArray, kind: Any, sides: str, sizes: dict[str, int]) -> AnyArray:
-    """A finite array in native byte order whose sides of one letter are equal."""
-    shape = [sizes.setdefault(*side) for side in zip(sides, array.shape, strict=True)]
-    dtype = "<f8" if kind == Doubles else "<f4"
-    if array.dtype.str != dtype or shape != [*array.shape] or not np.isfinite(array).all():
-        raise ValueError("array")
-    return array.astype(array.dtype.newbyteorder("="))

@@ -423,7 +423,7 @@ class Filter:
         factor = self.synthesis.astype(np.float64) @ _root(self.prior.covariance())
         precision = np.eye(factor.shape[1]) + factor.T @ (factor / noise[:, None])
         inverse = np.asarray(np.linalg.inv(precision), dtype=np.float64)
-        return np.asarray(factor @ _root(inverse))
+        return factor @ _root(inverse)
 
     def predict(self, z: Singles) -> tuple[Singles, Singles, Singles]:
         """Each coordinate predicted from the others, and the variance the filter claims for it.

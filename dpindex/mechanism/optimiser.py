@@ -42,7 +42,7 @@ from dpindex.base.files import pack
 from dpindex.data import VectorSource, as_source, open_vectors
 from dpindex.mechanism.noise.gaussian import optimal_sigma
 from dpindex.mechanism.noise.signs import geometric_flips
-from dpindex.mechanism.public_parts import DTYPES, ENTRY_BITS, MAX_LENGTH, Design
+from dpindex.mechanism.public_parts import ARRAYS, ENTRY_BITS, MAX_LENGTH, Design
 
 _MAX_SAMPLE = 1 << 16
 _SAMPLE = 512
@@ -324,5 +324,5 @@ def _finished(
         "inside": known.sample @ basis.T,
         "products": known.products,
     }
-    typed = {name: np.ascontiguousarray(arrays[name], dtype) for name, dtype in DTYPES.items()}
+    typed = {name: np.ascontiguousarray(arrays[name], dtype) for name, (dtype, _) in ARRAYS.items()}
     return Design.from_bytes(pack("design", facts, typed))

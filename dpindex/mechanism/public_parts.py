@@ -30,7 +30,7 @@ from dpindex.base.arrays import (
     whole_number,
 )
 from dpindex.base.errors import DamagedError, InputError, NoGuaranteeError
-from dpindex.base.files import AnyPath, pack, parse_file, unpack, write_file
+from dpindex.base.files import AnyPath, checked_array, pack, parse_file, unpack, write_file
 from dpindex.data import Ranges, as_source, dense_rows, open_vectors
 
 _MAX_BYTES = 1 << 30
@@ -324,8 +324,18 @@ ENTRY_BITS = 8
 """Entries of W are multiples of 2^-8, kept as integers."""
 
 MAX_LENGTH = 4096
-DTYPES = {"attributes": "i4", "entries": "i2", "centre": "f4", "basis": "f4"}
-DTYPES |= {"cross": "f8", "projected": "f4", "inside": "f4", "products": "f4"}
+ARRAYS = {
+    "attributes": ("i4", "m"),
+    "entries": ("i2", "km"),
+    "centre": ("f4", "m"),
+    "basis": ("f4", "bm"),
+    "cross": ("f8", "kb"),
+    "projected": ("f4", "sk"),
+    "inside": ("f4", "sb"),
+    "products": ("f4", "ss"),
+}
+"""The arrays of a design: their numbers, and a letter for each side."""
+
 _NUMBERS = {"epsilon", "beta"}
 
 
@@ -409,17 +419,12 @@ class Design(PublicPart):
 
     def _set(self, facts: Mapping[str, Any], arrays: dict[str, AnyArray]) -> None:
         """Take over facts and arrays; some error if they do not fit together."""
-        k, m = arrays["entries"].shape
-        sides = {"attributes": (m,), "entries": (k, m), "centre": (m,), "basis": (k + 1, m)}
-        count = len(arrays["products"])
-        sides |= {"cross": (k, k + 1), "projected": (count, k), "inside": (count, k + 1)}
-        sides |= {"products": (count, count)}
-        if {name: array.shape for name, array in arrays.items()} != sides:
+        sizes: dict[str, int] = {}
+        for name, kind in ARRAYS.items():
+            setattr(self, name, checked_array(arrays[name], *kind, sizes))
+        k = sizes["k"]
+        if set(arrays) != set(ARRAYS) or sizes["b"] != k + 1 or sizes["s"] < 2:
             raise ValueError("arrays")
-        for name, dtype in DTYPES.items():
-            if arrays[name].dtype != np.dtype(dtype) or not np.isfinite(arrays[name]).all():
-                raise ValueError(name)
-            setattr(self, name, arrays[name])
         if set(facts) != {"dim", "norm", *_NUMBERS}:
             raise ValueError("facts")
         for name, limits in self.shape.items():
@@ -427,8 +432,8 @@ class Design(PublicPart):
         for name in _NUMBERS:
             setattr(self, name, finite_number(facts[name], name))
         ascending = bool((np.diff(self.attributes) > 0).all())
-        inside = m > 0 and self.attributes[0] >= 0 and self.attributes[-1] < self.dim
-        if not (ascending and inside and count > 1):
+        inside = self.attributes[0] >= 0 and self.attributes[-1] < self.dim
+        if not (ascending and inside):
             raise ValueError("design")
 
     def to_bytes(self) -> bytes:

@@ -189,7 +189,7 @@ def calibration_from_bytes(data: bytes) -> SimilarityCalibration:
 
 def log_energies(middle: float) -> Doubles:
     """Return the grid of squared norms about a middle, a constant factor apart, shape (121,)."""
-    return np.asarray(middle * np.exp(_LOG_ENERGIES))
+    return middle * np.exp(_LOG_ENERGIES)
 
 
 def fitted_energies(energy: Doubles, middle: float, variance: Doubles) -> Doubles:
@@ -270,7 +270,7 @@ def calibrated(
 
 def own_variance(noise: Doubles, query_noise: Doubles, k: int) -> Doubles:
     """Return s² of pairs: noise along the other side, and noise times noise."""
-    return np.asarray(noise + query_noise + k * noise * query_noise)
+    return noise + query_noise + k * noise * query_noise
 
 
 def fitted_prior(z: Doubles, squares: Doubles, law: Law, rows: int) -> Doubles:
@@ -334,7 +334,7 @@ def _penalty() -> Doubles:
     """Return P: third differences, and weakly any departure, in units of the default density's."""
     third = np.diff(np.eye(_SPLINES), 3, axis=0)
     second = np.diff(np.eye(_SPLINES), 2, axis=0) * (8 * _DEFAULT_DEVIATION) ** 2
-    return np.asarray(third.T @ third + second.T @ second + 1e-4 * np.eye(_SPLINES))
+    return third.T @ third + second.T @ second + 1e-4 * np.eye(_SPLINES)
 
 
 _BASIS = _basis()
@@ -361,7 +361,7 @@ def _smeared(density: Doubles, deviation: float) -> Doubles:
 
 
 def _with_outliers(density: Doubles, rows: int) -> Doubles:
-    return np.asarray((density * rows + 1 / CELLS) / (rows + 1))
+    return (density * rows + 1 / CELLS) / (rows + 1)
 
 
 def _between(tables: Sequence[Doubles], row: Doubles, column: Doubles) -> list[Doubles]:

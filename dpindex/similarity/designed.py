@@ -84,7 +84,7 @@ def decoded(codes: Codes, spec: Spec, denoiser: Denoiser | None = None) -> Singl
     decoder = decoder_of(spec, numbers)
     x = y @ decoder.weights
     x += decoder.constant
-    return np.asarray(x)
+    return x
 
 
 def exact_coordinates(vectors: Vectors, spec: Spec) -> Doubles | None:
@@ -173,7 +173,7 @@ def _similarity(ip: Doubles, x_energy: Doubles, y_energy: Doubles, metric: Metri
         return ip
     if metric == "l2":
         return x_energy + y_energy - 2 * ip
-    return np.asarray(ip / np.sqrt(np.maximum(x_energy * y_energy, _TINY)))
+    return ip / np.sqrt(np.maximum(x_energy * y_energy, _TINY))
 
 
 class DesignedSimilarity(Similarity):

@@ -87,7 +87,7 @@ class NoisyVectorStats:
         for factor, power in zip(polynomial, self._powers, strict=False):
             if factor:
                 total = total + factor * power
-        return np.asarray(total)
+        return total
 
     @cached_property
     def noise_energy(self) -> Doubles:
@@ -97,7 +97,7 @@ class NoisyVectorStats:
     @cached_property
     def energy(self) -> Doubles:
         """``‖x̃‖² − kσ²``: unbiased for the squared norm of the projected vector."""
-        return np.asarray(self.squares - self.noise_energy)
+        return self.squares - self.noise_energy
 
     @property
     def signal(self) -> Doubles:
@@ -121,7 +121,7 @@ class NoisyVectorStats:
     @cached_property
     def relative_variance(self) -> Doubles:
         """Variance of ``energy`` over its square."""
-        return np.asarray(self.energy_variance / self.safe_energy**2)
+        return self.energy_variance / self.safe_energy**2
 
     @property
     def inverse_norm(self) -> Doubles:
@@ -172,7 +172,7 @@ class NoisyVectorStats:
 
 def _both(x: NoisyVectorStats, y: NoisyVectorStats) -> Doubles:
     """``Σ_j Var(x̃_j)·Var(ỹ_j)``."""
-    return np.asarray(x.noise_energy * y.noise_energy / x.k)
+    return x.noise_energy * y.noise_energy / x.k
 
 
 def inner_product(ip: Doubles, x: NoisyVectorStats, y: NoisyVectorStats, factor: float) -> Estimate:
@@ -310,7 +310,7 @@ class AgreementCurve(NamedTuple):
 
 def _kept(law: SignLaw, size: Doubles, rms: float) -> Doubles:
     """``1 − 2q``: how much of a sign survives at magnitude ``size`` (in standard deviations)."""
-    return np.asarray(1.0 - 2.0 * law.flip_probability(size * rms, rms))
+    return 1.0 - 2.0 * law.flip_probability(size * rms, rms)
 
 
 def _edges(law: SignLaw, rms: float) -> Doubles:
@@ -439,7 +439,7 @@ def score_variance(rho: Doubles, k: int, law: SignLaw, rms: float, factor: float
     # With μ = ρ·kept: Var(y s̃) + μ²·Var(y²)/4 − μ·Cov(y s̃, y²), and E[y³ s̃] by E[y | x] = ρx.
     variance = 1.0 - squared * kept * (kept / 2 + squared * cubed + (2 - 3 * squared) * kept)
     variance = variance / (k * kept**2) - _known_variance(rho, k, factor, power=2)
-    return np.asarray(np.maximum(variance, 0.0))
+    return np.maximum(variance, 0.0)
 
 
 def agreement_variance(rho: Doubles, k: int, curve: AgreementCurve, factor: float) -> Doubles:
@@ -448,7 +448,7 @@ def agreement_variance(rho: Doubles, k: int, curve: AgreementCurve, factor: floa
     agreement = np.interp(angle, curve.angles, curve.agreement)
     slope = np.interp(angle, curve.angles, curve.slope)
     avoided = slope**2 * _known_variance(rho, k, factor, power=1)
-    return np.asarray(np.maximum((1.0 - agreement**2) / k - avoided, 0.0))
+    return np.maximum((1.0 - agreement**2) / k - avoided, 0.0)
 
 
 def _known_variance(rho: Doubles, k: int, factor: float, power: int) -> Doubles:
@@ -458,4 +458,4 @@ def _known_variance(rho: Doubles, k: int, factor: float, power: int) -> Doubles:
     with it (the sample cosine is efficient). Bins that cover every attribute once avoid
     ``(1−ρ²)²·(1/k − factor)`` of it; independent coordinates have ``factor = 1/k`` and avoid none.
     """
-    return np.asarray((1.0 - rho**2) ** power * max(1.0 / k - factor, 0.0))
+    return (1.0 - rho**2) ** power * max(1.0 / k - factor, 0.0)

@@ -85,7 +85,7 @@ class SymbolLikelihoods(CodeLikelihoods):
         np.log(self._table, out=self._table)
 
     def logs(self, codes: Codes) -> Floats:
-        return np.asarray(self._table[:, codes.stored.ravel()])
+        return self._table[:, codes.stored.ravel()]
 
 
 class NumberLikelihoods(CodeLikelihoods):

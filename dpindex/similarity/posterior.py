@@ -163,7 +163,7 @@ class NumberPosterior(TablePosterior):
         total = self.calibration.total * norm
         typical = NoisyVectorStats(total, grid, spec.code_length, noise_moments(spec), norm)
         least = 1e-4 * grid**2
-        return np.asarray(typical.energy_variance + least)
+        return typical.energy_variance + least
 
     def law(self, query_spec: Spec | None) -> Law:
         # What the noise does is in s².
@@ -196,7 +196,7 @@ class NumberPosterior(TablePosterior):
         """
         deviation = math.sqrt(2 * self.spec.projection.inner_product_factor)
         shared = self.calibration.mean_cosine * (1 - cosine)
-        return np.asarray(deviation * np.hypot(shared, 1 - cosine**2))
+        return deviation * np.hypot(shared, 1 - cosine**2)
 
 
 class SignPosterior(TablePosterior):
@@ -254,7 +254,7 @@ class SignPosterior(TablePosterior):
         one_sign = 1.0 if self.spec.bounds[0] >= 0 or self.spec.bounds[1] <= 0 else alike
         common = np.hypot(alike * shared, _UNMIXED * unmixed * one_sign)
         if isinstance(queries, PrivateQueries):
-            return np.asarray(common)
+            return common
         y = queries.to_float()
         normal = math.sqrt(k) * np.linalg.norm(y, axis=1) * signal_kept(law, rms)
         model = 1 - self_score(y, law, rms)[:, None] / np.maximum(normal, _TINY)[:, None]

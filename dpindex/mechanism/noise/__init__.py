@@ -229,7 +229,7 @@ class LinearChannel(NamedTuple):
         total = self.slope * within * self.slope[:, None]
         for order, bend in enumerate(self.bends.T, 2):
             total += bend * correlation**order * bend[:, None]
-        return np.asarray(total + np.diag(self.noise))
+        return total + np.diag(self.noise)
 
 
 class Law(ABC):
@@ -445,7 +445,7 @@ class SymbolLaw(Law):
     def chances(self, x: Floats) -> Doubles:
         """Chances of all symbols given what a vector maps to, both of shape (n, K)."""
         share = self.uniform / ONE
-        return np.asarray(share / self.size + (1.0 - share) * self.draw_chances(x))
+        return share / self.size + (1.0 - share) * self.draw_chances(x)
 
     @cached_property
     def random_share(self) -> float:
