@@ -259,13 +259,15 @@ def info(
     if uncovered is not None:
         out.say(f"Warning: {uncovered}")
     title = f"{index}: {about.count} vectors of {spec.dim} attributes, {about.bytes} bytes"
-    lines = _code_lines(about, facts.get("index_recall")) | _promise_lines(about)
+    lines = _lines(about, facts.get("index_recall"))
     protection = (exposure_line(spec, about.count), *information_lines(spec, about.count))
     out.print_facts(title, lines, spec.guarantee, spec.dim, protection)
 
 
-def _code_lines(about: Summary, recall: float | None) -> dict[str, str]:
-    """Return the lines about codes and search by their headings."""
+def _lines(about: Summary, recall: float | None) -> dict[str, str]:
+    """Return the lines about codes, search and guarantee by their headings."""
+    from dpindex.mechanism.spec import quality_warnings
+
     settings = about.settings
     spec = settings.spec
     code = spec.format.contents
@@ -295,15 +297,6 @@ def _code_lines(about: Summary, recall: float | None) -> dict[str, str]:
             f"{about.denoiser.kind}, learned from {about.denoiser.rows} codes; error of a "
             f"predicted coordinate: {about.denoiser.error_in_words}"
         )
-    return lines
-
-
-def _promise_lines(about: Summary) -> dict[str, str]:
-    """Return the lines about the guarantee by their headings."""
-    from dpindex.mechanism.spec import quality_warnings, share_of_range
-
-    spec = about.settings.spec
-    lines = {}
     if spec.scale != 1:
         lines["scale"] = (
             f"attributes are divided by {spec.scale:g}; the guarantee is in units of the data, "
@@ -312,9 +305,6 @@ def _promise_lines(about: Summary) -> dict[str, str]:
     if spec.ranges is not None:
         lines["ranges"] = str(spec.ranges)
     lines["guarantee"] = str(spec.guarantee)
-    share = share_of_range(spec)
-    if share is not None and spec.method_row.private:
-        lines["beta"] = f"{share:.3%} of the range of an attribute"
     if sentences := quality_warnings(spec, about.count):
         lines["note"] = "; ".join(sentences)
     if spec.method_row.private:
@@ -399,11 +389,8 @@ def serve(
     known_tokens = o.read_if_named(Tokens.read, tokens)
     if rerank is not None:
         # Who asked about how many candidates, on standard error.
-        handler = logging.StreamHandler()
-        handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
-        log = logging.getLogger("dpindex.integrations.requests")
-        log.addHandler(handler)
-        log.setLevel(logging.INFO)
+        logging.basicConfig(format="%(asctime)s %(message)s")
+        logging.getLogger("dpindex.integrations.requests").setLevel(logging.INFO)
 
     def ready(url: str) -> None:
         out.say(f"{index}: listening at {url}")

@@ -169,7 +169,7 @@ def test_the_three_people(run: Run, files: Path) -> None:
         (("two.npz:none", "new"), ("none",)),
         (("ids.txt", "new"), ("ids.txt",)),
         (("x.npy", "new", "--code-length", 25), ("25",)),
-        (("x.npy", "new", "--delta", 1e-6), ("pure",)),
+        (("x.npy", "new", "--delta", 1e-6), ("takes no delta", "--delta")),
         (("x.npy", "new", "--beta", 0), ("beta",)),
         (("x.npy", "new", "--l2", 2, "--beta", 1), ("--beta", "--l2")),
         (("x.npy", "new", "--epsilon", 0), ("epsilon",)),
