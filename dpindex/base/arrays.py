@@ -207,11 +207,10 @@ def finite_number(
     above: float | None = None,
 ) -> float:
     """``value`` as a float, if it is a real number (NumPy's too), finite and large enough."""
-    try:
-        real = isinstance(value, numbers.Real) and not isinstance(value, bool)
-        number = float(value) if real else math.nan
-    except OverflowError:
-        number = math.inf
+    number = math.nan
+    if _is_real(value):
+        with suppress(OverflowError):  # a whole number that no float holds
+            number = float(value)
     if not math.isfinite(number):
         raise InputError(f"{name} must be a finite number, not {value!r}.", field=name)
     if above is not None and not number > above:
@@ -226,17 +225,21 @@ def whole_number(
     high: int,
 ) -> int:
     """``value`` as an int, if it is a whole number in [low, high]."""
-    real = isinstance(value, numbers.Real) and not isinstance(value, bool)
-    try:
-        whole = int(value) if real else low - 1
-    except (ValueError, OverflowError):  # NaN and infinity
-        whole = low - 1
+    whole = low - 1
+    if _is_real(value):
+        with suppress(ValueError, OverflowError):  # NaN and infinity
+            whole = int(value)
     if not low <= whole <= high or whole != value:
         raise InputError(
             f"{name} must be a whole number from {low} to {high}, not {value!r}.",
             field=name,
         )
     return whole
+
+
+def _is_real(value: Any) -> bool:
+    """Whether it is a real number, NumPy's too, and no truth value."""
+    return isinstance(value, numbers.Real) and not isinstance(value, bool)
 
 
 def checked_epsilon(value: Any) -> float:

@@ -94,15 +94,14 @@ def read_ids(location: AnyPath) -> AnyArray:
     ...     print(read_ids(path))
     ['anna' 'bert']
     """
-    if (name := os.fsdecode(location)) == "-" or _is_pipe(name):
-        return _checked(Location(name, name), _piped_ids)
-    file, read = locate(location, _IDS, "file of ids")
-    if file.key is None and read not in (npy_ids, _txt_ids):
-        raise file.error("name the array or column that holds the ids, as PATH:KEY.")
-    return _checked(file, read)
-
-
-def _checked(file: Location, read: Callable[[Location], _Ids]) -> AnyArray:
+    name = os.fsdecode(location)
+    read: Callable[[Location], _Ids] = _piped_ids
+    if name == "-" or _is_pipe(name):
+        file = Location(name, name)
+    else:
+        file, read = locate(name, _IDS, "file of ids")
+        if file.key is None and read not in (npy_ids, _txt_ids):
+            raise file.error("name the array or column that holds the ids, as PATH:KEY.")
     with file.reading(), file.resources:
         ids = checked_ids(read(file), file)
         if not ids.size:
