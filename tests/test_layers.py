@@ -114,7 +114,7 @@ INTEGRATION_CONTRACTS = {
         "Engine", "Shard", "Ranges", "release_in_memory",
     ),
     "an index that is searched elsewhere": (
-        "Searchable", "Estimates", "Found", "FoundCodes", "Filter", "joined",
+        "Searchable", "Estimates", "Found", "FoundCodes", "Filter",
         "Candidates", "new_reranking", "with_exact", "kind_of", "Ranking", "PackedSigns", "Symbols",
         "DenoisedVectors", "new_ranking", "EXACT", "Queries", "PrivateQueries", "Metric",
         "posterior_of", "SimilarityCalibration",

@@ -143,6 +143,15 @@ class SearchBackend(ABC):
         """
 
 
+def _refuse_index_type(index_type: str) -> None:
+    if index_type != EXACT:
+        raise InputError(
+            f"index_type {index_type!r} is for vectors of numbers; signs and symbols are searched "
+            f"exactly as they are: leave it out.",
+            field="index_type",
+        )
+
+
 _FIRST_SYMBOLS = 64
 
 
@@ -162,6 +171,7 @@ class SymbolLists(SearchBackend):
     """
 
     def __init__(self, width: int, metric: str, index_type: str) -> None:
+        _refuse_index_type(index_type)
         self._parts: list[npt.NDArray[np.uint16]] = []
         self._count = 0
         self.begin(np.empty((0, 1)))
@@ -255,12 +265,7 @@ class FaissSigns(SearchBackend):
     block_rows = 1 << 18
 
     def __init__(self, width: int, metric: str, index_type: str) -> None:
-        if index_type != EXACT:
-            raise InputError(
-                f"index_type {index_type!r} is for vectors of numbers; signs are searched exactly "
-                f"as they are: leave it out.",
-                field="index_type",
-            )
+        _refuse_index_type(index_type)
         self._width = width
         self._bytes = -(-width // 8)
         self._building = threading.Lock()

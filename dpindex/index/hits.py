@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -276,31 +276,6 @@ class Hits:
         if np.size(self.ids) > _SHOWN:
             title += f"; the first {_SHOWN} rows"
         return table_html(title, list(columns), rows)
-
-
-def joined(parts: Sequence[Hits]) -> Hits:
-    """Hits of several batches of queries as one."""
-    payload = None
-    if parts[0].payload is not None:
-        import pyarrow as pa
-
-        payload = pa.concat_tables([part.payload for part in parts]).combine_chunks()
-
-    def joined_pairs(pairs: Iterator[Estimate]) -> Estimate:
-        values, errors = map(np.concatenate, zip(*pairs, strict=True))
-        return values, errors
-
-    estimates = Estimates(
-        lambda: joined_pairs(part.estimates.plain for part in parts),
-        lambda: joined_pairs(part.estimates.posterior for part in parts),
-    )
-    return Hits(
-        np.concatenate([part.ids for part in parts]),
-        np.concatenate([part.scores for part in parts]),
-        estimates,
-        np.concatenate([part.exact for part in parts]),
-        payload,
-    )
 
 
 def _short(value: object) -> str:

@@ -605,8 +605,8 @@ class PrivateIndex(Searchable):
         rows = np.asarray(found.rows)
         table = self._store.table  # of now: later rows may have other numbers
 
-        def codes(columns: slice) -> Codes:
-            return self.spec.format.codes(table.take(rows[:, columns].ravel()))
+        def codes(queries: slice, columns: slice) -> Codes:
+            return self.spec.format.codes(table.take(rows[queries, columns].ravel()))
 
         payload = None
         if self._store.payload.table is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, NamedTuple
@@ -13,7 +13,7 @@ import numpy as np
 from dpindex.base.arrays import AnyArray, Doubles, Vectors, finite_number, row_blocks
 from dpindex.base.errors import InputError
 from dpindex.index.filters import Filter
-from dpindex.index.hits import Estimates, Hits, joined
+from dpindex.index.hits import Estimates, Hits
 from dpindex.index.kinds import kind_of
 from dpindex.index.reranking import Candidates, Rerank, Reranking, new_reranking, with_exact, within
 from dpindex.mechanism.codes import Codes, check_format
@@ -56,6 +56,13 @@ class Found(NamedTuple):
     rows: Rows | None
     total: int
 
+    @classmethod
+    def joined(cls, parts: Sequence[Found]) -> Found:
+        """Return what several batches of queries found as one."""
+        ids, scores, rows, totals = zip(*parts, strict=True)
+        every = None if rows[0] is None else np.concatenate(rows)
+        return cls(np.concatenate(ids), np.concatenate(scores), every, totals[0])
+
     def at(self, places: Rows) -> Found:
         """Return what stands at some columns of each line, in another order."""
         ids = np.take_along_axis(self.ids, places, axis=1)
@@ -69,12 +76,12 @@ class FoundCodes(NamedTuple):
 
     Attributes
     ----------
-    columns : callable
-        Returns the codes of some columns, line after line.
+    codes : callable
+        Returns the codes of some queries in some columns, query after query.
     payload : pyarrow.Table, optional
     """
 
-    columns: Callable[[slice], Codes]
+    codes: Callable[[slice, slice], Codes]
     payload: Table
 
 
@@ -253,19 +260,21 @@ class Searchable(ABC):
         if reranking is not None:
             count = reranking.candidates
         parts = []
+        exact = []
         with self._selected(filter_, count) as selection:
             size = min(BATCH_QUERIES, _BATCH_CANDIDATES // count)
             for block in row_blocks(len(queries), size):
-                batch = queries[block]
-                found = self._find(batch, count, selection)
-                if reranking is None:
-                    parts.append(self._hits(batch, found))
-                    continue
-                candidates = Candidates(found.ids, found.rows, found.total)
-                nearest = reranking[block].nearest(candidates, k)
-                hits = self._hits(batch, found.at(nearest.places))
-                parts.append(with_exact(hits, nearest.similarity, self.metric))
-        return parts[0] if len(parts) == 1 else joined(parts)
+                found = self._find(queries[block], count, selection)
+                if reranking is not None:
+                    candidates = Candidates(found.ids, found.rows, found.total)
+                    nearest = reranking[block].nearest(candidates, k)
+                    found = found.at(nearest.places)
+                    exact.append(nearest.similarity)
+                parts.append(found)
+            hits = self._hits(queries, Found.joined(parts))
+        if reranking is None:
+            return hits
+        return with_exact(hits, np.concatenate(exact), self.metric)
 
     def _hits(self, queries: Queries, found: Found) -> Hits:
         codes, payload = self._codes_of(found)
@@ -285,13 +294,17 @@ class Searchable(ABC):
         self,
         queries: Queries,
         width: int,
-        codes: Callable[[slice], Codes],
+        codes: Callable[[slice, slice], Codes],
         estimator: Estimator,
     ) -> Estimate:
-        """Compare queries with the codes that were found for them, some columns at a time."""
-        blocks = row_blocks(width, self._block_rows(1) // len(queries))
-        parts = [estimator.estimates(codes(columns), queries, len(queries)) for columns in blocks]
-        values, errors = (np.concatenate(part, axis=1) for part in zip(*parts, strict=True))
+        """Compare queries with the codes that were found for them, a block at a time."""
+        values = np.empty((len(queries), width))
+        errors = np.empty((len(queries), width))
+        for block in row_blocks(len(queries), BATCH_QUERIES):
+            batch = queries[block]
+            for columns in row_blocks(width, self._block_rows(1) // len(batch)):
+                estimate = estimator.estimates(codes(block, columns), batch, len(batch))
+                values[block, columns], errors[block, columns] = estimate
         return values, errors
 
     def _block_rows(self, queries: int) -> int:

@@ -187,7 +187,7 @@ class PublishedIndex(Searchable):
     def _codes_of(self, found: Found) -> FoundCodes:
         if not found.ids.size:
             none = self.spec.format.codes(np.empty((0, 1), np.int8))
-            return FoundCodes(lambda columns: none, self._no_payload.table)
+            return FoundCodes(lambda *_: none, self._no_payload.table)
         names, inverse = np.unique(found.ids, return_inverse=True)
         fetched = self._fetched(names)
         codes = self._publication.codes_of(fetched)
@@ -195,7 +195,7 @@ class PublishedIndex(Searchable):
         payload = None
         if self.payload_columns:
             payload = fetched.select([*self.payload_columns]).take(places.ravel())
-        return FoundCodes(lambda columns: codes.take(places[:, columns].ravel()), payload)
+        return FoundCodes(lambda *block: codes.take(places[block].ravel()), payload)
 
     def _fetched(self, names: AnyArray) -> Table:
         """Return the rows of ids, which are sorted and unique, in their order."""

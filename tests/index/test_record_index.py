@@ -87,6 +87,12 @@ def test_a_codebook_that_was_changed_or_lost_is_noticed(tmp_path: Path) -> None:
     assert len(PrivateIndex.open(path)) == 50
 
 
+@METHODS
+def test_signs_and_symbols_have_no_index_types(method: str) -> None:
+    with pytest.raises(InputError, match="signs and symbols are searched exactly"):
+        PrivateIndex(_spec(method), index_type="SQ8")
+
+
 def test_codes_of_other_codebooks_are_refused() -> None:
     index = PrivateIndex(_spec("record-codebook"))
     codes = Privatizer(index.spec).privatize(_rows(5, 2))
