@@ -17,6 +17,7 @@ collection, every public parameter and public vectors of the kind. The figures a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -26,7 +27,7 @@ from dpindex.base.arrays import (
     AnyArray,
     Doubles,
     Floats,
-    limited_threads,
+    idle_cores,
     spaced,
     unit,
 )
@@ -54,6 +55,7 @@ from dpindex.study.reconstruction import (
     reconstructor_of,
 )
 from dpindex.study.specs import in_ranges
+from dpindex.study.trial import in_threads
 
 _COLLECTION = 20_000
 _ATTACKED = 500
@@ -188,16 +190,20 @@ def attack_panel(
     if sources[1].shape[0] < _MIN_PUBLIC:
         raise InputError(f"attacks need at least {_MIN_PUBLIC} public vectors.")
     rows = [spaced(source.shape[0], _COLLECTION) for source in sources]
-    vectors = [dense_rows(source, chosen) for source, chosen in zip(sources, rows, strict=True)]
+    private, known = map(dense_rows, sources, rows)
     if labels is not None:
         labels = Labels(labels.base[rows[0]], labels.public[rows[1]])
     attacked = [spec for spec in specs if can_be_reconstructed(spec)]
+
+    def figures_of(spec: Spec) -> list[Attack]:
+        return list(_Panel(spec, private, known, labels).figures())
+
     figures: list[Attack] = []
-    with limited_threads():
+    with closing(in_threads(figures_of, attacked, idle_cores())) as several:
         for done, spec in enumerate(attacked):
             if progress is not None:
                 progress(done, len(attacked), spec.method)
-            figures += _Panel(spec, vectors[0], vectors[1], labels).figures()
+            figures += next(several)
     return figures
 
 
@@ -371,21 +377,17 @@ def panel_tables(figures: Iterable[Attack]) -> Iterator[tuple[str, list[float], 
         row[figure.spec.budget] = figure
     for (method, _), table in tables.items():
         epsilons = sorted({epsilon for row in table.values() for epsilon in row})
-        rows = [
-            PanelRow(name, setting, [row.get(epsilon) for epsilon in epsilons])
-            for (name, setting), row in table.items()
-        ]
+        rows = []
+        for (name, setting), row in table.items():
+            without = next(iter(row.values())).without
+            rows.append(PanelRow(name, setting, without, list(map(row.get, epsilons))))
         yield method, epsilons, rows
 
 
 class PanelRow(NamedTuple):
-    """Figures of one attack by epsilon; None where it was not tried."""
+    """Figures of one attack by epsilon, None where it was not tried; and without the code."""
 
     name: str
     setting: str
+    without: float
     figures: list[Attack | None]
-
-    @property
-    def without(self) -> float:
-        """The success without the code."""
-        return next(figure.without for figure in self.figures if figure is not None)

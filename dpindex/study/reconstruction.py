@@ -398,22 +398,6 @@ def reconstructor_of(
     return Reconstructor(spec, public, strongest)
 
 
-def reconstructed_among(spec: Spec, vectors: Vectors, others: Vectors, public: Vectors) -> Singles:
-    """Return what an attacker reconstructs of vectors that are published with others.
-
-    Parameters
-    ----------
-    spec : Spec
-    vectors, others : arrays or sparse matrices, shapes (n, dim) and (m, dim)
-        Encoded here; the denoiser is fitted to codes of the others.
-    public : array or sparse matrix, shape (l, dim)
-        Public vectors of the kind.
-    """
-    privatizer = Privatizer(spec)
-    reconstruct = reconstructor_of(spec, public, privatizer.privatize(others))
-    return reconstruct(privatizer.privatize(vectors))
-
-
 def cosines(estimates: Floats, originals: Floats) -> Doubles:
     """Return the cosine of each estimate to its original, shape (n,); 0 where one is zero."""
     u = estimates.astype(np.float64)

@@ -13,8 +13,9 @@ from dpindex.base.arrays import Singles, in_units_of_largest, spaced, unit
 from dpindex.base.errors import InputError
 from dpindex.base.files import read_file
 from dpindex.data import as_source, dense_rows
+from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec
-from dpindex.study.reconstruction import FITTED, reconstructed_among
+from dpindex.study.reconstruction import FITTED, reconstructor_of
 
 __all__ = ["Guess", "TextAttack", "read_texts", "text_attack"]
 
@@ -151,11 +152,13 @@ def text_attack(
 
     names = [f"row {row}" if texts is None else texts[row] for row in rows]
     _, others = next(base.chunks(FITTED))
-    found = tuple(
-        (spec, guesses(reconstructed_among(spec, vectors, others, public_vectors)))
-        for spec in _shown(specs)
-    )
-    return TextAttack(tuple(names), guesses(truth), found, public.shape[0])
+    found = []
+    for spec in _shown(specs):
+        privatizer = Privatizer(spec)
+        # The denoiser is fitted to codes of others that are published with the records.
+        reconstruct = reconstructor_of(spec, public_vectors, privatizer.privatize(others))
+        found.append((spec, guesses(reconstruct(privatizer.privatize(vectors)))))
+    return TextAttack(tuple(names), guesses(truth), tuple(found), public.shape[0])
 
 
 def _shown(specs: Iterable[Spec]) -> list[Spec]:
