@@ -23,7 +23,6 @@ _LEAST_CHANCE = 1e-12
 _TABLE = 1 << 25
 _MIN_CELLS = 8
 _MAX_CELLS = 1024
-_PARTS = 8
 _DEVIATIONS = 2.5
 # Codes and coordinates that are looked up at a time: their part of the table fits the cache.
 _CODES = 4096
@@ -92,8 +91,7 @@ class NumberLikelihoods(CodeLikelihoods):
     """The chance of the cell that each coordinate of a code lies in: a table.
 
     Cells of a coordinate are equally wide. Without a public range they cover the known vectors and
-    most of the noise about them, and the outermost cells have no end. Known vectors are rounded to
-    parts of a cell, so that all cells are looked up in one list of chances.
+    most of the noise about them, and the outermost cells have no end.
     """
 
     crowd_size = 250  # more would make the cells too wide
@@ -107,21 +105,15 @@ class NumberLikelihoods(CodeLikelihoods):
         cells = int(np.clip(_TABLE // projected.size, _MIN_CELLS, _MAX_CELLS))
         self._low, span = _limits(projected, moments, self._likelihood)
         self._width = span / cells
-        part = self._width / _PARTS
-        start = self._low - projected
-        lowest = start.min()
-        places = np.rint((start - lowest) / part).astype(np.intp)
-        ends = lowest + part * np.arange(places.max() + cells * _PARTS + 1)
-        below = _integral(self._likelihood, ends)
-        total = _integral(self._likelihood, self._likelihood.edges[-1:])
-        inside = (below[_PARTS:] - below[:-_PARTS]).astype(np.float32)
-        steps = _PARTS * np.arange(cells)[:, None]
+        ends = self._width * np.arange(cells + 1)[:, None]
         self._table = np.empty((coordinates, cells, count + 1), dtype=np.float32)
-        for cell_chance, place in zip(self._table, places.T, strict=True):
-            chance = inside[place + steps]
+        columns = zip(self._table, self._low, projected.T, strict=True)
+        for cell_chance, low, values in columns:
+            below = _integral(self._likelihood, low + ends - values)
             if not math.isfinite(moments.reach):
-                chance[0] = below[place + _PARTS]
-                chance[-1] = total - below[place + steps[-1]]
+                below[0] = 0.0
+                below[-1] = _integral(self._likelihood, self._likelihood.edges[-1:])
+            chance = np.diff(below, axis=0)
             cell_chance[:, :-1] = chance
             cell_chance[:, -1] = chance.mean(axis=1)
         np.maximum(self._table, _LEAST_CHANCE, out=self._table)
@@ -131,16 +123,14 @@ class NumberLikelihoods(CodeLikelihoods):
         count = self._table.shape[2]
         logs = np.zeros((len(codes), count), dtype=np.float32)
         for block in row_blocks(len(codes), _CODES):
-            cells = self._cells(codes.take(block).to_float())
+            decoded = codes.take(block).to_float()
+            location = self._likelihood.slope * decoded + self._likelihood.shift
+            cells = np.floor((location - self._low) / self._width)
+            cells = np.clip(cells, 0, self._table.shape[1] - 1).astype(np.int64)
             for coordinates in row_blocks(cells.shape[1], _COORDINATES):
                 table = self._table[coordinates].reshape(-1, count)
                 logs[block] += _one_hot(cells[:, coordinates], self._table.shape[1]) @ table
         return logs.T
-
-    def _cells(self, decoded: Singles) -> Longs:
-        location = self._likelihood.slope * decoded + self._likelihood.shift
-        cell = np.floor((location - self._low) / self._width)
-        return np.clip(cell, 0, self._table.shape[1] - 1).astype(np.int64)
 
 
 def _projected(projector: Projector, known: Vectors) -> Doubles:
@@ -185,11 +175,10 @@ def _one_hot(cells: Longs, size: int) -> scipy.sparse.csr_array:
 def _expected_signs(spec: Spec, projected: Floats) -> Doubles:
     """Return the mean signs of codes of projected vectors, shape (m, k)."""
     beta = spec.projection.scale * spec.change
-    sizes = np.abs(projected) / beta
-    rms = np.maximum(np.sqrt(np.square(sizes).mean(axis=1)), 1e-30)
-    law = spec.sign_law
-    flips = [law.flip_probability(row, size) for row, size in zip(sizes, rms, strict=True)]
-    return np.where(projected >= 0, 1.0, -1.0) * (1.0 - 2.0 * np.stack(flips))
+    in_betas = projected / beta
+    rms = np.maximum(np.sqrt(np.square(in_betas).mean(axis=1)), 1e-30)
+    rows = zip(in_betas, rms, strict=True)
+    return np.stack([spec.sign_law.expected_signs(row, size) for row, size in rows])
 
 
 def _half_log_odds(signs: Doubles | Singles) -> Doubles:
