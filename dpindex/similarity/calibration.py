@@ -30,14 +30,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import scipy
 
-from dpindex.base.arrays import AnyArray, Doubles, row_blocks
+from dpindex.base.arrays import AnyArray, Doubles, finite_number, row_blocks, whole_number
 from dpindex.base.errors import DamagedError
-from dpindex.base.files import pack, unpack
+from dpindex.base.files import checked_array, pack, unpack
 
 CELLS = 128
 GRID: Doubles = np.asarray((np.arange(CELLS) + 0.5) * (2.0 / CELLS) - 1.0, np.float64)
@@ -171,20 +171,19 @@ def calibration_from_bytes(data: bytes) -> SimilarityCalibration:
     """
     try:
         facts, arrays = unpack(data, "calibration")
-        values: dict[str, Any] = {**facts, **arrays}
-        calibration = SimilarityCalibration(**values)
-        numbers = [getattr(calibration, name) for name in _NUMBERS]
-        sound: Any = type(calibration.rows) is int and all(type(n) is float for n in numbers)
-        sound &= all(a.dtype == np.float64 and np.isfinite(a).all() for a in arrays.values())
-        sound &= calibration.density.shape == (CELLS,) and np.isfinite(numbers).all()
-        sound &= calibration.energies.shape in ((0,), _LOG_ENERGIES.shape)
-        if not sound or (calibration.density <= 0).any() or (calibration.energies < 0).any():
-            raise ValueError("calibration")
+        rows = whole_number(facts.pop("rows"), "rows", 0, 2**63)
+        numbers = {name: finite_number(facts.pop(name), name) for name in _NUMBERS}
+        density = checked_array(arrays.pop("density"), "f8", "c", {"c": CELLS})
+        energies = checked_array(arrays.pop("energies"), "f8", "e", {})
+        if facts or arrays or len(energies) not in (0, len(_LOG_ENERGIES)):
+            raise ValueError("contents")
+        if (density <= 0).any() or (energies < 0).any():
+            raise ValueError("chances")
     except (ValueError, LookupError, TypeError, AttributeError):
         raise DamagedError(
             "these bytes are no calibration of this index; calibrate it again."
         ) from None
-    return calibration
+    return SimilarityCalibration(rows, **numbers, energies=energies, density=density)
 
 
 def log_energies(middle: float) -> Doubles:
