@@ -127,9 +127,9 @@ class _SketchCheck:
     key: bytes
 
     def __call__(self, shard: Shard) -> Checked:
-        tags = []
+        segments = []
         for segment, chunk, _ in shard.read(self.key):
             with naming(shard.part.name):
                 check_values(self.spec.vectors(chunk, "records"), shard.part.start + segment.start)
-            tags.append(segment.tag)
-        return Checked(shard.first_row, tuple(tags))
+            segments.append(segment)
+        return Checked(shard.first_row, tuple(segments))

@@ -21,6 +21,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar
 
@@ -175,9 +176,9 @@ class Checked:
     ----------
     first_row : int
         Of the shard.
-    tags : tuple of bytes
-        Of its segments.
-    leaks : LeakEvidence, optional
+    segments : tuple of Segment
+        Its segments with their tags.
+    leaks : tuple of LeakEvidence
         What a public part is judged by.
     clipped : float
         Rows times the share of their values that lies outside the bounds. It is a fact about
@@ -185,8 +186,8 @@ class Checked:
     """
 
     first_row: int
-    tags: tuple[bytes, ...]
-    leaks: LeakEvidence | None = None
+    segments: tuple[Segment, ...]
+    leaks: tuple[LeakEvidence, ...] = ()
     clipped: float = 0.0
 
 
@@ -216,19 +217,18 @@ class CodeCheck:
             For vectors that privatizing would refuse. Rows are counted as the part counts them.
         """
         projector = Projector(self.spec)
-        tags: list[bytes] = []
-        leaks: list[LeakEvidence] = []
+        segments = []
+        leaks = []
         clipped = 0.0
         for segment, chunk, _ in shard.read(self.key):
             with naming(shard.part.name):
                 projector.check(chunk, first_row=shard.part.start + segment.start)
             clipped += segment.rows * projector.clipped(chunk)
-            tags.append(segment.tag)
+            segments.append(segment)
             if self.leak_check is not None:
                 first_row = shard.first_row + segment.start
                 leaks.append(self.leak_check.evidence(first_row, projector.scaled(chunk)))
-        evidence = LeakEvidence.joined(leaks) if leaks else None
-        return Checked(shard.first_row, tuple(tags), evidence, clipped)
+        return Checked(shard.first_row, tuple(segments), tuple(leaks), clipped)
 
 
 @dataclass(frozen=True)
@@ -664,15 +664,15 @@ class _Run(Generic[Published]):
             checked[result.first_row] = result
             done = sum(rows[first_row] for first_row in checked)
             self.progress(done, self.dataset.rows, "checking")
+        results = [checked[shard.first_row] for shard in shards]
         if leak_check is not None:
-            leaks = [result.leaks for result in checked.values() if result.leaks is not None]
+            leaks = chain.from_iterable(result.leaks for result in results)
             refuse_leaks(leak_check.part, LeakEvidence.joined(leaks))
-        tagged = []
-        for shard in shards:
-            pairs = zip(shard.segments, checked[shard.first_row].tags, strict=True)
-            segments = tuple(replace(segment, tag=tag) for segment, tag in pairs)
-            tagged.append(replace(shard, segments=segments))
-        clipped = sum(result.clipped for result in checked.values())
+        tagged = [
+            replace(shard, segments=result.segments)
+            for shard, result in zip(shards, results, strict=True)
+        ]
+        clipped = sum(result.clipped for result in results)
         return tagged, clipped / self.dataset.rows
 
     def _begin(self, journal: Journal, shards: list[Shard]) -> bool:
