@@ -102,6 +102,7 @@ def test_what_a_design_gives_away_is_measured() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("few_queries")
 def test_what_is_promised_of_designs_is_found() -> None:
     n = 12_000
     base, queries = collection(n, 2), collection(300, 3)
@@ -126,6 +127,7 @@ def test_what_is_promised_of_designs_is_found() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("record_epsilon", [None, 6.0])
+@pytest.mark.usefixtures("few_queries")
 def test_what_is_promised_of_a_softmax_codebook_is_found(record_epsilon: float | None) -> None:
     """Each vector of the sample plays a record that its own codeword does not hide."""
     n = 8000

@@ -180,6 +180,7 @@ def wide(rows: int, seed: int) -> scipy.sparse.csr_matrix:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("few_queries")
 def test_predictions_for_sparse_vectors(tmp_path: Path) -> None:
     base, queries = wide(N, 2), wide(300, 3)
     terms = {

@@ -155,6 +155,7 @@ def test_codebook_files(run: Command, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("few_queries")
 def test_predictions_for_sentence_embeddings(data_dir: Path) -> None:
     """CLINC150, of whose sentences a random part is public; bench/promises.py tries more."""
     with np.load(data_dir / "clinc150_minilm.npz") as data:
