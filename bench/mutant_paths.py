@@ -59,7 +59,7 @@ payload = import_module("dpindex.storage.payload")
 privatizer = import_module("dpindex.mechanism.privatizer")
 ranges = import_module("dpindex.data.ranges")
 secret_random = import_module("dpindex.mechanism.secret_random")
-shuffling = import_module("dpindex.privacy.shuffling")
+shuffling = import_module("dpindex.privacy.guarantee")
 sketch = import_module("dpindex.race.sketch")
 
 

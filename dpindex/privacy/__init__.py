@@ -13,8 +13,7 @@ from dpindex.privacy.adjacency import (
     l2,
     record,
 )
-from dpindex.privacy.guarantee import Guarantee, add_up
-from dpindex.privacy.shuffling import ShuffledRecords
+from dpindex.privacy.guarantee import Guarantee, ShuffledRecords, add_up
 
 __all__ = [
     "L2", "Adjacency", "Attribute", "Guarantee", "Neighbouring", "Record", "Records",
