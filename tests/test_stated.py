@@ -40,8 +40,8 @@ from dpindex.race.hashes import kernel_sum
 from dpindex.storage.statement import statement_of, summarize
 from dpindex.study.attacks import Labels, attack_panel
 from dpindex.study.bounds import exposure_line, information_lines, max_bits
-from dpindex.study.planner.target import AttackFigures
 from dpindex.study.reconstruction import dense_units, reconstructor_of
+from dpindex.study.target import AttackFigures
 from dpindex.study.trial import Trial
 
 pytestmark = pytest.mark.usefixtures("known_noise")

@@ -26,11 +26,10 @@ import dpindex as dpi
 from dpindex.cli import main
 from dpindex.data import open_vectors
 from dpindex.similarity.similarity import Metric
-from dpindex.study import evaluate, ground_truth
-from dpindex.study.planner import planner
-from dpindex.study.planner.population import NEIGHBOURS, Population
-from dpindex.study.planner.prediction import predicted_rows
-from dpindex.study.planner.sample import clipped
+from dpindex.study import evaluate, ground_truth, planner
+from dpindex.study.population import NEIGHBOURS, Population
+from dpindex.study.prediction import predicted_rows
+from dpindex.study.sample import clipped
 
 DIM, N = 24, 6000
 TERMS: dict[str, Any] = {

@@ -15,9 +15,9 @@ from commands import fails
 
 import dpindex as dpi
 from dpindex.study import ground_truth
-from dpindex.study.planner.candidates import promising_subsets
-from dpindex.study.planner.prediction import predicted_rows
-from dpindex.study.planner.sample import Sample
+from dpindex.study.candidates import promising_subsets
+from dpindex.study.prediction import predicted_rows
+from dpindex.study.sample import Sample
 
 pytestmark = pytest.mark.usefixtures("known_noise")
 

@@ -1,7 +1,7 @@
 """Prediction for one spec: a trial on public vectors, with ranks scaled to the collection.
 
 The codes of public vectors are built and searched as the evaluator builds and searches an index,
-and counted by what each stands for (:mod:`dpindex.study.planner.population`). Near ranks have no
+and counted by what each stands for (:mod:`dpindex.study.population`). Near ranks have no
 vectors. Their scores lie between those of a farther vector's codes and those of the query's own
 codes, which are also drawn: a mean score falls behind the own one by a power of the distance, whose
 exponent is that of the sampled vectors: near 1/2 for signs, and above 1 where neighbours differ in
@@ -38,8 +38,8 @@ from dpindex.mechanism.public_random import PublicStream
 from dpindex.mechanism.spec import Spec
 from dpindex.similarity.designed import decoded, decoded_queries, exact_coordinates
 from dpindex.similarity.similarity import ExactQueries, PrivateQueries, Queries
-from dpindex.study.planner.population import NEIGHBOURS, Population
-from dpindex.study.planner.target import FOUND, Found, Row, never_falling
+from dpindex.study.population import NEIGHBOURS, Population
+from dpindex.study.target import FOUND, Found, Row, never_falling
 
 # Codes of each vector that are counted, and codes of each query's own vector.
 _COUNTED_ROUNDS = 5

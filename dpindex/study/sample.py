@@ -32,7 +32,7 @@ from dpindex.mechanism.public_parts import MAX_SIZE, MIN_SIZE, Codebook
 from dpindex.mechanism.spec import Spec
 from dpindex.similarity.similarity import Metric
 from dpindex.storage.directory import IndexDirectory
-from dpindex.study.planner.population import MAX_DENSE_DIM, Population
+from dpindex.study.population import MAX_DENSE_DIM, Population
 
 _MIN_ROWS = 500
 _MAX_ENTRIES = 2**17

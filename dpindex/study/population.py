@@ -4,7 +4,7 @@ Each of m public vectors stands for n/m vectors of the collection, so that a ran
 share of the collection. That is too coarse for the nearest: the ten nearest of n are all nearer
 than most of a sample. So the ten nearest of the sample give way to *near ranks*, whose distances
 are extrapolated, and which have no vectors: what they score is interpolated, see
-:mod:`dpindex.study.planner.prediction`.
+:mod:`dpindex.study.prediction`.
 
 A larger collection is many samples, laid on top of each other. Around every query the share of the
 collection within a distance d is taken to grow as a power of d (Hill 1975; Amsaleg et al. 2015,

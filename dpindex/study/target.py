@@ -17,7 +17,7 @@ from dpindex.mechanism.codes import SignFormat
 from dpindex.mechanism.spec import Spec
 from dpindex.privacy import Guarantee, Record, VectorAdjacency
 from dpindex.similarity.similarity import Metric
-from dpindex.study.planner.population import MAX_DENSE_DIM, NEIGHBOURS
+from dpindex.study.population import MAX_DENSE_DIM, NEIGHBOURS
 from dpindex.study.trial import Trial
 
 FOUND = 10

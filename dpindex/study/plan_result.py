@@ -21,7 +21,7 @@ from dpindex.mechanism.spec import quality_warnings
 from dpindex.privacy import Attribute
 from dpindex.similarity.similarity import Metric
 from dpindex.study.bounds import information_lines
-from dpindex.study.planner.target import (
+from dpindex.study.target import (
     PRECISION,
     AttackFigures,
     Measure,

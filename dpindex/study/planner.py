@@ -28,17 +28,20 @@ from dpindex.mechanism.public_parts import MAX_SIZE
 from dpindex.mechanism.spec import Spec
 from dpindex.privacy import Record, VectorAdjacency
 from dpindex.similarity.similarity import Metric
-from dpindex.study.planner.candidates import Candidates
-from dpindex.study.planner.plan_result import Plan
-from dpindex.study.planner.population import MAX_DENSE_DIM, inferred_groups, numbered_groups
-from dpindex.study.planner.prediction import noise_share, predicted_rows
-from dpindex.study.planner.sample import (
+from dpindex.study.candidates import Candidates
+from dpindex.study.plan_result import Plan, plan_png
+from dpindex.study.population import MAX_DENSE_DIM, inferred_groups, numbered_groups
+from dpindex.study.prediction import noise_share, predicted_rows
+from dpindex.study.sample import (
     Sample,
     checked_sample,
+    fit_codebook,
     sample_rows,
 )
-from dpindex.study.planner.target import FOUND, AttackFigures, Row, Target
+from dpindex.study.target import FOUND, AttackFigures, Found, Measure, Row, Target
 from dpindex.study.trial import Trial, in_threads
+
+__all__ = ["Found", "Measure", "Plan", "Row", "fit_codebook", "plan", "plan_png"]
 
 _MAX_EPSILON = 64.0
 _MIN_EPSILON = 0.05
