@@ -166,11 +166,7 @@ class Hits:
     def __getitem__(self, query: int) -> Hits:
         """The hits of one query; IndexError beyond the last."""
         row = range(len(self))[query]
-        payload = None
-        if self.payload is not None:
-            size = np.size(self.ids[row])
-            payload = self.payload.slice(row * size, size)
-        return self._chosen(lambda column: column[row], payload)
+        return self._chosen(lambda column: column[row])
 
     def __iter__(self) -> Iterator[AnyArray]:
         """Scores and ids, so that hits unpack."""
@@ -178,33 +174,25 @@ class Hits:
 
     def take(self, places: AnyArray) -> Hits:
         """Return the hits of one query at some places."""
-        payload = None
-        if self.payload is not None:
-            payload = self.payload.take(places)
-        return self._chosen(lambda column: column[places], payload)
+        return self._chosen(lambda column: column[places])
 
     def at(self, places: AnyArray) -> Hits:
         """Return the hits of every query at some places of it, shape (nq, k)."""
+        return self._chosen(lambda column: np.take_along_axis(column, places, axis=1))
 
-        def at_places(column: AnyArray) -> AnyArray:
-            return np.take_along_axis(column, places, axis=1)
-
+    def _chosen(self, choose: Callable[[AnyArray], AnyArray]) -> Hits:
+        """Return these hits with something chosen of each column."""
         payload = None
         if self.payload is not None:
             rows = np.arange(self.ids.size).reshape(self.ids.shape)
-            payload = self.payload.take(at_places(rows).ravel())
-        return self._chosen(at_places, payload)
-
-    def _chosen(self, choose: Callable[[AnyArray], AnyArray], payload: Table) -> Hits:
-        """Return these hits with something chosen of each column."""
+            payload = self.payload.take(choose(rows).ravel())
         estimates = self.estimates.mapped(choose)
         return Hits(choose(self.ids), choose(self.scores), estimates, choose(self.exact), payload)
 
     def to_list(self) -> list[list[dict[str, Any]]]:
         """Return a list for each query of its hits as dicts: id, score, estimates and payload."""
-        columns = {name: np.ravel(c).tolist() for name, c in self._named_columns().items()}
-        payload = {name: c.to_pylist() for name, c in self._payload_columns().items()}
-        columns |= payload
+        columns = self._lists()
+        del columns["query"], columns["rank"]
         rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
         queries, width = np.atleast_2d(self.ids).shape
         return [rows[query * width : (query + 1) * width] for query in range(queries)]
@@ -235,11 +223,8 @@ class Hits:
     def _hit_columns(self) -> dict[str, AnyArray]:
         shape = np.atleast_2d(self.ids).shape
         query, rank = (place.ravel() for place in np.indices(shape))
-        columns = {name: np.ravel(c) for name, c in self._named_columns().items()}
+        columns = {_NAMES.get(name, name): np.ravel(c) for name, c in self.columns.items()}
         return {"query": query, "rank": rank + 1, **columns}
-
-    def _named_columns(self) -> dict[str, AnyArray]:
-        return {_NAMES.get(name, name): column for name, column in self.columns.items()}
 
     def _payload_columns(self) -> dict[str, Any]:
         """Return the payload's columns, under names that the hits' own columns do not have."""
@@ -253,6 +238,13 @@ class Hits:
             columns[name] = column
         return columns
 
+    def _lists(self, count: int | None = None) -> dict[str, list[Any]]:
+        """Return all columns as lists, of the first hits alone if a count is given."""
+        lists = {name: column[:count].tolist() for name, column in self._hit_columns().items()}
+        for name, column in self._payload_columns().items():
+            lists[name] = column[:count].to_pylist()
+        return lists
+
     def __repr__(self) -> str:
         payload = ""
         if self.payload is not None:
@@ -264,13 +256,7 @@ class Hits:
 
     def _repr_html_(self) -> str:
         """The first of them for a notebook; ids and payload are foreign text and escaped."""
-        columns = {
-            **{name: column[:_SHOWN].tolist() for name, column in self._hit_columns().items()},
-            **{
-                name: column[:_SHOWN].to_pylist()
-                for name, column in self._payload_columns().items()
-            },
-        }
+        columns = self._lists(_SHOWN)
         rows = ([_short(value) for value in row] for row in zip(*columns.values(), strict=True))
         title = repr(self).strip("<>")
         if np.size(self.ids) > _SHOWN:
