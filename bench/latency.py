@@ -138,7 +138,7 @@ def of_kind(name: str, spec: dpi.Spec, vectors: Any) -> Iterator[Wait]:
 
 
 def with_a_ledger(vectors: Any) -> Wait:
-    """On the disk of temporary files: an fsync, of which there are 30, is most of it."""
+    """On the disk of temporary files: an fsync, of which there are 29, is most of it."""
     index = dpi.PrivateIndex(specs()["numbers"])
     with tempfile.TemporaryDirectory() as folder:
         index.save(f"{folder}/index")

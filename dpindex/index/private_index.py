@@ -442,8 +442,12 @@ class PrivateIndex(Searchable):
 
         ledger, allow_rerelease, skip_leak_check = terms
         with self._lock.write():
-            vectors = X if isinstance(X, Dataset) else self._queries.projector.rows(X)
-            count = vectors.rows if isinstance(vectors, Dataset) else vectors.shape[0]
+            if isinstance(X, Dataset):
+                vectors: Any = X
+                count = X.rows
+            else:
+                vectors = self._queries.projector.rows(X)
+                count = vectors.shape[0]
             checked_ids = self._store.ids.check(ids, count, replace=replace)
             columns = self._store.payload.checked(payload, count)
             replaced = 0

@@ -322,8 +322,9 @@ class IndexDirectory:
             text = private.get(f"{seal[0]}/{MANIFEST}", MAX_MANIFEST_BYTES)
             if text is not None and seal[1] == self.manifest_digest:
                 self._publish(self.unpublished / seal[0], text)
-            if seal[2] and self._text() == text:
-                private.unlink(RELEASE_MARK)  # its codes are published: the release has ended
+            if seal[2] and text in (None, self._text()):
+                # The release has ended. Should its mark come back, so does the seal.
+                (self.unpublished / RELEASE_MARK).unlink(missing_ok=True)
         if manifest is None or manifest.digest != self.manifest_digest:
             manifest = self.manifest()
         self._discard(manifest.paths)
