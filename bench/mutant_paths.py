@@ -53,6 +53,7 @@ from dpindex.storage.directory import IndexDirectory
 from dpindex.storage.manifest import Settings
 
 composition = import_module("dpindex.accounting")
+code_store = import_module("dpindex.storage.code_store")
 device = import_module("dpindex.device")
 ledger = import_module("dpindex.accounting.ledger")
 payload = import_module("dpindex.storage.payload")
@@ -154,14 +155,14 @@ def ids_of_vectors(original: Any) -> Any:
 
 
 def last_of_two_calls(original: Any) -> Any:
-    def put(store: CodeStore, rows: Any) -> None:
-        before = len(store._added)
-        original(store, rows)
-        end = before + len(rows)
-        if before >= len(rows) and rows.shape[1] > 1:
-            store._room[before:end, -1] = store._room[: end - before, -1]
+    def appended(room: Any, count: int, rows: Any) -> Any:
+        room = original(room, count, rows)
+        end = count + len(rows)
+        if count >= len(rows) and rows.shape[1] > 1:
+            room[count:end, -1] = room[: len(rows), -1]
+        return room
 
-    return put
+    return appended
 
 
 def last_rows(original: Any) -> Any:
@@ -705,7 +706,7 @@ RELEASES = [
            ("test_a_fault_is_named_and_changes_nothing", *PATHS),
            instead(PrivateIndex, "add", ids_of_vectors)),
     Mutant("index", "codes of a saved index are those of two calls", PATHS,
-           instead(CodeStore, "_put", last_of_two_calls)),
+           instead(code_store, "appended", last_of_two_calls)),
     Mutant("index", "files of replaced codes stay",
            ("test_unnamed_files_are_discarded_unread_and_others_are_left",),
            instead(IndexDirectory, "_discard", lambda _: lambda directory, named: None)),

@@ -87,6 +87,9 @@ class FirstFailure:
     def pytest_runtest_logreport(self, report: Any) -> None:
         if report.failed and self.name == "-":
             self.name = report.nodeid.split("tests/")[-1].replace("\n", " ")
+            for _, crash, _ in getattr(report.longrepr, "chain", ()):
+                if crash is not None and Path(crash.path).name.startswith("mutant_"):
+                    self.name = f"- (the plant itself stops: {crash.message})"
 
     def pytest_collectreport(self, report: Any) -> None:
         if report.failed and self.name == "-":
