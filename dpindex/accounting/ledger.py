@@ -201,7 +201,12 @@ class Ledger:
                     self._count_known(db, names, allow_rerelease)
 
     def record(
-        self, spec: Released, ids: _Ids, *, allow_rerelease: bool = False, token: str = ""
+        self,
+        spec: Released,
+        ids: _Ids,
+        *,
+        allow_rerelease: bool = False,
+        token: str = "",
     ) -> int:
         """Record one release of each id under ``spec``, durably. Call it *before* privatizing.
 
@@ -276,7 +281,12 @@ class Ledger:
             digests = {row["codes"] for row in releases if row["token"] == token}
         return max(digests, default="") or None
 
-    def _count_known(self, db: sqlite3.Connection, names: list[bytes], allowed: bool) -> int:
+    def _count_known(
+        self,
+        db: sqlite3.Connection,
+        names: list[bytes],
+        allowed: bool,
+    ) -> int:
         """How many of the wanted ids were released before; InputError unless that is allowed."""
         count, row = db.execute(
             "SELECT count(*), min(row) FROM wanted "
@@ -393,7 +403,12 @@ class Ledger:
             raise _failure(self.path, error) from error
 
 
-def _begin(db: sqlite3.Connection, begin: str, kept: bool, ids: bool) -> _Releases:
+def _begin(
+    db: sqlite3.Connection,
+    begin: str,
+    kept: bool,
+    ids: bool,
+) -> _Releases:
     """Begin a transaction, verify the ledger, and return its releases; create it in an empty file.
 
     Anything else than an intact ledger raises sqlite3.Error or OSError.
@@ -513,7 +528,11 @@ def _names(ids: _Ids, *, unique: bool = False) -> list[bytes]:
     return names
 
 
-def _put_wanted(db: sqlite3.Connection, names: list[bytes], key: bytes) -> bytes:
+def _put_wanted(
+    db: sqlite3.Connection,
+    names: list[bytes],
+    key: bytes,
+) -> bytes:
     """Put the digests of the ids, and the first row of each, into a table in memory; their SHA-256.
 
     HMAC-SHA-256, cut to 16 bytes: two ids of 10⁹ meet with chance 10⁻²¹.

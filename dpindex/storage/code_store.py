@@ -108,7 +108,12 @@ class CodeStore:
         return self.format.codes(self.format.concatenate(arrays))
 
     def append(
-        self, codes: Codes, ids: AnyArray, payload: Table = None, *, replace: bool = False
+        self,
+        codes: Codes,
+        ids: AnyArray,
+        payload: Table = None,
+        *,
+        replace: bool = False,
     ) -> None:
         """Add codes of the store's format, with ids and payload that were checked.
 
@@ -124,7 +129,12 @@ class CodeStore:
         self.ids.append(ids)
 
     def grown(
-        self, codes: Codes, ids: AnyArray, payload: Table = None, *, replace: bool = False
+        self,
+        codes: Codes,
+        ids: AnyArray,
+        payload: Table = None,
+        *,
+        replace: bool = False,
     ) -> CodeStore:
         """Return a store with more codes, as :meth:`append` adds them; this one stays as it is."""
         if replace:

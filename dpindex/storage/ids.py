@@ -50,7 +50,12 @@ class RowParts:
         """Yield the number of the first row of each array, and the array."""
         return zip(self._starts.tolist(), self.arrays, strict=False)
 
-    def within(self, start: int, stop: int, rows: int = 1 << 62) -> Iterator[tuple[int, Any]]:
+    def within(
+        self,
+        start: int,
+        stop: int,
+        rows: int = 1 << 62,
+    ) -> Iterator[tuple[int, Any]]:
         """Yield rows ``start`` to ``stop`` as views of at most ``rows`` rows.
 
         Each comes with the number of its first row.
@@ -134,9 +139,12 @@ class TextIds:
         return len(self._ends) - 1
 
     def __getitem__(self, rows: slice | Rows) -> AnyArray:
-        pairs = zip(self._ends[:-1][rows].tolist(), self._ends[1:][rows].tolist(), strict=True)
+        starts = self._ends[:-1][rows].tolist()
+        ends = self._ends[1:][rows].tolist()
         text = self._text.data
-        return np.array([str(text[start:end], "utf-8") for start, end in pairs], dtype=np.str_)
+        pairs = zip(starts, ends, strict=True)
+        strings = [str(text[start:end], "utf-8") for start, end in pairs]
+        return np.array(strings, dtype=np.str_)
 
 
 IdBlock: TypeAlias = "AnyArray | TextIds"
@@ -177,7 +185,8 @@ class StoredIds:
         if not (keys[1:] > keys[:-1]).all():
             self._order = np.argsort(keys, kind="stable")
             keys = keys[self._order]
-            self._refuse_twice(np.flatnonzero(keys[1:] == keys[:-1]), self._order)
+            equal = np.flatnonzero(keys[1:] == keys[:-1])
+            self._refuse_twice(equal, self._order)
         self._sorted = keys
         self.next_number = 0  # above all of them
         if self.kind == "i":
@@ -363,7 +372,13 @@ class Ids:
         except InputError:  # it cannot be an id
             return False
 
-    def check(self, ids: Any | None, count: int, *, replace: bool = False) -> AnyArray:
+    def check(
+        self,
+        ids: Any | None,
+        count: int,
+        *,
+        replace: bool = False,
+    ) -> AnyArray:
         """Return ``count`` ids that may be added, as an array; of None the next free numbers.
 
         They are new, unless ``replace`` allows ids that are there already.
@@ -458,7 +473,9 @@ def appended(room: AnyArray, count: int, rows: AnyArray) -> AnyArray:
 
 def _ascend(ids: AnyArray) -> bool:
     """Return whether ids are numbers that ascend, or none."""
-    return not len(ids) or (ids.dtype.kind == "i" and bool((ids[1:] > ids[:-1]).all()))
+    if not len(ids):
+        return True
+    return ids.dtype.kind == "i" and bool((ids[1:] > ids[:-1]).all())
 
 
 def _refuse_repeated(ids: list[Any], present: Set[Any]) -> None:
@@ -487,8 +504,9 @@ def ids_to_bytes(ids: AnyArray) -> bytes:
     """
     if ids.dtype.kind != "U":
         return pack("ids", {}, {"numbers": ids.astype(np.int64)})
+    lengths = np.char.str_len(ids).astype(np.uint32)
     text = np.frombuffer("".join(ids.tolist()).encode(), np.uint8)
-    return pack("ids", {}, {"lengths": np.char.str_len(ids).astype(np.uint32), "text": text})
+    return pack("ids", {}, {"lengths": lengths, "text": text})
 
 
 def ids_from_bytes(data: Buffer) -> AnyArray:
@@ -526,6 +544,9 @@ def _refuse_damaged(lengths: AnyArray, text: AnyArray) -> None:
         points = np.frombuffer(text.tobytes().decode().encode("utf-32-le"), "<u4")
     except UnicodeDecodeError:
         raise damaged from None
+    if int(lengths.sum()) != len(points):
+        raise damaged
     ends = np.cumsum(lengths, dtype=np.int64)
-    if int(lengths.sum()) != len(points) or not points[ends[lengths > 0] - 1].all():
-        raise damaged  # also where one ends with a NUL character
+    last = points[ends[lengths > 0] - 1]
+    if not last.all():  # one ends with a NUL character
+        raise damaged

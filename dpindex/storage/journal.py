@@ -153,7 +153,13 @@ class PrivateFolder:
         with suppress(FileExistsError):
             os.mkdir(self._place(name), dir_fd=self._folder)
 
-    def create(self, name: str, data: Buffer, *, mode: int = 0o666) -> bool:
+    def create(
+        self,
+        name: str,
+        data: Buffer,
+        *,
+        mode: int = 0o666,
+    ) -> bool:
         """Create a file, whole and durably, unless it is there; return whether it was created.
 
         Parameters

@@ -295,4 +295,5 @@ class Manifest:
 def _sealed(data: dict[str, Any]) -> bytes:
     """Return the canonical text with a checksum of itself: no changed byte goes unnoticed."""
     seal = hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
-    return json.dumps({**data, "checksum": seal}, indent=1, sort_keys=True).encode()
+    text = json.dumps({**data, "checksum": seal}, indent=1, sort_keys=True)
+    return text.encode()

@@ -282,7 +282,11 @@ class CodeDraw:
 
 
 def _privatized(
-    privatizer: Privatizer, name: str, first_row: int, chunk: Chunk, threads: int | None = None
+    privatizer: Privatizer,
+    name: str,
+    first_row: int,
+    chunk: Chunk,
+    threads: int | None = None,
 ) -> Codes:
     """Check rows and draw their codes, in one pass; messages count rows from ``first_row``."""
     with naming(name):
@@ -714,7 +718,12 @@ class _Run(Generic[Published]):
             return True
         return journal.digest() is not None
 
-    def _draw(self, journal: Journal, shards: list[Shard], may_draw: bool) -> Drawn:
+    def _draw(
+        self,
+        journal: Journal,
+        shards: list[Shard],
+        may_draw: bool,
+    ) -> Drawn:
         """Draw what the journal has not, and keep it there; return all that is drawn."""
         segments = [segment for shard in shards for segment in shard.segments]
         rows = {segment.number: segment.rows for segment in segments}

@@ -107,10 +107,11 @@ def summarize(path: AnyPath) -> Summary:
     directory = IndexDirectory(Path(path))
     manifest: Manifest = directory.finished_manifest()
     directory.check_sizes(manifest)
+    files = [file for file in directory.path.rglob("*") if file.is_file()]
     return Summary(
         settings=directory.settings(manifest),
         count=manifest.count,
-        bytes=sum(file.stat().st_size for file in directory.path.rglob("*") if file.is_file()),
+        bytes=sum(file.stat().st_size for file in files),
         payload=directory.payload_columns(manifest),
         denoiser=directory.denoiser(manifest),
         calibration=directory.calibration(manifest),

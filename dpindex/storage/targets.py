@@ -100,7 +100,11 @@ class GrownIndex(CodeTarget[Codes]):
     with_labels = False
 
     def __init__(
-        self, path: Path, spec: Spec, replace: bool, append: Callable[[Codes, str], object]
+        self,
+        path: Path,
+        spec: Spec,
+        replace: bool,
+        append: Callable[[Codes, str], object],
     ) -> None:
         self.path = path
         self.spec = spec
@@ -187,7 +191,12 @@ class IndexTarget(CodeTarget[BuiltIndex]):
     options : IndexOptions
     """
 
-    def __init__(self, path: Path | None, settings: Settings, options: IndexOptions) -> None:
+    def __init__(
+        self,
+        path: Path | None,
+        settings: Settings,
+        options: IndexOptions,
+    ) -> None:
         self.path = path
         self.spec = settings.spec
         self.spec.refuse_unprotected(options.allow_unprotected, "build with it")
