@@ -51,6 +51,9 @@ _SAMPLE = 512
 _MAX_ATTRIBUTES = 4096
 """Attributes that a design uses: those that vary most in public. It leaves the others out."""
 
+_GAIN_OF_BINS = 1.01
+"""Bins that recovered 0.3 % more found .02 less on gray CIFAR-10; 2 % more found up to .09 more."""
+
 
 def design(
     public: Any,
@@ -105,7 +108,11 @@ def design(
     w = _optimised(known.covariance, k, noise, delta > 0, np.random.default_rng(seed))
     if signs:
         bins = _clusters(known.covariance, k, np.random.default_rng(seed))
-        w = max(w, bins, key=lambda w: _recovered_by_signs(w, known.covariance, epsilon, beta))
+        recovered, by_bins = (
+            _recovered_by_signs(each, known.covariance, epsilon, beta) for each in (w, bins)
+        )
+        if by_bins > _GAIN_OF_BINS * recovered:
+            w = bins
     return _finished(w, known, source.shape[1], epsilon, beta, delta > 0)
 
 
