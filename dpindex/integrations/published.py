@@ -282,6 +282,12 @@ def nearest_symbols(
         Rows that a symbol has on average, as far as is known.
     """
     ids: dict[int, list[Any]] = {}
+    per_request = int(min(database.max_found / 2 / max(rows_of_symbol, 1e-9), _MAX_GROUP))
+
+    def read_new(symbols: list[int]) -> None:
+        unread = [symbol for symbol in symbols if symbol not in ids]
+        for group in row_blocks(len(unread), max(1, per_request)):
+            read(unread[group])
 
     def read(symbols: list[int]) -> None:
         condition = database.is_in("code", symbols)
@@ -301,17 +307,16 @@ def nearest_symbols(
 
     found = []
     likely = math.ceil(count / max(rows_of_symbol, 1))  # as many as are likely to have the rows
-    for scores in similarities:
-        order = np.argsort(-scores, kind="stable").tolist()
+    orders = np.argsort(-similarities, axis=1, kind="stable")
+    read_new(np.unique(orders[:, :likely]).tolist())
+    for scores, order in zip(similarities, orders.tolist(), strict=True):
         names: list[Any] = []
         values: list[float] = []
         start = 0
         while start < len(order) and len(names) < count:
             symbols = order[start : start + max(likely, start)]  # twice as many, each time
             start += len(symbols)
-            unread = [symbol for symbol in symbols if symbol not in ids]
-            for group in row_blocks(len(unread), _MAX_GROUP):
-                read(unread[group])
+            read_new(symbols)
             for symbol in symbols:
                 names += ids[symbol]
                 values += [float(scores[symbol])] * len(ids[symbol])
