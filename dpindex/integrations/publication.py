@@ -206,24 +206,24 @@ class Publication:
         return made
 
     @classmethod
-    def read(cls, database: Database) -> Publication | None:
-        """Read what describes a collection; None if there is no publication.
+    def read(cls, database: Database) -> Publication:
+        """Read what describes a collection.
 
         Raises
         ------
         InputError
-            If it contradicts itself, was changed, or was written by another version.
+            If there is no publication or an unfinished one, and if it contradicts itself, was
+            changed, or was written by another version.
         """
         documents = Documents(database)
-        if not documents.open():
-            return None
-        with naming("the published collection cannot be read"):
-            data = documents.read(WHOLE)
-            if data is not None:
-                return cls.from_bytes(data)
-            if documents.read(MARK) is not None:
-                raise InputError("the publication is unfinished; run it again.")
-            return None
+        if documents.open():
+            with naming("the published collection cannot be read"):
+                data = documents.read(WHOLE)
+                if data is not None:
+                    return cls.from_bytes(data)
+                if documents.read(MARK) is not None:
+                    raise InputError("the publication is unfinished; run it again.")
+        raise InputError("there is no published index; dpindex publish makes one.")
 
     @cached_property
     def ranking(self) -> Ranking:

@@ -250,10 +250,7 @@ def open_published(uri: AnyPath, collection: str) -> PublishedIndex:
     database = open_database(uri, collection)
     with naming(f"{os.fspath(uri)}, {collection}"), ExitStack() as opened:
         opened.callback(database.close)
-        publication = Publication.read(database)
-        if publication is None:
-            raise InputError("there is no published index; dpindex publish makes one.")
-        index = PublishedIndex(database, publication)
+        index = PublishedIndex(database, Publication.read(database))
         opened.pop_all()  # it stays open
         return index
 
