@@ -116,10 +116,10 @@ def test_release_adds_the_law_once(options: dict[str, Any]) -> None:
     sketch = small(**options).fit(data())
     counts = exact(sketch)
     sketch._stream = lambda: Seeded(5)
-    noise = sketch._law.source.sample(counts.size, Seeded(5)).reshape(counts.shape)
+    noise = sketch.spec.law.source.sample(counts.size, Seeded(5)).reshape(counts.shape)
     assert (sketch.release().counts - counts == noise).all()
     assert len(np.unique(noise)) > 20
-    assert sketch.noise_variance == sketch._law.moments.variance[0]
+    assert sketch.noise_variance == sketch.spec.law.moments.variance[0]
 
 
 def test_noise_is_fresh_and_wide_enough() -> None:
@@ -285,7 +285,7 @@ def test_median_of_means_by_hand() -> None:
             for directions in sketch.spec.hasher.directions.reshape(50, 4, 3)
         ]
     )
-    found = np.take_along_axis(sketch.counts, columns, axis=1) + sketch._law.offset
+    found = np.take_along_axis(sketch.counts, columns, axis=1) + sketch.spec.law.offset
     assert sketch.count(q) == pytest.approx(found.mean(axis=0))
     groups = math.ceil(8 * math.log(1 / 0.3))
     edges = [50 * g // groups for g in range(groups + 1)]
