@@ -185,17 +185,7 @@ class Population:
         power = np.maximum(power, 1e-3)
         shares = (first[:, :_NEAREST] / limit) ** (1 / power)
         samples = min(math.ceil(self.vectors_per_row), _MAX_SAMPLES)
-        # Queries differ in how many near duplicates they have. So half of the samples are drawn,
-        # and half are the query's own, each of their vectors spread from the one before it.
-        queries = len(shares)
-        own = samples // 2
-        before = np.hstack([np.zeros((queries, 1)), shares[:, :-1]])
-        steps = np.arange(1, own + 1) / max(own, 1)
-        spread = before[..., None] + (shares - before)[..., None] * steps
-        words = self._stream.words(queries * (samples - own), np.uint32) / 2.0**32
-        drawn = shares[(queries * words).astype(np.intp).reshape(queries, -1)]
-        parts = [np.zeros((queries, 1)), spread.reshape(queries, -1), drawn.reshape(queries, -1)]
-        merged = np.sort(np.hstack(parts), axis=1)
+        merged = self._of_samples(shares, samples)
         # Shares of volume grow evenly with the rank. On the safe side: the next rank counts.
         place = (edges[1:] + edges[:-1] + 1) / 2 * samples / self.vectors_per_row
         place = np.minimum(place + np.minimum(place, 1.0), merged.shape[1] - 1)
@@ -203,6 +193,26 @@ class Population:
         high = np.ceil(place).astype(np.intp)
         at_ranks = merged[:, low] + (place - low) * (merged[:, high] - merged[:, low])
         return np.asarray(limit * at_ranks**power)
+
+    def _of_samples(self, shares: Doubles, samples: int) -> Doubles:
+        """Return rising shares of volume of the nearest in many samples, (q, 10·samples + 1).
+
+        Queries differ in how many near duplicates they have. So half of the samples are drawn, and
+        half are the query's own, each of their vectors spread from the one before it.
+        """
+        queries = len(shares)
+        own = samples // 2
+        before = np.hstack([np.zeros((queries, 1)), shares[:, :-1]])
+        steps = np.arange(1, own + 1) / max(own, 1)
+        spread = before[..., None] + (shares - before)[..., None] * steps
+        words = self._stream.words(queries * (samples - own), np.uint32) / 2.0**32
+        drawn = shares[(queries * words).astype(np.intp)]
+        parts = [
+            np.zeros((queries, 1)),
+            spread.reshape(queries, -1),
+            drawn.reshape(queries, -1),
+        ]
+        return np.sort(np.hstack(parts), axis=1)
 
     def _farther(self, near: Doubles) -> Integers:
         """Return a row for each near rank, at random from a few that are no nearer than it."""

@@ -241,19 +241,25 @@ class Prediction:
         closer = np.minimum(population.near, farther)
         # What directions differ by shrinks no faster than distances, whatever the mean does.
         ratio = (closer / np.maximum(farther, _TINY)) ** min(exponent, 1.0)
+        loss = own - np.take_along_axis(scores, population.sources, axis=1)
+        other = loss - level * farther**exponent
+        expected = own - level * closer**exponent - ratio * other
+        return np.asarray(expected + self._near_noise(drawn, own_scores, ratio))
+
+    def _near_noise(self, drawn: AnyArray, own_scores: AnyArray, ratio: Doubles) -> Doubles:
+        """Return the noise in scores of near ranks, (q, s), between own codes and the farther's."""
+        population = self._population
         words = PublicStream(0, "plan noise").words(population.near.size, np.uint32)
         normal = ndtri((words + 0.5) / 2.0**32).reshape(population.near.shape)
         deviation = own_scores.std(axis=1, ddof=1, keepdims=True)
         if self._rounds > 1:
-            variance = np.take_along_axis(drawn, nearest[:, None], axis=2).var(axis=1, ddof=1)
+            nearest = population.order[:, None, :_FITTED]
+            variance = np.take_along_axis(drawn, nearest, axis=2).var(axis=1, ddof=1)
             of_nearest = np.sqrt(variance.mean(axis=1, keepdims=True))
             deviation = deviation + ratio * (of_nearest - deviation)
-        loss = own - np.take_along_axis(scores, population.sources, axis=1)
         # Means of few codes are noisy themselves: so much less noise is added.
         already = (1 - ratio) ** 2 / _OWN_CODES + ratio**2 / self._rounds
-        noise = np.sqrt(np.maximum(1 - already, 0.0)) * deviation * normal
-        other = loss - level * farther**exponent
-        return np.asarray(own - level * closer**exponent - ratio * other + noise)
+        return np.asarray(np.sqrt(np.maximum(1 - already, 0.0)) * deviation * normal)
 
     def _exponent(self, losses: AnyArray) -> float:
         """Return the power of the distance that mean losses of the nearest, (q, 50), grow as."""
