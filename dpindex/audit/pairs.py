@@ -20,7 +20,7 @@ import numpy as np
 from dpindex.audit.input_checks import code_checks, unit_vectors
 from dpindex.audit.law_verifiers import law_verifier
 from dpindex.audit.verdict import Counts
-from dpindex.base.arrays import AnyArray, Floats, Indices
+from dpindex.base.arrays import AnyArray, Doubles, Floats, Indices
 from dpindex.base.errors import InputError
 from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.noise import SignLaw, SymbolLaw
@@ -146,29 +146,13 @@ def _moves(columns: AnyArray) -> _Moves:
 def _pair(
     spec: Spec, name: str, moves: _Moves, columns: AnyArray, helped: bool, target: float
 ) -> Pair:
-    """Carriers from end to end; if helped, the others of a coordinate bring it near ``target``."""
-    low, high = spec.bounds
-    first, second = _ends(spec)
-    base = min(max(0.0, low), high)
-    one = np.full(spec.dim, base)
-    other = one.copy()
-    for carrier, places in moves.items():
-        column = columns[:, places[0]]
-        # With one coordinate the projection grows from the first row to the second.
-        rising = len(places) > 1 or column[carrier] > 0
-        before, after = (first, second) if rising else (second, first)
-        helpers = [a for a in np.flatnonzero(column).tolist() if helped and a != carrier]
-        missing = target - column[carrier] * before - base * column[helpers].sum()
-        for helper in helpers:
-            value = min(max(base + column[helper] * missing, low), high)
-            missing -= column[helper] * (value - base)
-            one[helper] = other[helper] = value
-        one[carrier], other[carrier] = before, after
-    one = one * spec.scale
-    other = other * spec.scale
-    projected = [Privatizer(spec).project(row)[0] for row in (one, other)]
+    """Return the pair of rows in which all carriers move, and how releases of it are read."""
+    rows = _rows(spec, moves, columns, helped, target)
+    one, other = rows
+    projected = [Privatizer(spec).project(row)[0] for row in rows]
     coordinates = np.array(list(moves.values()))
     signs = np.sign(projected[1] - projected[0]).astype(np.int8)[coordinates]
+    # Carriers whose projections end in the same two places are trials of one event.
     ends = np.concatenate([(row[coordinates] * signs) for row in projected], axis=1)
     _, kind, sizes = np.unique(ends, axis=0, return_inverse=True, return_counts=True)
     rank = np.argsort(np.argsort(-sizes, kind="stable"))[kind.ravel()]
@@ -184,7 +168,34 @@ def _pair(
     read = partial(_moved, coordinates[:1], signs[:1])
     single = Pair(name, (one, alone), read, group[:1] * 0, {name: [0]}, independent=True)
     read = partial(_moved, coordinates, signs)
-    return Pair(name, (one, other), read, group, pools, independent=True, single=single)
+    return Pair(name, rows, read, group, pools, independent=True, single=single)
+
+
+def _rows(
+    spec: Spec, moves: _Moves, columns: AnyArray, helped: bool, target: float
+) -> tuple[Doubles, Doubles]:
+    """Carriers from end to end; if helped, the others of a coordinate bring it near ``target``."""
+    low, high = spec.bounds
+    base = min(max(0.0, low), high)
+    one = np.full(spec.dim, base)
+    other = one.copy()
+    for carrier, places in moves.items():
+        column = columns[:, places[0]]
+        before, after = _ends(spec)
+        # With one coordinate the projection grows from the first row to the second.
+        if len(places) == 1 and column[carrier] <= 0:
+            before, after = after, before
+        missing = target - column[carrier] * before
+        helpers = [a for a in np.flatnonzero(column).tolist() if helped and a != carrier]
+        missing -= base * column[helpers].sum()
+        for helper in helpers:
+            value = min(max(base + column[helper] * missing, low), high)
+            missing -= column[helper] * (value - base)
+            one[helper] = value
+            other[helper] = value
+        one[carrier] = before
+        other[carrier] = after
+    return one * spec.scale, other * spec.scale
 
 
 def _moved(coordinates: AnyArray, signs: AnyArray, codes: Codes) -> Counts:
