@@ -19,8 +19,8 @@ import ray
 
 import dpindex as dpi
 from dpindex.data import open_dataset
-from dpindex.index.build import build_index
 from dpindex.storage.release import Shard
+from dpindex.storage.targets import build_index
 
 
 def on_ray(function: Callable[[Shard], Any], shards: Sequence[Shard]) -> Iterator[Any]:

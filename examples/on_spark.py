@@ -19,8 +19,8 @@ from pyspark.sql import SparkSession
 
 import dpindex as dpi
 from dpindex.data import open_dataset
-from dpindex.index.build import build_index
 from dpindex.storage.release import Engine, Shard
+from dpindex.storage.targets import build_index
 
 
 def on_spark(spark: SparkSession) -> Engine:

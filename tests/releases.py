@@ -8,11 +8,10 @@ from typing import Any
 from dpindex.base.arrays import id_array
 from dpindex.data import as_source
 from dpindex.data.dataset import Dataset, as_dataset
-from dpindex.index.build import build_index
 from dpindex.mechanism.spec import Spec
 from dpindex.storage.payload import Payload
 from dpindex.storage.release import Terms, release
-from dpindex.storage.targets import CodesFile, IndexOptions
+from dpindex.storage.targets import CodesFile, IndexOptions, build_index
 
 
 def dataset_of(

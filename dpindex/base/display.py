@@ -36,7 +36,7 @@ def progress_bar(what: str, *, quarters: bool = False) -> Iterator[Callable[...,
 
     Yields ``report(done, total, task="")``, which the ``progress`` argument of
     :func:`dpindex.plan`, :func:`dpindex.evaluate` and
-    :func:`dpindex.index.build.build_index` takes.
+    :func:`dpindex.storage.targets.build_index` takes.
 
     >>> with progress_bar("planning") as report:
     ...     report(1, 2)

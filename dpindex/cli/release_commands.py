@@ -84,10 +84,9 @@ def build(
     $ dpindex build pictures.npy my-index --method dp-oporp-staircase --epsilon 3
     --beta 1 --scale 255 --bounds 0 1
     """
-    from dpindex.index.build import build_index
     from dpindex.storage.manifest import Settings
     from dpindex.storage.statement import coverage_warning
-    from dpindex.storage.targets import IndexOptions
+    from dpindex.storage.targets import IndexOptions, build_index
 
     ids = release.read_ids()
     if id_column is not None and ids is not None:

@@ -12,12 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from dpindex.base.arrays import AnyArray, Bytes, Doubles, Floats, Indices, Longs, row_blocks
-from dpindex.base.errors import InputError
 from dpindex.base.files import release_pages
 from dpindex.storage.ids import RowParts, Rows
-
-EXACT = "f32"
-"""The index type that every backend has."""
+from dpindex.storage.manifest import EXACT
 
 
 def best_of(scores: AnyArray, rows: Rows, count: int) -> tuple[AnyArray, Rows]:
@@ -67,12 +64,7 @@ class SearchBackend(ABC):
     metric : "cosine", "ip" or "l2"
         What neighbours are ranked by.
     index_type : str
-        How items are kept, in words of the backend's own; every one knows :data:`EXACT`.
-
-    Raises
-    ------
-    InputError
-        For an index type that it does not have.
+        How vectors are kept: see :func:`dpindex.storage.manifest.parse_index_type`.
     """
 
     sample_rows: int = 0
@@ -93,9 +85,6 @@ class SearchBackend(ABC):
     @abstractmethod
     def __len__(self) -> int:
         """Items that were added."""
-
-    def check_count(self, count: int) -> None:  # noqa: B027
-        """InputError if so many items are too few to fit it to; by default any number will do."""
 
     @abstractmethod
     def begin(self, sample: AnyArray) -> None:
@@ -143,15 +132,6 @@ class SearchBackend(ABC):
         """
 
 
-def _refuse_index_type(index_type: str) -> None:
-    if index_type != EXACT:
-        raise InputError(
-            f"index_type {index_type!r} is for vectors of numbers; signs and symbols are searched "
-            f"exactly as they are: leave it out.",
-            field="index_type",
-        )
-
-
 _FIRST_SYMBOLS = 64
 
 
@@ -171,7 +151,6 @@ class SymbolLists(SearchBackend):
     """
 
     def __init__(self, width: int, metric: str, index_type: str) -> None:
-        _refuse_index_type(index_type)
         self._parts: list[npt.NDArray[np.uint16]] = []
         self._count = 0
         self.begin(np.empty((0, 1)))
@@ -265,7 +244,6 @@ class FaissSigns(SearchBackend):
     block_rows = 1 << 18
 
     def __init__(self, width: int, metric: str, index_type: str) -> None:
-        _refuse_index_type(index_type)
         self._width = width
         self._bytes = -(-width // 8)
         self._building = threading.Lock()

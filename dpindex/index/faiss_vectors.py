@@ -7,30 +7,18 @@ the mean, which changes every cosine, and is not offered.
 
 from __future__ import annotations
 
-import re
 import threading
 from copy import copy
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from dpindex.base.arrays import Doubles, Floats, Singles, matrix_product, spaced, unit
 from dpindex.base.errors import InputError
-from dpindex.index.backends import EXACT, SearchBackend, best_of, faiss
+from dpindex.index.backends import SearchBackend, best_of, faiss
 from dpindex.storage.ids import Rows
+from dpindex.storage.manifest import EXACT, parse_index_type
 
-_ALIASES = {"f32": "Flat", "f16": "SQfp16", "int8": "SQ8"}
-_GRAMMAR = re.compile(
-    r"(?:ROT(?P<rotation>\d{1,5}),)?"
-    r"(?P<factory>"
-    r"HNSW(?P<links>\d{1,3})(?:,SQ8)?"
-    r"|(?:OPQ(?P<opq>\d{1,4}),)?(?:IVF(?P<lists>\d{1,6}),)?"
-    r"(?:Flat|SQ4|SQ6|SQ8|SQfp16|RaBitQ[2-8]|PQ(?P<parts>\d{1,4})(?:x(?:4fs|4|8))?)"
-    r")",
-    re.ASCII,
-)
-_MAX_LISTS = 1 << 17
 _ROWS_PER_LIST = 64
 _SAMPLE_ROWS = 65536
 _EXACT_SAMPLE_ROWS = 1024
@@ -40,85 +28,6 @@ _NEIGHBOURS = 10
 _WANTED_RECALL = 0.98
 _WORTH_DOUBLING = 0.002
 _MAPPING = threading.Lock()
-
-
-@dataclass(frozen=True)
-class IndexType:
-    """An index type, taken apart.
-
-    Attributes
-    ----------
-    factory : str
-        The factory string that Faiss gets.
-    rotation : int, optional
-        Leading directions that are kept.
-    lists : int
-        Lists of an inverted file, 0 without one.
-    links : int
-        Links of a node of an HNSW graph, 0 without one.
-    """
-
-    factory: str
-    rotation: int | None
-    lists: int
-    links: int
-
-    @property
-    def exact(self) -> bool:
-        """True if a search always finds the true neighbours."""
-        return self.factory == "Flat" and self.rotation is None
-
-    @property
-    def min_rows(self) -> int:
-        """Vectors that training needs: one for each centroid."""
-        return max(self.lists, 256 if "PQ" in self.factory else 1)
-
-    @property
-    def efforts(self) -> tuple[int, int]:
-        """Least and greatest number of lists, or of a graph's nodes, that a search visits."""
-        return (16, 1024) if self.links else (1, max(1, self.lists))
-
-
-def parse_index_type(index_type: Any, width: int) -> IndexType:
-    """Return the parts of an index type for vectors of length ``width``.
-
-    Raises
-    ------
-    InputError
-        For anything but f32 (Flat), f16 (SQfp16), int8 (SQ8), ``[ROTd,]HNSWm[,SQ8]`` and
-        ``[ROTd,][OPQm,][IVFn,]X``, where X is Flat, SQ4, SQ6, SQ8, SQfp16, RaBitQb, PQm, PQmx8,
-        PQmx4 or PQmx4fs, and for a length that does not divide.
-
-    >>> parse_index_type("ROT64,SQ4", 256)
-    IndexType(factory='SQ4', rotation=64, lists=0, links=0)
-    >>> parse_index_type("f32", 256) == parse_index_type("Flat", 256)
-    True
-    """
-    text = index_type if isinstance(index_type, str) else ""
-    match = _GRAMMAR.fullmatch(_ALIASES.get(text, text))
-    if match is None:
-        raise InputError(
-            f"index_type must be one of f32, f16, int8, or a Faiss factory string such as SQ8, "
-            f"PQ32x8, ROT64,SQ4, IVF1024,PQ32x4fs or HNSW32, not {index_type!r}.",
-            field="index_type",
-        )
-    groups = match.groupdict("").items()
-    numbers = {name: int(digits) for name, digits in groups if digits.isdigit()}
-    rotation = numbers.get("rotation")
-    lists = numbers.get("lists", 0)
-    kept = width if rotation is None else rotation
-    wrong = [f"cuts {kept} numbers into {parts} equal parts"
-             for parts in (numbers.get("opq", 1), numbers.get("parts", 1))
-             if parts < 1 or kept % parts]  # fmt: skip
-    if not 1 <= kept <= width:
-        wrong = [f"rotates to {kept} of {width} directions"]
-    if numbers.get("lists", 1) not in range(1, _MAX_LISTS + 1):
-        wrong = [f"has {lists} lists; 1 to {_MAX_LISTS} are possible"]
-    if not 2 <= numbers.get("links", 2) <= 256:
-        wrong = [f"has {numbers['links']} links a node; 2 to 256 are possible"]
-    if wrong:
-        raise InputError(f"index_type {index_type!r} {wrong[0]}.", field="index_type")
-    return IndexType(match["factory"], rotation, lists, numbers.get("links", 0))
 
 
 class FaissVectors(SearchBackend):
@@ -156,17 +65,8 @@ class FaissVectors(SearchBackend):
     def needs_retraining(self, count: int) -> bool:
         return not self.exact and self._fitted < self.sample_rows and count >= 2 * self._fitted
 
-    def check_count(self, count: int) -> None:
-        least = self._type.min_rows
-        if count < least:
-            raise InputError(
-                f"index_type {self._type.factory!r} is trained on the vectors and needs at least "
-                f"{least} of them, not {count}; take fewer lists or parts, or f32.",
-                field="index_type",
-            )
-
     def begin(self, sample: Floats) -> None:
-        self.check_count(len(sample))
+        self._type.check_count(len(sample))
         # A power of two near the largest value: half floats end at 65504, and fail below 1e-4.
         largest = 0.0 if self._normalise else float(np.abs(sample).max(initial=0.0))
         self._unit = float(2.0 ** np.frexp(largest)[1]) if largest else 1.0

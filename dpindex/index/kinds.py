@@ -17,7 +17,7 @@ from dpindex.base.arrays import AnyArray, Doubles, limited_threads, spaced, unit
 from dpindex.base.files import release_pages
 from dpindex.denoise import Denoiser
 from dpindex.index.backends import FaissSigns, SearchBackend, SymbolLists, faiss
-from dpindex.index.faiss_vectors import FaissVectors, parse_index_type
+from dpindex.index.faiss_vectors import FaissVectors
 from dpindex.mechanism.codes import CodeFormat, Codes, SignFormat, SymbolFormat
 from dpindex.mechanism.spec import Spec
 from dpindex.similarity.calibration import PAIRED_ROWS, SimilarityCalibration
@@ -52,7 +52,7 @@ from dpindex.similarity.similarity import (
 )
 from dpindex.storage.code_store import CodeStore
 from dpindex.storage.ids import Rows
-from dpindex.storage.manifest import Settings
+from dpindex.storage.manifest import Settings, parse_index_type
 
 if TYPE_CHECKING:
     from dpindex.denoise import Denoiser
@@ -94,11 +94,6 @@ class Ranking:
         What neighbours are ranked by.
     index_type : str
         How the backend keeps items.
-
-    Raises
-    ------
-    InputError
-        For an index type that the codes cannot have.
     """
 
     backend_type: ClassVar[type[SearchBackend]] = FaissVectors
@@ -277,13 +272,7 @@ _DESIGNED = {kind: kind._replace(estimator=DesignedSimilarity, posterior=None) f
 
 
 def new_ranking(settings: Settings, denoiser: Denoiser | None) -> Ranking:
-    """Return what ranks the codes of an index, empty.
-
-    Raises
-    ------
-    InputError
-        For an index type that the codes cannot have.
-    """
+    """Return what ranks the codes of an index, empty."""
     spec = settings.spec
     kept = (settings.metric, settings.index_type)
     if spec.design is not None:

@@ -20,7 +20,6 @@ from dpindex.data.dataset import Dataset, as_dataset
 from dpindex.data.source import as_source
 from dpindex.data.stores import is_url
 from dpindex.denoise import Denoiser, Kind, fit_denoiser
-from dpindex.index.backends import EXACT
 from dpindex.index.filters import Filter, Selection, kept_rows
 from dpindex.index.hits import Estimates, Hits, without_error
 from dpindex.index.kinds import Ranking, calibration_of, new_ranking, posterior_of
@@ -46,7 +45,7 @@ from dpindex.storage.directory import (
     write_index,
 )
 from dpindex.storage.ids import Rows
-from dpindex.storage.manifest import Settings
+from dpindex.storage.manifest import EXACT, Settings
 from dpindex.storage.payload import Table
 
 if TYPE_CHECKING:

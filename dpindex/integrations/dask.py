@@ -8,7 +8,7 @@ log.
 
     import dpindex
     from dask.distributed import Client
-    from dpindex.index.build import build_index
+    from dpindex.storage.targets import build_index
     from dpindex.integrations.dask import engine
     vectors = dpindex.open_dataset("s3://lake/vectors", id_column="id")
     spec = dpindex.Spec("dp-oporp-staircase", dim=768, epsilon=3, adjacency=dpindex.attribute(1.0))

@@ -22,13 +22,12 @@ from dpindex.base.display import no_progress
 from dpindex.base.errors import InputError, naming, refuse_unprintable
 from dpindex.base.files import AnyPath, pack, unpack
 from dpindex.denoise import Denoiser, denoiser_from_bytes, denoiser_to_bytes
-from dpindex.index.backends import EXACT
 from dpindex.index.kinds import DenoisedVectors, PackedSigns, Ranking, Symbols, new_ranking
 from dpindex.index.private_index import PrivateIndex
 from dpindex.integrations.database import Database, Layout, arrow, code_bytes, open_database
 from dpindex.mechanism.codes import Codes
 from dpindex.similarity.calibration import SimilarityCalibration, calibration_from_bytes
-from dpindex.storage.manifest import Settings
+from dpindex.storage.manifest import EXACT, Settings
 from dpindex.storage.payload import Table
 
 MARK = "begun"

@@ -22,6 +22,7 @@ from typing import Any
 
 from dpindex.base.errors import DamagedError, InputError
 from dpindex.base.files import Buffer
+from dpindex.mechanism.codes import NumberFormat
 from dpindex.mechanism.spec import Spec
 from dpindex.similarity.float_codes import METRICS
 from dpindex.similarity.similarity import Metric
@@ -58,6 +59,111 @@ _MAX_FILE_BYTES = 1 << 33
 _FIELDS = ("next_number", "segments", "crowding")
 
 
+EXACT = "f32"
+"""The index type of an exact search, which every kind of code has."""
+
+_ALIASES = {"f32": "Flat", "f16": "SQfp16", "int8": "SQ8"}
+_GRAMMAR = re.compile(
+    r"(?:ROT(?P<rotation>\d{1,5}),)?"
+    r"(?P<factory>"
+    r"HNSW(?P<links>\d{1,3})(?:,SQ8)?"
+    r"|(?:OPQ(?P<opq>\d{1,4}),)?(?:IVF(?P<lists>\d{1,6}),)?"
+    r"(?:Flat|SQ4|SQ6|SQ8|SQfp16|RaBitQ[2-8]|PQ(?P<parts>\d{1,4})(?:x(?:4fs|4|8))?)"
+    r")",
+    re.ASCII,
+)
+_MAX_LISTS = 1 << 17
+
+
+@dataclass(frozen=True)
+class IndexType:
+    """An index type, taken apart.
+
+    Attributes
+    ----------
+    factory : str
+        The factory string that Faiss gets.
+    rotation : int, optional
+        Leading directions that are kept.
+    lists : int
+        Lists of an inverted file, 0 without one.
+    links : int
+        Links of a node of an HNSW graph, 0 without one.
+    """
+
+    factory: str
+    rotation: int | None
+    lists: int
+    links: int
+
+    @property
+    def exact(self) -> bool:
+        """True if a search always finds the true neighbours."""
+        return self.factory == "Flat" and self.rotation is None
+
+    @property
+    def min_rows(self) -> int:
+        """Vectors that training needs: one for each centroid."""
+        return max(self.lists, 256 if "PQ" in self.factory else 1)
+
+    def check_count(self, count: int) -> None:
+        """Refuse vectors that are too few to train it on."""
+        least = self.min_rows
+        if count < least:
+            raise InputError(
+                f"index_type {self.factory!r} is trained on the vectors and needs at least {least} "
+                f"of them, not {count}; take fewer lists or parts, or f32.",
+                field="index_type",
+            )
+
+    @property
+    def efforts(self) -> tuple[int, int]:
+        """Least and greatest number of lists, or of a graph's nodes, that a search visits."""
+        return (16, 1024) if self.links else (1, max(1, self.lists))
+
+
+def parse_index_type(index_type: Any, width: int) -> IndexType:
+    """Return the parts of an index type for vectors of length ``width``.
+
+    Raises
+    ------
+    InputError
+        For anything but f32 (Flat), f16 (SQfp16), int8 (SQ8), ``[ROTd,]HNSWm[,SQ8]`` and
+        ``[ROTd,][OPQm,][IVFn,]X``, where X is Flat, SQ4, SQ6, SQ8, SQfp16, RaBitQb, PQm, PQmx8,
+        PQmx4 or PQmx4fs, and for a length that does not divide.
+
+    >>> parse_index_type("ROT64,SQ4", 256)
+    IndexType(factory='SQ4', rotation=64, lists=0, links=0)
+    >>> parse_index_type("f32", 256) == parse_index_type("Flat", 256)
+    True
+    """
+    text = index_type if isinstance(index_type, str) else ""
+    match = _GRAMMAR.fullmatch(_ALIASES.get(text, text))
+    if match is None:
+        raise InputError(
+            f"index_type must be one of f32, f16, int8, or a Faiss factory string such as SQ8, "
+            f"PQ32x8, ROT64,SQ4, IVF1024,PQ32x4fs or HNSW32, not {index_type!r}.",
+            field="index_type",
+        )
+    groups = match.groupdict("").items()
+    numbers = {name: int(digits) for name, digits in groups if digits.isdigit()}
+    rotation = numbers.get("rotation")
+    lists = numbers.get("lists", 0)
+    kept = width if rotation is None else rotation
+    wrong = [f"cuts {kept} numbers into {parts} equal parts"
+             for parts in (numbers.get("opq", 1), numbers.get("parts", 1))
+             if parts < 1 or kept % parts]  # fmt: skip
+    if not 1 <= kept <= width:
+        wrong = [f"rotates to {kept} of {width} directions"]
+    if numbers.get("lists", 1) not in range(1, _MAX_LISTS + 1):
+        wrong = [f"has {lists} lists; 1 to {_MAX_LISTS} are possible"]
+    if not 2 <= numbers.get("links", 2) <= 256:
+        wrong = [f"has {numbers['links']} links a node; 2 to 256 are possible"]
+    if wrong:
+        raise InputError(f"index_type {index_type!r} {wrong[0]}.", field="index_type")
+    return IndexType(match["factory"], rotation, lists, numbers.get("links", 0))
+
+
 @dataclass(frozen=True)
 class Settings:
     """Settings of an index: everything but its rows.
@@ -69,19 +175,20 @@ class Settings:
     metric : "cosine", "ip" or "l2"
         What neighbours are ranked by.
     index_type : str
-        How vectors are kept and searched: see :func:`dpindex.index.faiss_vectors.parse_index_type`.
+        How vectors are kept and searched: see :func:`parse_index_type`.
     query_epsilon : float, optional
         Budget of a private query; default the spec's epsilon.
 
     Raises
     ------
     InputError
-        For a metric that the method's codes do not have, and a wrong query epsilon.
+        For a metric or an index type that the method's codes do not have, and a wrong query
+        epsilon.
     """
 
     spec: Spec
     metric: Metric = "cosine"
-    index_type: str = "f32"
+    index_type: str = EXACT
     query_epsilon: float | None = None
 
     def __post_init__(self) -> None:
@@ -94,8 +201,23 @@ class Settings:
                 f"{row.name} keeps {row.codes}, which know {' and '.join(metrics)} "
                 f"only, not {self.metric!r}."
             )
+        self.structure()  # refuses what the codes cannot have
         if self.query_epsilon is not None:
             object.__setattr__(self, "query_epsilon", self.query_spec.epsilon)
+
+    def structure(self) -> IndexType:
+        """Return the index type, taken apart; InputError for one that the codes cannot have."""
+        spec = self.spec
+        width = spec.code_length
+        if spec.design is not None:
+            width += 1  # decoded vectors have one coordinate more
+        elif not issubclass(spec.format_type, NumberFormat) and self.index_type != EXACT:
+            raise InputError(
+                f"index_type {self.index_type!r} is for vectors of numbers; signs and symbols are "
+                f"searched exactly as they are: leave it out.",
+                field="index_type",
+            )
+        return parse_index_type(self.index_type, width)
 
     @property
     def query_spec(self) -> Spec:

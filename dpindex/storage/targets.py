@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from dpindex.base.arrays import spaced
+from dpindex.base.display import Progress
 from dpindex.base.errors import DamagedError, InputError, NoDenoiserError
 from dpindex.base.files import AnyPath
 from dpindex.data.dataset import Dataset
@@ -29,7 +30,15 @@ from dpindex.storage.manifest import (
     file_path,
     too_many_segments,
 )
-from dpindex.storage.release import CodeTarget, Drawn
+from dpindex.storage.release import (
+    CodeTarget,
+    Drawn,
+    Engine,
+    Outcome,
+    Terms,
+    one_by_one,
+    release,
+)
 
 _UPLOADS = 8
 _SAMPLED_SEGMENTS = 64
@@ -209,8 +218,9 @@ class IndexTarget(CodeTarget[BuiltIndex]):
         return {"options": {**self._settings.to_dict(), "denoise": self._options.denoise}}
 
     def check(self, dataset: Dataset) -> None:
-        """Refuse vectors of another length, and more segments than a manifest holds."""
+        """Refuse what the manifest or the index type of so many vectors cannot hold."""
         super().check(dataset)
+        self._settings.structure().check_count(dataset.rows)
         step = self.segment_rows(dataset)
         count = sum(-(-part.rows // step) for part in dataset.parts)
         if count > MAX_NEW_SEGMENTS:
@@ -351,3 +361,57 @@ class BucketIndex(IndexTarget):
             raise InputError(
                 f"{self._bucket.location} was committed with other codes; it was changed."
             )
+
+
+def build_index(
+    dataset: Dataset,
+    location: AnyPath,
+    settings: Settings | Spec,
+    options: IndexOptions | None = None,
+    terms: Terms | None = None,
+    *,
+    engine: Engine = one_by_one,
+    threads: int | None = None,
+    progress: Progress | None = None,
+) -> Outcome[BuiltIndex]:
+    """Privatize a dataset into a new index, each vector once, or go on with the same build.
+
+    Parameters
+    ----------
+    dataset : Dataset
+        From :func:`dpindex.data.open_dataset`.
+    location : path or URL
+        A new folder, or a prefix of an object store.
+    settings : Settings or Spec
+    options : IndexOptions, optional
+    terms : Terms, optional
+        Ledger and leak check.
+    engine : callable
+        Runs the shards: see :class:`dpindex.storage.release.Engine`.
+    threads : int, optional
+        Threads of one task; default all cores. One is right where the engine uses every core.
+    progress : callable, optional
+        Called with the rows that are done, all rows, and "checking" or "privatizing".
+
+    Raises
+    ------
+    InputError
+        For bad vectors, ids or payload, ids that the ledger knows, a codebook that holds private
+        vectors, an index type that the codes do not have or that so many cannot be searched with,
+        and a place that is taken. A fault in the last vector costs no budget.
+
+    >>> from dpindex import attribute
+    >>> import tempfile
+    >>> import numpy as np
+    >>> from dpindex.data import open_dataset
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> np.save(folder.name + "/x.npy", np.zeros((5, 6)))
+    >>> spec = Spec("dp-oporp-staircase", dim=6, k=2, epsilon=2.0, adjacency=attribute(1.0))
+    >>> build_index(open_dataset(folder.name + "/x.npy"), folder.name + "/index", spec).drawn
+    5
+    >>> folder.cleanup()
+    """
+    if isinstance(settings, Spec):
+        settings = Settings(settings)
+    target = index_target(location, settings, options)
+    return release(dataset, target, terms, engine=engine, threads=threads, progress=progress)

@@ -15,9 +15,9 @@ import dpindex as dpi
 from dpindex.base.errors import BusyError
 from dpindex.data import one_per_person
 from dpindex.data.ranges import Ranges
-from dpindex.index.build import build_index
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.storage.journal import BucketJournal
+from dpindex.storage.targets import build_index
 
 
 @pytest.mark.parametrize(("epsilon", "count"), [(3.0, 300), (2.0, 40_000)])

@@ -15,9 +15,8 @@ from dpindex.accounting.ledger import Ledger
 from dpindex.base.errors import DamagedError, StorageError
 from dpindex.base.files import machine_secret, private_folder
 from dpindex.data import open_dataset
-from dpindex.index.build import build_index
 from dpindex.storage.journal import RELEASE_MARK
-from dpindex.storage.targets import IndexOptions
+from dpindex.storage.targets import IndexOptions, build_index
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="other systems have no such modes")
 

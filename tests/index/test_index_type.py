@@ -14,10 +14,9 @@ from dpindex.accounting.ledger import Ledger
 from dpindex.data import as_source
 from dpindex.data.dataset import as_dataset
 from dpindex.index.backends import SymbolLists, _shuffled, faiss
-from dpindex.index.build import build_index
-from dpindex.index.faiss_vectors import parse_index_type
-from dpindex.storage.manifest import Settings
+from dpindex.storage.manifest import Settings, parse_index_type
 from dpindex.storage.release import Terms
+from dpindex.storage.targets import build_index
 
 DIM = 24
 

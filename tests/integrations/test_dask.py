@@ -18,10 +18,9 @@ from made_datasets import DIM, FolderView, vectors, watched, write_dataset
 
 import dpindex as dpi
 from dpindex.base.errors import InputError
-from dpindex.index.build import build_index
 from dpindex.integrations import dask as on_dask
 from dpindex.storage.release import CodeCheck, Terms
-from dpindex.storage.targets import IndexOptions
+from dpindex.storage.targets import IndexOptions, build_index
 
 SPEC = dpi.Spec("dp-oporp-staircase", dim=DIM, k=4, epsilon=3.0, adjacency=dpi.attribute(1.0))
 KILLS = 5

@@ -33,7 +33,6 @@ from dpindex.base.arrays import AnyArray, Doubles
 from dpindex.base.errors import InputError, QualityWarning
 from dpindex.data import Ranges, as_source
 from dpindex.data.dataset import Dataset, as_dataset, open_dataset
-from dpindex.index.build import build_index
 from dpindex.index.hits import Hits
 from dpindex.index.private_index import PrivateIndex
 from dpindex.mechanism.codes import Codes, codes_from_bytes
@@ -42,7 +41,7 @@ from dpindex.mechanism.public_parts import Codebook
 from dpindex.mechanism.spec import Spec, block_rows
 from dpindex.privacy import Record
 from dpindex.storage.release import Terms, release
-from dpindex.storage.targets import CodesFile
+from dpindex.storage.targets import CodesFile, build_index
 from self_test.explanation import decoded, packed, unexplained
 from self_test.ledger_counts import ledger_check
 from self_test.persons import persons_check

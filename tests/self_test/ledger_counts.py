@@ -15,11 +15,10 @@ from dpindex.audit.verdict import Check
 from dpindex.base.arrays import Doubles
 from dpindex.data import as_source
 from dpindex.data.dataset import as_dataset
-from dpindex.index.build import build_index
 from dpindex.index.private_index import PrivateIndex
 from dpindex.mechanism.spec import Spec
 from dpindex.storage.release import Terms, release
-from dpindex.storage.targets import CodesFile
+from dpindex.storage.targets import CodesFile, build_index
 from self_test.recording import recorded
 from self_test.words import Recorder, Words
 

@@ -21,7 +21,6 @@ from dpindex.audit.verdict import Check
 from dpindex.base.arrays import AnyArray, Doubles
 from dpindex.data import as_source
 from dpindex.data.dataset import as_dataset
-from dpindex.index.build import build_index
 from dpindex.index.private_index import PrivateIndex
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec
@@ -29,7 +28,7 @@ from dpindex.race import RaceSketch, SketchSpec
 from dpindex.race.release import build_sketch
 from dpindex.storage.journal import Journal
 from dpindex.storage.release import release
-from dpindex.storage.targets import CodesFile
+from dpindex.storage.targets import CodesFile, build_index
 from self_test.messages import sent_by_client
 
 __all__ = ["files_of", "published_codes_check", "published_counts_check"]

@@ -14,12 +14,12 @@ from dpindex.audit.verdict import Check
 from dpindex.base.arrays import Doubles
 from dpindex.data import as_source
 from dpindex.data.dataset import as_dataset
-from dpindex.index.build import build_index
 from dpindex.index.private_index import PrivateIndex
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec
 from dpindex.storage.journal import Journal
 from dpindex.storage.manifest import file_path
+from dpindex.storage.targets import build_index
 from self_test.published_files import files_of
 
 __all__ = ["remains_check"]

@@ -26,12 +26,11 @@ from releases import dataset_of
 
 import dpindex as dpi
 from dpindex.base.errors import InputError
-from dpindex.index.build import build_index
 from dpindex.mechanism.codes import codes_from_bytes
 from dpindex.race import PStable, RaceSketch, SketchSpec
 from dpindex.race.release import build_sketch
 from dpindex.storage.release import Terms, release
-from dpindex.storage.targets import CodesFile, IndexOptions, IndexTarget
+from dpindex.storage.targets import CodesFile, IndexOptions, IndexTarget, build_index
 
 SKETCH = SketchSpec(dim=DIM, rows=5, width=7, hash=PStable(1.0), epsilon=1.0)
 LAW = SKETCH.law

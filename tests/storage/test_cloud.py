@@ -17,10 +17,9 @@ from made_datasets import DIM, tables, vectors, watched
 import dpindex as dpi
 from dpindex.cli import app
 from dpindex.data import open_dataset, stores
-from dpindex.index.build import build_index
 from dpindex.mechanism.codes import Codes, codes_from_bytes
 from dpindex.storage.release import CodeCheck, Shard, Terms
-from dpindex.storage.targets import IndexOptions
+from dpindex.storage.targets import IndexOptions, build_index
 
 pytestmark = [pytest.mark.slow, pytest.mark.extra]
 SPEC = dpi.Spec("dp-oporp-staircase", dim=DIM, k=4, epsilon=3.0, adjacency=dpi.attribute(1.0))

@@ -27,7 +27,6 @@ from dpindex.cli import main
 from dpindex.data import Dataset, as_source, open_dataset
 from dpindex.data.dataset import as_dataset
 from dpindex.data.stores import Bucket
-from dpindex.index.build import build_index
 from dpindex.mechanism.method_table import methods
 from dpindex.storage.manifest import (
     MAX_MANIFEST_BYTES,
@@ -45,7 +44,7 @@ from dpindex.storage.release import (
     Shard,
     Terms,
 )
-from dpindex.storage.targets import BuiltIndex, IndexOptions
+from dpindex.storage.targets import BuiltIndex, IndexOptions, build_index
 
 SPEC = dpi.Spec("dp-oporp-staircase", dim=DIM, k=4, epsilon=3.0, adjacency=dpi.attribute(1.0))
 BARE = dpi.Spec("none-oporp", dim=DIM, k=4, adjacency=dpi.attribute(1.0))
@@ -893,7 +892,7 @@ def test_where_dask_runs(arguments: str, address: str | None, monkeypatch: Any) 
         return as_dataset(as_source(vectors(3)))
 
     monkeypatch.setattr("dpindex.integrations.dask.connected", connected)
-    monkeypatch.setattr("dpindex.index.build.build_index", built)
+    monkeypatch.setattr("dpindex.storage.targets.build_index", built)
     monkeypatch.setattr("dpindex.cli.release_commands.open_dataset", opened_data)
     spec = "--method dp-oporp-staircase --epsilon 3 --beta 1"
     monkeypatch.setattr("sys.argv", ["dpindex", "build", *arguments.split(), *spec.split()])
