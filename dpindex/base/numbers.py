@@ -9,12 +9,14 @@ import re
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from functools import cache, lru_cache
 from statistics import NormalDist
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
-import mpmath
 import numpy as np
 
 from dpindex.base.arrays import Doubles
+
+if TYPE_CHECKING:
+    import mpmath
 
 _GUARD_BITS = 64
 _HALF = 1 << (_GUARD_BITS - 1)
@@ -90,6 +92,9 @@ def upper_tails(
     erfc in high precision is slow, so it is evaluated eight times a deviation only; in between
     Taylor's series ``Q(x+t) = Q(x) − φ(x) Σ (−1)^n He_n(x) t^{n+1}/(n+1)!`` runs in integers.
     """
+    # here: bounds are printed by commands that draw no noise
+    import mpmath
+
     block = max(1, int(sigma / 8))
     work = bits + _GUARD_BITS
     tails: list[int] = []
@@ -122,6 +127,8 @@ def _taylor(
     They follow from ``He_{n+1}(x) = x He_n(x) − n He_{n−1}(x)``, each with its power of the width
     and its factorial.
     """
+    import mpmath
+
     step = int(mpmath.ldexp(x * width, work))
     square = int(mpmath.ldexp(width * width, work))
     density = mpmath.exp(-x * x / 2) / mpmath.sqrt(2 * mpmath.pi)
