@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from dpindex.integrations import open
     from dpindex.integrations.publication import publish
     from dpindex.integrations.published import PublishedIndex
-    from dpindex.mechanism.codes import BitCodes, FloatCodes, SymbolCodes, codes_from_bytes
+    from dpindex.mechanism.codes import BitCodes, Codes, codes_from_bytes
     from dpindex.mechanism.method_table import methods
     from dpindex.mechanism.optimiser import design
     from dpindex.mechanism.privatizer import Privatizer
@@ -46,9 +46,9 @@ __all__ = [
     "BitCodes",
     "BusyError",
     "Codebook",
+    "Codes",
     "DamagedError",
     "Design",
-    "FloatCodes",
     "Guarantee",
     "Hits",
     "InputError",
@@ -63,7 +63,6 @@ __all__ = [
     "Ranges",
     "Spec",
     "StorageError",
-    "SymbolCodes",
     "attribute",
     "codes_from_bytes",
     "compose",
@@ -84,7 +83,7 @@ __all__ = [
 _HOME = {
     "accounting": ["compose"],
     "mechanism.public_parts": ["Codebook", "Design"],
-    "mechanism.codes": ["BitCodes", "FloatCodes", "SymbolCodes", "codes_from_bytes"],
+    "mechanism.codes": ["BitCodes", "Codes", "codes_from_bytes"],
     "base.errors": [
         *("BusyError", "DamagedError", "InputError", "NoGuaranteeError", "QualityWarning"),
         "StorageError",

@@ -80,7 +80,7 @@ def fit_denoiser(codes: Codes, spec: Spec, kind: Kind = "auto") -> Denoiser:
 
     Parameters
     ----------
-    codes : FloatCodes or BitCodes
+    codes : Codes
         At least as many as they have coordinates, and 500.
     spec : Spec
         The spec they were made under.

@@ -109,9 +109,9 @@ class CodeFormat(ABC):
             return parts[0]
         return np.concatenate(parts)
 
-    @abstractmethod
     def codes(self, stored: Integers) -> Codes:
         """Codes in stored form with their format."""
+        return Codes(self, stored)
 
     def to_dict(self) -> dict[str, Any]:
         """The fields, for JSON."""
@@ -139,7 +139,14 @@ class Codes:
     format : CodeFormat
         How they are stored.
     stored : integer array, shape (n, format.width)
-        The codes, bit for bit.
+        The codes, bit for bit: noisy whole numbers as int8, int16 or int32, signs packed in uint8
+        (:class:`BitCodes`), or symbols as uint16.
+
+    >>> from dpindex import Privatizer, Spec, attribute
+    >>> spec = Spec("dp-oporp-staircase", dim=6, k=2, epsilon=1.0, adjacency=attribute(1.0))
+    >>> codes = Privatizer(spec).privatize(np.eye(6))
+    >>> codes, codes.to_float().shape
+    (<Codes: 6 codes of 2 numbers>, (6, 2))
     """
 
     format: CodeFormat
@@ -204,24 +211,6 @@ def narrowest(values: Integers) -> Integers:
     return values.astype(np.int32, copy=False)
 
 
-class FloatCodes(Codes):
-    """Private number codes: the noisy grid integers, in int8, int16 or int32, shape (n, k).
-
-    >>> from dpindex import attribute
-    >>> from dpindex.mechanism.privatizer import Privatizer
-    >>> from dpindex.mechanism.spec import Spec
-    >>> codes = Privatizer(Spec("dp-oporp-staircase", dim=6, k=2, epsilon=1.0,
-    ...     adjacency=attribute(1.0))).privatize(np.eye(6))
-    >>> type(codes).__name__, len(codes), codes.to_float().shape
-    ('FloatCodes', 6, (6, 2))
-    """
-
-    @property
-    def values(self) -> Integers:
-        """The stored integers."""
-        return self.stored
-
-
 @dataclass(frozen=True)
 class NumberFormat(CodeFormat):
     """Numbers: ``(stored + offset) · scale`` is unbiased for the projected vector.
@@ -261,9 +250,6 @@ class NumberFormat(CodeFormat):
     def concatenate(self, parts: Sequence[Integers]) -> Integers:
         return narrowest(super().concatenate(parts))
 
-    def codes(self, stored: Integers) -> FloatCodes:
-        return FloatCodes(self, stored)
-
     def __post_init__(self) -> None:
         if not (math.isfinite(self.scale) and self.scale > 0 and math.isfinite(self.offset)):
             raise ValueError("scale and offset must be finite, and scale above 0")
@@ -284,13 +270,8 @@ class BitCodes(Codes):
 
     def __getitem__(self, row: int) -> bitarray:
         """One code as k bits, little-endian as Faiss has them; IndexError beyond the last."""
-        bits = bitarray(endian="little", buffer=self.packed[row].tobytes())
+        bits = bitarray(endian="little", buffer=self.stored[row].tobytes())
         return bits[: self.k]
-
-    @property
-    def packed(self) -> Bytes:
-        """The stored form, uint8, shape (n, ⌈k/8⌉)."""
-        return self.stored.astype(np.uint8, copy=False)
 
     @classmethod
     def from_signs(cls, positive: Bools, fingerprint: bytes) -> BitCodes:
@@ -344,23 +325,7 @@ class SignFormat(CodeFormat):
         return None
 
     def codes(self, stored: Integers) -> BitCodes:
-        return BitCodes(self, stored.astype(np.uint8, copy=False))
-
-
-class SymbolCodes(Codes):
-    """Private symbol codes: uint16, shape (n, 1).
-
-    >>> from dpindex import Codebook, Privatizer, Spec, record
-    >>> terms = {"adjacency": record(), "codebook": Codebook(np.eye(4))}
-    >>> spec = Spec("record-codebook", dim=4, epsilon=30.0, **terms)
-    >>> Privatizer(spec).privatize(np.eye(4)).stored.ravel().tolist()
-    [0, 1, 2, 3]
-    """
-
-    @property
-    def symbols(self) -> npt.NDArray[np.uint16]:
-        """The symbols, shape (n,)."""
-        return self.stored[:, 0].astype(np.uint16, copy=False)
+        return BitCodes(self, stored)
 
 
 @dataclass(frozen=True)
@@ -418,9 +383,6 @@ class SymbolFormat(CodeFormat):
         if (stored >= self.size).any():
             return "hold a symbol beyond the codebook"
         return None
-
-    def codes(self, stored: Integers) -> SymbolCodes:
-        return SymbolCodes(self, stored.astype(np.uint16, copy=False))
 
 
 _MAX_FILE_BYTES = 1 << 33

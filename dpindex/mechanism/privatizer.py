@@ -79,7 +79,7 @@ class Privatizer(Projector):
 
         Returns
         -------
-        BitCodes, FloatCodes or SymbolCodes of length n.
+        Codes of length n; of signs, BitCodes.
 
         Raises
         ------

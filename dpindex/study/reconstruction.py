@@ -339,7 +339,7 @@ def invert(
 
     Parameters
     ----------
-    codes : FloatCodes or BitCodes
+    codes : Codes
         Codes of n vectors made under ``spec``.
     spec : Spec
         Their public description.

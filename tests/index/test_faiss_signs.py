@@ -22,7 +22,7 @@ def _signs(n: int, k: int, seed: int = 0) -> Array:
 
 def _bits(signs: Array) -> FaissSigns:
     store = FaissSigns(signs.shape[1], "cosine", "f32")
-    store.add(BitCodes.from_signs(signs > 0, MARK).packed)
+    store.add(BitCodes.from_signs(signs > 0, MARK).stored)
     store.finish()
     return store
 
@@ -133,7 +133,7 @@ def test_the_rounding_bound_holds(k: int) -> None:
 def test_private_queries_are_searched_by_hamming_distance(k: int, n: int) -> None:
     signs, asked = _signs(n, k), _signs(9, k, seed=1)
     count = min(20, n)
-    scores, rows = _bits(signs).search(BitCodes.from_signs(asked > 0, MARK).packed, count)
+    scores, rows = _bits(signs).search(BitCodes.from_signs(asked > 0, MARK).stored, count)
     truth = asked @ signs.T
     np.testing.assert_array_equal(scores, _ranking(truth, count)[0])
     np.testing.assert_array_equal(np.take_along_axis(truth, rows, axis=1), scores)
@@ -144,7 +144,7 @@ def test_codes_added_in_pieces_are_codes_added_at_once() -> None:
     signs = _signs(1000, 72)
     store = FaissSigns(72, "cosine", "f32")
     for start in range(0, 1000, 170):
-        store.add(BitCodes.from_signs(signs[start : start + 170] > 0, MARK).packed)
+        store.add(BitCodes.from_signs(signs[start : start + 170] > 0, MARK).stored)
         store.finish()
     assert len(store) == 1000
     _check_exact(store, signs, _signs(3, 72, seed=2) * 7, 12)

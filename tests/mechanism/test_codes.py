@@ -190,8 +190,8 @@ def test_a_spec_knows_the_format_of_its_codes(row: Any) -> None:
 def test_signs_are_packed_first_bit_lowest(k: int) -> None:
     positive = np.random.default_rng(k).random((4, k)) < 0.5
     codes = BitCodes.from_signs(positive, MARK)
-    assert codes.packed.shape == (4, -(-k // 8))
-    for packed, row in zip(codes.packed.tolist(), positive, strict=True):
+    assert codes.stored.shape == (4, -(-k // 8))
+    for packed, row in zip(codes.stored.tolist(), positive, strict=True):
         number = int.from_bytes(bytes(packed), "little")
         assert [bool(number >> j & 1) for j in range(k)] == row.tolist()
         assert number >> k == 0
@@ -437,6 +437,6 @@ def test_a_row_of_sign_codes_is_a_bitarray() -> None:
     codes = BitCodes.from_signs(positive, bytes(16))
     assert [row.tolist() for row in codes] == positive.astype(int).tolist()
     assert codes[-1].endian == "little"
-    assert codes[2].tobytes() == codes.packed[2].tobytes()
+    assert codes[2].tobytes() == codes.stored[2].tobytes()
     with pytest.raises(IndexError):
         codes[5]

@@ -12,7 +12,7 @@ from specs import example, length, needed
 import dpindex as dpi
 from dpindex.base.arrays import cores
 from dpindex.base.errors import InputError
-from dpindex.mechanism.codes import FloatCodes
+from dpindex.mechanism.codes import NumberFormat
 from dpindex.mechanism.spec import block_rows
 
 pytestmark = pytest.mark.usefixtures("known_noise")
@@ -143,7 +143,7 @@ def test_codes_wider_than_int16(name: str, threads: int) -> None:
     x = np.zeros((33_000, 64))
     x[5000], x[-1] = 3e4, -3e4
     codes = privatizer.privatize(x, threads=threads)
-    assert isinstance(codes, FloatCodes)
+    assert isinstance(codes.format, NumberFormat)
     noise = codes.to_float() - privatizer.project(x) * privatizer.spec.step
     assert np.abs(noise).max() < 60_000
     # 64 draws have a mean within 10 standard errors (1414 β / 8 each) of 0.
@@ -158,8 +158,8 @@ def test_wide_codes_are_exact() -> None:
     x = np.random.default_rng(5).uniform(-1e-3, 1e-3, (20_000, 64))
     x[[3, 4096, 19_999]] = 3e4
     codes = privatizer.privatize(x)
-    assert isinstance(codes, FloatCodes)
-    assert codes.values.dtype == np.int32
+    assert isinstance(codes.format, NumberFormat)
+    assert codes.stored.dtype == np.int32
     np.testing.assert_allclose(codes.to_float(), x, rtol=1e-4, atol=0.51)
 
 
