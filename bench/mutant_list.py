@@ -497,7 +497,7 @@ def half_the_boundaries(original: Any) -> Any:
     def buckets(table: CellTable) -> Any:
         made = original(table)
         starts = [end >> (table.bits - 16) for end in table._boundaries]
-        split = np.unique([s for s in starts if made[s] == np.iinfo(np.int32).min])
+        split = np.unique([s for s in starts if made[s] == np.iinfo(np.int32).min]).astype(np.intp)
         made[split[::2]] = table._values[np.searchsorted(starts, split[::2], side="left")]
         return made
 
