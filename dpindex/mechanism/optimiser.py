@@ -113,7 +113,7 @@ def design(
         )
         if by_bins > _GAIN_OF_BINS * recovered:
             w = bins
-    return _finished(w, known, source.shape[1], epsilon, beta, delta > 0)
+    return _finished(w, known, source.shape[1], delta > 0)
 
 
 def usual_length(epsilon: float, attributes: int) -> int:
@@ -304,9 +304,7 @@ def _in_integers(w: Doubles, gaussian: bool) -> npt.NDArray[np.int16]:
     return whole
 
 
-def _finished(
-    w: Doubles, known: _Known, dim: int, epsilon: float, beta: float, gaussian: bool
-) -> Design:
+def _finished(w: Doubles, known: _Known, dim: int, gaussian: bool) -> Design:
     """The design of an optimised W: rounded, with its decoder."""
     entries = _in_integers(w, gaussian)
     mean = known.mean
@@ -315,12 +313,7 @@ def _finished(
     basis = np.linalg.qr(np.vstack([mean, cross]).T)[0].T
     if len(basis) <= len(cross):  # more coordinates than attributes
         basis = np.vstack([basis, np.zeros((len(cross) + 1 - len(basis), len(mean)))])
-    facts = {
-        "dim": dim,
-        "norm": 2 if gaussian else 1,
-        "epsilon": float(epsilon),
-        "beta": float(beta),
-    }
+    facts = {"dim": dim, "norm": 2 if gaussian else 1}
     arrays = {
         "attributes": known.attributes,
         "entries": entries,

@@ -21,7 +21,6 @@ from dpindex.base.arrays import (
     Floats,
     Ints,
     Singles,
-    finite_number,
     in_units_of_largest,
     issparse,
     real_matrix,
@@ -336,8 +335,6 @@ ARRAYS = {
 }
 """The arrays of a design: their numbers, and a letter for each side."""
 
-_NUMBERS = {"epsilon", "beta"}
-
 
 class Design(PublicPart):
     """A public projection ``W(x − c)`` in integers, and what is known of the vectors it is for.
@@ -392,12 +389,6 @@ class Design(PublicPart):
     products: Singles
     """Their inner products, over all attributes, shape (s, s)."""
 
-    epsilon: float
-    """The epsilon that the design was made for; codes may be made at another."""
-
-    beta: float
-    """The change of an attribute that it was made for, after division by the scale."""
-
     @classmethod
     def from_bytes(cls, data: bytes) -> Design:
         facts, arrays = unpack(data, "design")
@@ -425,12 +416,10 @@ class Design(PublicPart):
         k = sizes["k"]
         if set(arrays) != set(ARRAYS) or sizes["b"] != k + 1 or sizes["s"] < 2:
             raise ValueError("arrays")
-        if set(facts) != {"dim", "norm", *_NUMBERS}:
+        if set(facts) != {"dim", "norm"}:
             raise ValueError("facts")
         for name, limits in self.shape.items():
             setattr(self, name, whole_number({**facts, "code_length": k}[name], name, *limits))
-        for name in _NUMBERS:
-            setattr(self, name, finite_number(facts[name], name))
         ascending = bool((np.diff(self.attributes) > 0).all())
         inside = self.attributes[0] >= 0 and self.attributes[-1] < self.dim
         if not (ascending and inside):
