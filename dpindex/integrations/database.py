@@ -149,8 +149,8 @@ class Database(ABC):
         other.name += suffix
         return other
 
-    def check_columns(self, layout: Layout) -> None:
-        """Refuse a payload column whose name the database cannot have."""
+    def create(self, layout: Layout) -> None:
+        """Make the collection, which is not there yet, and open it."""
         for field in layout.fields:
             if field.name in _OWN or not self.column_name.fullmatch(field.name.encode()):
                 raise InputError(
@@ -158,6 +158,8 @@ class Database(ABC):
                     f"{', '.join(_OWN)} are taken, and a name matches "
                     f"{self.column_name.pattern.decode()}; rename it in the index."
                 )
+        self.make(layout)
+        self.open(layout)
 
     @abstractmethod
     def is_in(self, column: Literal["id", "code"], values: Sequence[Any]) -> str:
@@ -175,8 +177,8 @@ class Database(ABC):
         """Remove the collection if it is there."""
 
     @abstractmethod
-    def create(self, layout: Layout) -> None:
-        """Make the collection, which is not there yet, and open it."""
+    def make(self, layout: Layout) -> None:
+        """Make the collection, whose columns may have their names."""
 
     @abstractmethod
     def open(self, layout: Layout) -> None:

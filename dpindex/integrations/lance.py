@@ -62,15 +62,13 @@ class Lance(Database):
         with self._asking():
             self._connection.drop_table(self.name, ignore_missing=True)
 
-    def create(self, layout: Layout) -> None:
-        self.check_columns(layout)
+    def make(self, layout: Layout) -> None:
         schema = layout.columns
         if layout.code_bytes:  # it compares lists of bytes, and no binary values
             code = arrow().list_(arrow().uint8(), layout.code_bytes)
             schema = schema.set(1, arrow().field("code", code))
         with self._asking():
             self._connection.create_table(self.name, schema=schema)
-        self.open(layout)
 
     def open(self, layout: Layout) -> None:
         self.layout = layout

@@ -105,8 +105,7 @@ class Milvus(Database):
         with self._asking():
             self._client.drop_collection(self.name)
 
-    def create(self, layout: Layout) -> None:
-        self.check_columns(layout)
+    def make(self, layout: Layout) -> None:
         types = self._types
         with self._asking():
             schema = self._client.create_schema(auto_id=False, enable_dynamic_field=False)
@@ -123,25 +122,22 @@ class Milvus(Database):
                 schema.add_field(field.name, types[_kind(field.type)[0]], max_length=_MOST_TEXT)
                 schema.add_field(_NULL.format(field.name), types.BOOL)
             self._client.create_collection(self.name, schema=schema, **_STRONG)
-            self.layout = layout
-            self._index()
-
-    def _index(self) -> None:
-        """Index the columns that are searched, and load the collection."""
-        indexes = self._client.prepare_index_params()
-        bits = "code" if self.layout.code_bytes else "vector"
-        indexes.add_index(bits, index_type="BIN_FLAT", metric_type="HAMMING")
-        if self.layout.vector_width:
-            metric = self.layout.metric.upper()
-            indexes.add_index("vector", index_type="FLAT", metric_type=metric)
-        self._client.create_index(self.name, indexes)
-        self._client.load_collection(self.name)
 
     def open(self, layout: Layout) -> None:
         self.layout = layout
         with self._asking():
-            if self._client.get_load_state(self.name)["state"].name != "Loaded":
-                self._index()  # whoever made it was cut off
+            is_loaded = self._client.get_load_state(self.name)["state"].name == "Loaded"
+            if is_loaded and self._client.list_indexes(self.name):
+                return
+            # It is new, or whoever made it was cut off: index what is searched.
+            indexes = self._client.prepare_index_params()
+            bits = "code" if layout.code_bytes else "vector"
+            indexes.add_index(bits, index_type="BIN_FLAT", metric_type="HAMMING")
+            if layout.vector_width:
+                metric = layout.metric.upper()
+                indexes.add_index("vector", index_type="FLAT", metric_type=metric)
+            self._client.create_index(self.name, indexes)
+            self._client.load_collection(self.name)
 
     def insert(self, rows: Table) -> None:
         for place, field in enumerate(rows.schema):

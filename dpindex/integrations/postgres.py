@@ -98,8 +98,7 @@ class Postgres(Database):
         with self._asking():
             self._run(f"drop table if exists {self._table}")
 
-    def create(self, layout: Layout) -> None:
-        self.check_columns(layout)
+    def make(self, layout: Layout) -> None:
         columns = self._columns(layout)
         if layout.vector_width:
             try:
@@ -111,7 +110,6 @@ class Postgres(Database):
             self._run(f"create table {self._table} ({declarations}, primary key (id))")
             if not layout.code_bytes:
                 self._run(f"create index on {self._table} (code)")
-        self.open(layout)
 
     def _columns(self, layout: Layout) -> dict[str, str]:
         """Names of columns with their types in SQL; InputError for what PostgreSQL cannot keep."""

@@ -31,10 +31,8 @@ class Toy(Database):
     def drop(self) -> None:
         MADE.pop(self.place, None)
 
-    def create(self, layout: Layout) -> None:
-        self.check_columns(layout)
+    def make(self, layout: Layout) -> None:
         MADE[self.place] = {}
-        self.open(layout)
 
     def open(self, layout: Layout) -> None:
         self.layout = layout
