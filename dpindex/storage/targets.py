@@ -171,24 +171,6 @@ class BuiltIndex:
     not_denoised: str
 
 
-def index_target(
-    location: AnyPath, settings: Settings, options: IndexOptions | None = None
-) -> IndexTarget:
-    """Return the target of a new index at a path or URL.
-
-    Raises
-    ------
-    InputError
-        For a method without protection, private queries that could not be asked, and a URL without
-        a private folder.
-    """
-    options = options or IndexOptions()
-    path = local_path(location)
-    if path is None:
-        return BucketIndex(os.fspath(location), settings, options)
-    return IndexTarget(path.resolve(), settings, options)
-
-
 class IndexTarget(CodeTarget[BuiltIndex]):
     """A new index in a folder, which appears whole by one rename.
 
@@ -413,5 +395,11 @@ def build_index(
     """
     if isinstance(settings, Spec):
         settings = Settings(settings)
-    target = index_target(location, settings, options)
+    options = options or IndexOptions()
+    path = local_path(location)
+    target: IndexTarget
+    if path is None:
+        target = BucketIndex(os.fspath(location), settings, options)
+    else:
+        target = IndexTarget(path.resolve(), settings, options)
     return release(dataset, target, terms, engine=engine, threads=threads, progress=progress)
