@@ -315,7 +315,7 @@ def search(rows: int = CODES) -> None:
         0.85,
     )
     some = x[:32]
-    exact = Privatizer(spec).project(some).astype(np.float64) @ codes.to_signs().T.astype(float)
+    exact = Privatizer(spec).project(some).astype(np.float64) @ codes.to_float().T.astype(float)
     order = np.lexsort((np.broadcast_to(np.arange(rows), exact.shape), -exact), axis=1)[:, :100]
     same = np.array_equal(order, index.search(some, k=100).ids)
     print(f"{'ok  ' if same else 'LOW '} asymmetric ranking identical to NumPy's: {same}")

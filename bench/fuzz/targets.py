@@ -305,8 +305,8 @@ def _read_codes(data: bytes) -> None:
     codes = codes_from_bytes(data)
     part = codes.take(slice(0, 8))
     with np.errstate(all="ignore"):
-        signs, numbers = part.to_signs(), part.to_float()
-    assert signs.shape == numbers.shape == (len(part), codes.k)
+        numbers = part.to_float()
+    assert numbers.shape == (len(part), codes.k)
     assert codes_from_bytes(codes.to_bytes()).to_bytes() == codes.to_bytes()
     assert codes.format.fault(codes.stored) is None
 

@@ -48,8 +48,8 @@ class CodeStore:
     >>> store = CodeStore(format_)
     >>> codes = format_.codes(format_.pack(np.array([[True, False], [True, True]])))
     >>> store.append(codes, store.ids.check(["a", "b"], 2))
-    >>> store.remove(["a"]), store.ids.array.tolist(), store.codes.to_signs().tolist()
-    (1, ['b'], [[1, 1]])
+    >>> store.remove(["a"]), store.ids.array.tolist(), store.codes.to_float().tolist()
+    (1, ['b'], [[1.0, 1.0]])
     """
 
     def __init__(self, format_: CodeFormat) -> None:

@@ -349,7 +349,7 @@ class TestFit:
         truth = np.sign(Privatizer(spec, allow_unprotected=True).project(x))
         assert denoiser.kind == "linear"
         agree = np.mean(np.sign(denoiser(codes)) == truth)
-        assert agree > np.mean(codes.to_signs() == truth) + 0.02
+        assert agree > np.mean(codes.to_float() == truth) + 0.02
         with pytest.raises(InputError, match="linear denoiser only"):
             fit_denoiser(codes, spec, "score")
 

@@ -153,7 +153,7 @@ def _coded(name: str, rho: float) -> tuple[Spec, Array, Array, Array, Array, flo
     u, v = (NORM * part / np.linalg.norm(part, axis=1, keepdims=True) for part in (u, v))
     maker = Privatizer(spec, allow_unprotected=True)
     rms = NORM * spec.projection.rms / spec.adjacency.size
-    signs = [maker.privatize(part).to_signs().astype(np.float64) for part in (u, v)]
+    signs = [maker.privatize(part).to_float().astype(np.float64) for part in (u, v)]
     truth = (u * v).sum(axis=1) / NORM**2
     return spec, *signs, maker.project(v).astype(np.float64), truth, rms
 
