@@ -568,7 +568,7 @@ def in_groups(original: Any) -> Any:
 
 def too_few(original: Any) -> Any:
     def publish(collector: ShuffleCollector) -> None:
-        collector._shuffle = replace(collector._shuffle, codes=1)
+        collector._promised = replace(collector._promised, codes=1)
         original(collector)
 
     return publish
