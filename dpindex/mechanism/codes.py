@@ -173,6 +173,10 @@ class Codes:
         """The codes as numbers to compare, float32, shape (n, format.decoded_width)."""
         return self.format.decode(self.stored)
 
+    def to_signs(self) -> npt.NDArray[np.int8]:
+        """Signs of :meth:`to_float`, ±1 (0 counts as +1), int8, of the same shape."""
+        return np.where(self.to_float() >= 0, 1, -1).astype(np.int8)
+
     def take(self: _Codes, rows: slice | Indices) -> _Codes:
         """The codes of some rows."""
         return type(self)(self.format, self.stored[rows])
@@ -258,8 +262,8 @@ class BitCodes(Codes):
     ``bitarray``.
 
     >>> codes = BitCodes.from_signs(np.array([[True, False, True]]), bytes(16))
-    >>> codes, codes.to_float().tolist()
-    (<BitCodes: 1 codes of 3 signs>, [[1.0, -1.0, 1.0]])
+    >>> codes, codes.to_signs().tolist()
+    (<BitCodes: 1 codes of 3 signs>, [[1, -1, 1]])
     >>> codes[0], codes[0].count()
     (bitarray('101'), 2)
     """
@@ -408,8 +412,8 @@ def codes_from_bytes(data: bytes | bytearray | memoryview, *, verified: bool = F
 
     >>> import numpy as np
     >>> codes = BitCodes.from_signs(np.array([[True, False, True]]), bytes(16))
-    >>> codes_from_bytes(codes.to_bytes()).to_float().tolist()
-    [[1.0, -1.0, 1.0]]
+    >>> codes_from_bytes(codes.to_bytes()).to_signs().tolist()
+    [[1, -1, 1]]
     """
     facts, arrays = unpack(data, "codes", verified=verified)
     try:

@@ -72,6 +72,8 @@ def test_what_is_packed_comes_out(name: str, data: st.DataObject) -> None:
     codes = form.codes(stored)
     assert (len(codes), codes.k, codes.fingerprint) == (n, k, MARK)
     np.testing.assert_array_equal(codes.to_float(), decoded)
+    np.testing.assert_array_equal(codes.to_signs(), np.where(decoded >= 0, 1, -1))
+    assert codes.to_signs().dtype == np.int8
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -234,6 +236,9 @@ def test_a_scale_must_be_a_positive_number(value: float) -> None:
 def test_decoding_of_numbers() -> None:
     codes = NumberFormat(4, MARK, 0.25, 0.5).codes(np.array([[-2, -1, 0, 1]], dtype=np.int8))
     assert codes.to_float().tolist() == [[-0.375, -0.125, 0.125, 0.375]]
+    assert codes.to_signs().tolist() == [[-1, -1, 1, 1]]
+    zero = NumberFormat(1, MARK, 0.25, 0.0).codes(np.array([[0]], dtype=np.int8))
+    assert zero.to_signs().tolist() == [[1]]
 
 
 def test_large_numbers_decode_in_double_precision() -> None:
@@ -389,7 +394,7 @@ def test_a_forged_header_is_refused_or_harmless(place: int, patch: bytes, name: 
     except InputError:
         return
     assert forged.stored.nbytes == len(body)
-    forged.to_float()
+    forged.to_signs()
 
 
 def test_stray_bits_beyond_k_are_refused() -> None:

@@ -81,7 +81,7 @@ def test_codes_do_not_depend_on_threads(row: Any) -> None:
             assert (codes.stored[:, 0] == exact.argmax(axis=1)).all()
         else:
             used = (exact != 0).any(axis=0)  # a design may leave coordinates out
-            agreement = (codes.to_float() == np.sign(exact))[:, used].mean(axis=1)
+            agreement = (codes.to_signs() == np.sign(exact))[:, used].mean(axis=1)
             assert agreement.mean() > 0.65
             assert (agreement > 0.5).mean() > 0.99
 
