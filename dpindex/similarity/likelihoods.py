@@ -23,6 +23,7 @@ _LEAST_CHANCE = 1e-12
 _TABLE = 1 << 25
 _MIN_CELLS = 8
 _MAX_CELLS = 1024
+_PARTS = 8
 _DEVIATIONS = 2.5
 # Codes and coordinates that are looked up at a time: their part of the table fits the cache.
 _CODES = 4096
@@ -91,7 +92,8 @@ class NumberLikelihoods(CodeLikelihoods):
     """The chance of the cell that each coordinate of a code lies in: a table.
 
     Cells of a coordinate are equally wide. Without a public range they cover the known vectors and
-    most of the noise about them, and the outermost cells have no end.
+    most of the noise about them, and the outermost cells have no end. Known vectors are rounded to
+    parts of a cell, so that all cells are looked up in one list of chances.
     """
 
     crowd_size = 250  # more would make the cells too wide
@@ -105,15 +107,22 @@ class NumberLikelihoods(CodeLikelihoods):
         cells = int(np.clip(_TABLE // projected.size, _MIN_CELLS, _MAX_CELLS))
         self._low, span = _limits(projected, moments, self._likelihood)
         self._width = span / cells
-        ends = self._width * np.arange(cells + 1)[:, None]
+        # One list of chances for all: to integrate at the ends of every cell takes thrice as long.
+        part = self._width / _PARTS
+        start = self._low - projected
+        lowest = start.min()
+        places = np.rint((start - lowest) / part).astype(np.intp)
+        ends = lowest + part * np.arange(places.max() + cells * _PARTS + 1)
+        below = _integral(self._likelihood, ends)
+        total = _integral(self._likelihood, self._likelihood.edges[-1:])
+        inside = (below[_PARTS:] - below[:-_PARTS]).astype(np.float32)
+        steps = _PARTS * np.arange(cells)[:, None]
         self._table = np.empty((coordinates, cells, count + 1), dtype=np.float32)
-        columns = zip(self._table, self._low, projected.T, strict=True)
-        for cell_chance, low, values in columns:
-            below = _integral(self._likelihood, low + ends - values)
+        for cell_chance, place in zip(self._table, places.T, strict=True):
+            chance = inside[place + steps]
             if not math.isfinite(moments.reach):
-                below[0] = 0.0
-                below[-1] = _integral(self._likelihood, self._likelihood.edges[-1:])
-            chance = np.diff(below, axis=0)
+                chance[0] = below[place + _PARTS]
+                chance[-1] = total - below[place + steps[-1]]
             cell_chance[:, :-1] = chance
             cell_chance[:, -1] = chance.mean(axis=1)
         np.maximum(self._table, _LEAST_CHANCE, out=self._table)
