@@ -33,7 +33,6 @@ from dpindex.accounting.ledger import Ledger
 from dpindex.base.files import pack
 from dpindex.data import open_vectors, read_ids
 from dpindex.denoise import (
-    Denoiser,
     denoiser_from_bytes,
     denoiser_to_bytes,
     fit_denoiser,
@@ -390,35 +389,6 @@ def _denoisers() -> Iterable[bytes]:
     bins = CalibrationBins(np.array([[-1.0, 1.0], [0.1, 1.0]]), flat, flat)
     table = ScoreTable(Channel(_LEARNED).likelihood, 1.0)
     yield denoiser_to_bytes(replace(linear, iterations=(EPIteration(linear.linear, bins, table),)))
-    yield _denoiser_of_format_1(linear)
-
-
-def _denoiser_of_format_1(denoiser: Denoiser) -> bytes:
-    """A linear denoiser as it was written before the common container."""
-    filter_, prior = denoiser.linear, denoiser.linear.prior
-    gains = np.hstack([np.ones(prior.filters.shape[:2]), prior.gains])
-    arrays = [filter_.mean, filter_.noise, filter_.basis, prior.log_weight, prior.mean]
-    arrays += [prior.filters, prior.roots, gains, filter_.leverage, filter_.mixing_leverage]
-    facts = {"format": 1, "kind": "linear", "error": denoiser.error, "rows": denoiser.rows}
-    facts |= {"most": 0.0, "stages": [], "shapes": [array.shape for array in arrays]}
-    body = b"".join(array.astype("<f4").tobytes() for array in arrays)
-    return json.dumps(facts).encode() + b"\n" + body
-
-
-def _denoiser_repair(data: bytes, rng: random.Random) -> bytes:
-    if data[:4] == b"DPIX":
-        return _container_repair(data, rng)
-    head, _, body = data.partition(b"\n")
-    header = _changed(_load(head), rng)
-    if header is None:
-        return data
-    try:
-        size = 4 * sum(math.prod(shape) for shape in header["shapes"])
-        if 0 <= size < 1 << 16 and rng.random() < 0.8:
-            body = body.ljust(size, b"\0")[:size]
-    except (TypeError, KeyError, ValueError, OverflowError, IndexError, MemoryError):
-        pass
-    return json.dumps(header).encode("utf-8", "surrogatepass") + b"\n" + body
 
 
 def _read_denoiser(data: bytes) -> None:
@@ -622,7 +592,7 @@ TARGETS: dict[str, Target] = {
     ),
     "RACE sketch": Target(_sketches, _read_sketch, _sketch_repair, 2048),
     "ids of an index": Target(_index_ids, ids_from_bytes, _index_ids_repair, 512),
-    "denoiser": Target(_denoisers, _read_denoiser, _denoiser_repair, 16384),
+    "denoiser": Target(_denoisers, _read_denoiser, _container_repair, 16384),
     "codebook": Target(_codebooks, Codebook.from_bytes, _container_repair, 2048),
     "ledger": Target(_ledgers, _read_ledger, _ledger_repair, 8192),
     ".npy": Target(_npys, _reads_vectors(".npy"), _npy_repair, 512),
