@@ -315,7 +315,14 @@ class _Planner:
         target = self._target
         population = sample.population_of(spec)
         predicted = predicted_rows(
-            spec, population, _ROUNDS, target.at, target.ladder, row.noise, row.denoiser
+            spec,
+            population,
+            _ROUNDS,
+            target.at,
+            target.ladder,
+            row.noise,
+            row.denoiser,
+            sample.denoised_by(spec),
         )[-1]
         return replace(predicted, spec=row.spec, centroids=row.centroids)
 
@@ -448,7 +455,10 @@ class _Planner:
         """Return the row of codes as they are, or of denoised ones if those are worth it."""
         target = self._target
         population = self._sample.population_of(spec).of_queries(queries)
-        rows = predicted_rows(spec, population, rounds, target.at, target.ladder, noise, kind)
+        others = self._sample.denoised_by(spec)
+        rows = predicted_rows(
+            spec, population, rounds, target.at, target.ladder, noise, kind, others
+        )
         is_worth = is_worth_denoising(target.value(rows[0]), target.value(rows[-1]))
         row = rows[-1] if is_worth else rows[0]
         return replace(row, centroids=self._sample.has_centroids(spec))

@@ -401,6 +401,7 @@ def predicted_rows(
     ladder: Sequence[int],
     noise: float,
     denoise: Kind | None = None,
+    others: Vectors | None = None,
 ) -> list[Row]:
     """Return the row of codes as they are, and one of denoised codes if a denoiser can be fitted.
 
@@ -414,12 +415,16 @@ def predicted_rows(
         See :attr:`Row.noise`.
     denoise : "auto" or "linear", optional
         Kind of the denoiser.
+    others : vectors, optional
+        Vectors of whose codes it is learned; by default those that it is tried on.
     """
     prediction = Prediction(spec, population, rounds)
     codes = prediction.codes
     size = codes.stored[0].nbytes
     rows = [Row(spec, None, *prediction.found(at, ladder), size, noise)]
     if denoise is not None and noise >= _NO_NOISE:
+        if others is not None:
+            codes = Privatizer(spec).privatize(stacked([others] * rounds))
         denoiser = fit_if_possible(partial(fit_denoiser, codes, spec), spec, denoise)
         if denoiser is not None:
             rows.append(Row(spec, denoise, *prediction.found(at, ladder, denoiser), size, noise))

@@ -122,6 +122,17 @@ class Sample:
         rows = max(_MIN_PLAYED, min(self._played, _SCORES // size))
         return self._population(rows, codewords=size)
 
+    def denoised_by(self, spec: Spec) -> Vectors | None:
+        """Return vectors of whose codes a denoiser is learned; None for those it is tried on.
+
+        A denoiser comes to know vectors of which it has seen many codes. In a collection each has
+        one, so that it would be promised too much; a design is tried on one half of the sample, and
+        the other is free to learn from.
+        """
+        if spec.design is None:
+            return None
+        return self.vectors[self._groups % 2 == 0]
+
     def attacked(self, spec: Spec) -> tuple[Spec, Vectors]:
         """Return a spec like it, and vectors that its public part was not made of.
 

@@ -14,6 +14,7 @@ import pytest
 import dpindex as dpi
 from dpindex.cli import main
 from dpindex.study import evaluate, ground_truth
+from dpindex.study.sample import Sample
 from dpindex.study.trial import Trial
 
 DIM = 96
@@ -74,6 +75,20 @@ def test_what_is_made_of_the_whole_sample_can_be_pasted(
     assert built == dpi.Spec.from_dict(plan["recommended"]["spec"])
     assert "designed" in built.method or built.method == "codebook-softmax"
     assert any("One attribute is hidden, not the vector" in line for line in plan["remarks"])
+
+
+def test_the_denoiser_of_a_design_is_learned_from_vectors_that_it_is_not_tried_on() -> None:
+    """It would come to know vectors of which it sees ten codes each."""
+    sample = Sample(collection(600, 1), 2000, 100)
+    made = dpi.design(sample.fitted, epsilon=1.0, code_length=12)
+    terms = {key: value for key, value in TERMS.items() if key != "methods"}
+    spec = dpi.Spec(DESIGNED, design=made, **terms)
+    others = sample.denoised_by(spec)
+    tried = sample.population_of(spec).vectors
+    assert others is not None
+    assert len(others) == len(tried) == 300
+    assert not {*map(bytes, others)} & {*map(bytes, tried)}
+    assert sample.denoised_by(dpi.Spec("raw-laplace", **terms)) is None
 
 
 @pytest.mark.slow
