@@ -42,7 +42,7 @@ from dpindex.study.population import NEIGHBOURS, Population
 from dpindex.study.target import FOUND, Found, Row, never_falling
 
 # Codes of each vector that are counted, and codes of each query's own vector.
-_COUNTED_ROUNDS = 5
+_COUNTED_ROUNDS = 12
 _OWN_CODES = 16
 # Ranks of the sampled vectors whose scores give the exponent, and its range.
 _FITTED = 50
@@ -68,7 +68,7 @@ class Prediction:
     spec : Spec
     population : Population
     rounds : int
-        Codes of each vector, at most. A denoiser is fitted to all, and five are counted.
+        Codes of each vector, at most. A denoiser is fitted to all, and twelve are counted.
     """
 
     def __init__(self, spec: Spec, population: Population, rounds: int) -> None:
