@@ -51,8 +51,8 @@ _MADE_OF_SAMPLE = (
     "vector as a whole. What is made of the sample is published, so the sample must be public."
 )
 _PRECISION_OF_DESIGNS = (
-    "On photographs the precision that was predicted for designs was up to 0.1 too high, and "
-    "recall among 100 or more candidates up to 0.04."
+    "On photographs the precision that was predicted for designs was up to 0.08 too high, and "
+    "recall among 100 or more candidates up to 0.02."
 )
 _NARROWED = (
     "Values are clipped to {low:g} … {high:g}, which holds three quarters of the sample's: no "
