@@ -31,7 +31,7 @@ from dpindex.similarity.similarity import Metric
 from dpindex.study.candidates import Candidates
 from dpindex.study.plan_result import Plan, plan_png
 from dpindex.study.population import MAX_DENSE_DIM, inferred_groups, numbered_groups
-from dpindex.study.prediction import noise_share, predicted_rows
+from dpindex.study.prediction import COUNTED_ROUNDS, noise_share, predicted_rows
 from dpindex.study.sample import (
     Sample,
     checked_sample,
@@ -55,10 +55,9 @@ _SCREENING_ROUNDS = 2
 _MARGIN = 1.5
 _QUERIES = 250
 _ROUNDS = 5
-# Queries of what is promised, and codes of each vector: with 5 precision is .01 to .02 too high, as
-# each stands for more vectors of the collection.
+# Queries of what is promised. It counts as many codes of each vector as there may be: with 5
+# precision is .01 to .02 too high, as each stands for more vectors of the collection.
 _ALL_QUERIES = 1000
-_PROMISED_ROUNDS = 12
 _CONTENDERS = 5
 # Vectors of the sample that are used, of wide sparse ones fewer.
 _ROWS = 1 << 13
@@ -317,14 +316,7 @@ class _Planner:
         target = self._target
         population = sample.population_of(spec)
         predicted = predicted_rows(
-            spec,
-            population,
-            _PROMISED_ROUNDS,
-            target.at,
-            target.ladder,
-            row.noise,
-            row.denoiser,
-            sample.denoised_by(spec),
+            spec, population, COUNTED_ROUNDS, target.at, target.ladder, row.noise, row.denoiser
         )[-1]
         return replace(predicted, spec=row.spec, centroids=row.centroids)
 
@@ -457,10 +449,7 @@ class _Planner:
         """Return the row of codes as they are, or of denoised ones if those are worth it."""
         target = self._target
         population = self._sample.population_of(spec).of_queries(queries)
-        others = self._sample.denoised_by(spec)
-        rows = predicted_rows(
-            spec, population, rounds, target.at, target.ladder, noise, kind, others
-        )
+        rows = predicted_rows(spec, population, rounds, target.at, target.ladder, noise, kind)
         is_worth = is_worth_denoising(target.value(rows[0]), target.value(rows[-1]))
         row = rows[-1] if is_worth else rows[0]
         return replace(row, centroids=self._sample.has_centroids(spec))

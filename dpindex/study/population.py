@@ -81,6 +81,9 @@ class Population:
     codewords : int array, shape (K,), optional
         The groups of codewords of a codebook that is tried on the vectors. No vector is encoded by
         one of its own group, and no query sees one of its own.
+    others : as the vectors, shape (o, dim), optional
+        Vectors of whose codes a denoiser is learned; by default those that it is tried on. It comes
+        to know vectors of which it has seen many codes, where in a collection each has one.
 
     Attributes
     ----------
@@ -112,12 +115,14 @@ class Population:
         groups: Integers | None = None,
         metric: Metric = "cosine",
         codewords: Integers | None = None,
+        others: Vectors | None = None,
     ) -> None:
         chosen = spaced(vectors.shape[0], n)
         self.vectors: Any = vectors[chosen]
         self.n = n
         self.metric = metric
         self.codewords = codewords
+        self.others = others
         self._stream = PublicStream(0, "plan population")
         rows = len(chosen)
         self.labels = np.arange(rows) if groups is None else groups[chosen]

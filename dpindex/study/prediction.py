@@ -42,7 +42,7 @@ from dpindex.study.population import NEIGHBOURS, Population
 from dpindex.study.target import FOUND, Found, Row, never_falling
 
 # Codes of each vector that are counted, and codes of each query's own vector.
-_COUNTED_ROUNDS = 12
+COUNTED_ROUNDS = 12
 _OWN_CODES = 16
 # Ranks of the sampled vectors whose scores give the exponent, and its range.
 _FITTED = 50
@@ -75,10 +75,10 @@ class Prediction:
         self._spec = spec
         self._population = population
         # A collection has no more codes than vectors.
-        drawn = max(1, min(rounds, int(population.vectors_per_row)))
-        self._rounds = min(drawn, _COUNTED_ROUNDS)
+        self._drawn = max(1, min(rounds, int(population.vectors_per_row)))
+        self._rounds = min(self._drawn, COUNTED_ROUNDS)
         self._privatizer = privatizer = Privatizer(spec)
-        self.codes = self._privatized(population.vectors, drawn, population.labels)
+        self.codes = self._privatized(population.vectors, self._drawn, population.labels)
         asked = population.queries
         # Those serve near ranks alone.
         own_codes = _OWN_CODES if population.near.size else 1
@@ -101,6 +101,14 @@ class Prediction:
             return None
         named: Integers = groups[self._counted.stored.reshape(self._rounds, -1)]
         return np.asarray(named == self._population.asked_labels[:, None, None])
+
+    @property
+    def codes_to_learn_from(self) -> Codes:
+        """Codes that a denoiser is fitted to: of others, if there are any, as many of each."""
+        others = self._population.others
+        if others is None:
+            return self.codes
+        return self._privatizer.privatize(stacked([others] * self._drawn))
 
     def _privatized(self, vectors: Vectors, rounds: int, labels: Integers) -> Codes:
         """Return so many codes of each vector, of no codeword of its own group, (rounds·n, k)."""
@@ -401,7 +409,6 @@ def predicted_rows(
     ladder: Sequence[int],
     noise: float,
     denoise: Kind | None = None,
-    others: Vectors | None = None,
 ) -> list[Row]:
     """Return the row of codes as they are, and one of denoised codes if a denoiser can be fitted.
 
@@ -415,17 +422,13 @@ def predicted_rows(
         See :attr:`Row.noise`.
     denoise : "auto" or "linear", optional
         Kind of the denoiser.
-    others : vectors, optional
-        Vectors of whose codes it is learned; by default those that it is tried on.
     """
     prediction = Prediction(spec, population, rounds)
-    codes = prediction.codes
-    size = codes.stored[0].nbytes
+    size = prediction.codes.stored[0].nbytes
     rows = [Row(spec, None, *prediction.found(at, ladder), size, noise)]
     if denoise is not None and noise >= _NO_NOISE:
-        if others is not None:
-            codes = Privatizer(spec).privatize(stacked([others] * rounds))
-        denoiser = fit_if_possible(partial(fit_denoiser, codes, spec), spec, denoise)
+        fit = partial(fit_denoiser, prediction.codes_to_learn_from, spec)
+        denoiser = fit_if_possible(fit, spec, denoise)
         if denoiser is not None:
             rows.append(Row(spec, denoise, *prediction.found(at, ladder, denoiser), size, noise))
     return rows

@@ -82,6 +82,7 @@ class Sample:
             if not isinstance(queries, int):
                 self._queries = clipped(queries, *limits)
         self._groups = np.arange(len(self)) if groups is None else groups
+        self._halves = [np.flatnonzero(self._groups % 2 == half) for half in (0, 1)]
         self._n = n
         self._metric = metric
         dim = rows.shape[1]
@@ -97,7 +98,7 @@ class Sample:
     @property
     def fitted(self) -> Any:
         """The half that designs and centroids are made of while they are tried."""
-        return self.rows[self._groups % 2 == 0]
+        return self.rows[self._halves[0]]
 
     def _new_book_of_vectors(self, size: int) -> Codebook:
         """Return a codebook of so many of the vectors, evenly spaced."""
@@ -122,17 +123,6 @@ class Sample:
         rows = max(_MIN_PLAYED, min(self._played, _SCORES // size))
         return self._population(rows, codewords=size)
 
-    def denoised_by(self, spec: Spec) -> Vectors | None:
-        """Return vectors of whose codes a denoiser is learned; None for those it is tried on.
-
-        A denoiser comes to know vectors of which it has seen many codes. In a collection each has
-        one, so that it would be promised too much; a design is tried on one half of the sample, and
-        the other is free to learn from.
-        """
-        if spec.design is None:
-            return None
-        return self.vectors[self._groups % 2 == 0]
-
     def attacked(self, spec: Spec) -> tuple[Spec, Vectors]:
         """Return a spec like it, and vectors that its public part was not made of.
 
@@ -155,7 +145,11 @@ class Sample:
 
         ``codewords`` is the size of a codebook of vectors of the sample that is tried on it.
         """
-        places = np.flatnonzero(self._groups % 2) if unseen else np.arange(len(self._groups))
+        places = np.arange(len(self._groups))
+        others = None
+        if unseen:
+            fitted, places = self._halves
+            others = self.vectors[fitted[spaced(len(fitted), rows)]]
         places = places[spaced(len(places), rows)]
         groups_of_codewords = None
         if codewords:
@@ -167,6 +161,7 @@ class Sample:
             groups=self._groups[places],
             metric=self._metric,
             codewords=groups_of_codewords,
+            others=others,
         )
 
 

@@ -83,12 +83,12 @@ def test_the_denoiser_of_a_design_is_learned_from_vectors_that_it_is_not_tried_o
     made = dpi.design(sample.fitted, epsilon=1.0, code_length=12)
     terms = {key: value for key, value in TERMS.items() if key != "methods"}
     spec = dpi.Spec(DESIGNED, design=made, **terms)
-    others = sample.denoised_by(spec)
-    tried = sample.population_of(spec).vectors
+    population = sample.population_of(spec)
+    others, tried = population.others, population.vectors
     assert others is not None
     assert len(others) == len(tried) == 300
     assert not {*map(bytes, others)} & {*map(bytes, tried)}
-    assert sample.denoised_by(dpi.Spec("raw-laplace", **terms)) is None
+    assert sample.population_of(dpi.Spec("raw-laplace", **terms)).others is None
 
 
 @pytest.mark.slow
