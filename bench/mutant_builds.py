@@ -161,6 +161,6 @@ BUILDS = [
            ("test_a_design_of_the_vectors_that_are_built_is_refused",),
            lambda patch: patch.setattr(LeakCheck, "of", codebooks_alone(LeakCheck.of))),
     Mutant("ledger", "every release has one token", PATHS,
-           instead(release._Run, "_book", lambda f: lambda run, token: f(run, "one"))),
+           instead(release._Run, "_book", lambda f: lambda run, _, ids: f(run, "one", ids))),
 ]  # fmt: skip
 """Those of builds and of everything that goes through a journal."""

@@ -657,12 +657,12 @@ def reranked_queries_in_the_address(patch: Patch) -> Spec:
 def ledger_told_too_late(patch: Patch) -> Spec:
     run: Any = sys.modules[release.__module__]._Run
     book, draw = run._book, run._draw
-    tokens: list[str] = []
-    patch.setattr(run, "_book", lambda run, token: tokens.append(token))
+    told_later: list[Any] = []
+    patch.setattr(run, "_book", lambda run, *told: told_later.append(told))
 
     def drawn(run: Any, *work: Any) -> Any:
         receipts = draw(run, *work)
-        book(run, tokens.pop())
+        book(run, *told_later.pop())
         return receipts
 
     patch.setattr(run, "_draw", drawn)

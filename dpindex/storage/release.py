@@ -635,14 +635,14 @@ class _Run(Generic[Published]):
         target.check(self.dataset)
         if ledger is not None and target.path is not None:
             ledger.refuse_inside(target.path)
-        _unique_ids(self.dataset)
+        ids = _unique_ids(self.dataset)
         journal = target.journal()
         with journal.held():
             target.refuse_taken(journal)
             if not journal.begun:
-                self._refuse_known_ids()
+                self._refuse_known(ids)
             shards, clipped = self._check(journal)
-            may_draw = self._begin(journal, shards)
+            may_draw = self._begin(journal, shards, ids)
             drawn = self._draw(journal, shards, may_draw)
             digest = target.digest(journal, drawn)
             # From here on nothing is drawn under this token. The journal tells whoever goes on;
@@ -679,7 +679,7 @@ class _Run(Generic[Published]):
         clipped = sum(result.clipped for result in results)
         return tagged, clipped / self.dataset.rows
 
-    def _begin(self, journal: Journal, shards: list[Shard]) -> bool:
+    def _begin(self, journal: Journal, shards: list[Shard], ids: StoredIds | None) -> bool:
         """Begin the release, or go on with it; return whether it may draw.
 
         Its token is known to the ledger then. Drawing takes a release that has begun and is not
@@ -694,7 +694,7 @@ class _Run(Generic[Published]):
         tags = b"".join(segment.tag for segment in segments)
         if journal.begun:
             journal.refuse_other(facts, tags)
-            self._book(journal.token)
+            self._book(journal.token, ids)
             if not self._is_drawn(journal):
                 return True
             if len(self.target.found(journal, segments)) == len(segments):
@@ -704,7 +704,7 @@ class _Run(Generic[Published]):
             journal.end()  # this token is spent; a new one is booked
         journal.begin(facts, tags)
         try:
-            self._book(journal.token)
+            self._book(journal.token, ids)
         except StorageError:
             raise  # it may have been booked: whoever goes on books it under the same token
         except InputError:
@@ -752,19 +752,19 @@ class _Run(Generic[Published]):
         now = sum(rows[number] for number in rows.keys() - before)
         return Drawn(segments, marks, now)
 
-    def _refuse_known_ids(self) -> None:
+    def _refuse_known(self, ids: StoredIds | None) -> None:
         ledger = self.terms.ledger
         if ledger is not None:
-            for ids in _id_batches(self.dataset):
-                ledger.check(ids, allow_rerelease=self.terms.allow_rerelease)
+            for batch in _batches(ids):
+                ledger.check(batch, allow_rerelease=self.terms.allow_rerelease)
 
-    def _book(self, token: str) -> None:
+    def _book(self, token: str, ids: StoredIds | None) -> None:
         """Tell the ledger of every id, durably; what it knows by this token it counts once."""
         ledger = self.terms.ledger
         if ledger is not None:
             allowed = self.terms.allow_rerelease
-            for ids in _id_batches(self.dataset):
-                ledger.record(self.target.spec, ids, allow_rerelease=allowed, token=token)
+            for batch in _batches(ids):
+                ledger.record(self.target.spec, batch, allow_rerelease=allowed, token=token)
 
 
 def _shards(dataset: Dataset, segment_rows: int) -> list[Shard]:
@@ -805,9 +805,8 @@ def _unique_ids(dataset: Dataset) -> StoredIds | None:
         return StoredIds(blocks)
 
 
-def _id_batches(dataset: Dataset) -> Iterator[AnyArray | None]:
+def _batches(ids: StoredIds | None) -> Iterator[AnyArray | None]:
     """Yield all ids, as many at a time as the ledger is told at once; None for none."""
-    ids = _unique_ids(dataset)
     if ids is None:
         yield None
         return
