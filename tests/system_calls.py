@@ -16,6 +16,7 @@ import signal
 import struct
 from collections.abc import Callable, Container
 from contextlib import suppress
+from pathlib import Path
 
 SUPPORTED = platform.system() == "Linux" and platform.machine() == "x86_64"
 
@@ -119,6 +120,25 @@ def _changes(call: int, arguments: list[int]) -> bool:
     return call not in _WRITE or arguments[0] > _STANDARD_ERROR
 
 
+def _runs(thread: Path) -> bool:
+    """Whether a thread of ``/proc`` computes, or is inside a system call that waits for a disk."""
+    try:
+        state = (thread / "stat").read_text().rpartition(") ")[2][0]
+    except (FileNotFoundError, ProcessLookupError):  # it has ended
+        return False
+    return state in "RD"
+
+
+def _wait_for_threads(process: int) -> None:
+    """Wait until each thread of a process is stopped or sleeps.
+
+    The stop of one does not stop the others: what they change meanwhile is done, or not begun.
+    """
+    threads = Path(f"/proc/{process}/task")
+    while any(map(_runs, threads.iterdir())):
+        os.sched_yield()
+
+
 NOT_STOPPED = 128
 """Added to the exit code of a process that makes fewer calls."""
 
@@ -161,6 +181,7 @@ def stopped_at(
                 calls += 1
                 if calls in numbers:
                     added = 0
+                    _wait_for_threads(child)
                     then(Stopped(child, thread, calls))
         # A thread begins with a stop; other signals are passed on.
         passed_on = 0 if sent in (signal.SIGTRAP, signal.SIGSTOP) else sent
