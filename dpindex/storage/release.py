@@ -42,7 +42,7 @@ from dpindex.mechanism.codes import Codes, codes_from_bytes
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Projector, Spec
 from dpindex.storage.code_store import rows_per_segment
-from dpindex.storage.ids import StoredIds, id_block, ids_to_bytes
+from dpindex.storage.ids import IdBlock, StoredIds, id_block, ids_to_bytes
 from dpindex.storage.journal import Journal, content_tag, unpublished_path
 from dpindex.storage.leak_check import LeakCheck, LeakEvidence, refuse_leaks
 from dpindex.storage.manifest import FileMark, file_path, segment_number
@@ -101,16 +101,17 @@ class Shard:
         Of the part in the dataset.
     segments : tuple of Segment
         Consecutive, to the end of the part, and of equal length but for the last.
+    ids : array of shape (rows of the part,), or TextIds, optional
+        What the ledger is told, and what is published. Default the numbers of the rows.
     """
 
     part: Part
     first_row: int
     segments: tuple[Segment, ...]
+    ids: IdBlock | None = None
 
     def read(self, key: bytes) -> Iterator[tuple[Segment, Chunk, Labels]]:
         """Read the segments, each with its vectors and labels, and tagged under a key.
-
-        Rows without ids get their numbers.
 
         Raises
         ------
@@ -120,7 +121,7 @@ class Shard:
         if not self.segments:
             return
         part = self.part
-        ids = part.ids()
+        ids = self.ids
         if ids is None:
             ids = np.arange(self.first_row, self.first_row + part.rows, dtype=np.int64)
         payload = Payload().checked(part.payload(), part.rows)
@@ -635,13 +636,14 @@ class _Run(Generic[Published]):
         target.check(self.dataset)
         if ledger is not None and target.path is not None:
             ledger.refuse_inside(target.path)
-        ids = _unique_ids(self.dataset)
+        blocks = _id_blocks(self.dataset)
+        ids = _unique_ids(self.dataset, blocks)
         journal = target.journal()
         with journal.held():
             target.refuse_taken(journal)
             if not journal.begun:
                 self._refuse_known(ids)
-            shards, clipped = self._check(journal)
+            shards, clipped = self._check(journal, blocks)
             may_draw = self._begin(journal, shards, ids)
             drawn = self._draw(journal, shards, may_draw)
             digest = target.digest(journal, drawn)
@@ -654,9 +656,11 @@ class _Run(Generic[Published]):
         _warn_of_clipping(clipped)
         return Outcome(self.dataset.rows, drawn.rows, clipped, published)
 
-    def _check(self, journal: Journal) -> tuple[list[Shard], float]:
+    def _check(
+        self, journal: Journal, blocks: Sequence[IdBlock | None]
+    ) -> tuple[list[Shard], float]:
         """Check every vector; return the shards in order, with their tags, and what is clipped."""
-        shards = _shards(self.dataset, self.target.segment_rows(self.dataset))
+        shards = _shards(self.dataset, blocks, self.target.segment_rows(self.dataset))
         leak_check = None
         if not self.terms.skip_leak_check:
             leak_check = self.target.leak_check(self.dataset.rows)
@@ -767,17 +771,17 @@ class _Run(Generic[Published]):
                 ledger.record(self.target.spec, batch, allow_rerelease=allowed, token=token)
 
 
-def _shards(dataset: Dataset, segment_rows: int) -> list[Shard]:
+def _shards(dataset: Dataset, blocks: Sequence[IdBlock | None], segment_rows: int) -> list[Shard]:
     """Cut a dataset into segments, whose numbers they keep for ever."""
     shards = []
     first_row = 0
     number = 0
-    for part in dataset.parts:
+    for part, ids in zip(dataset.parts, blocks, strict=True):
         segments = []
         for rows in row_blocks(part.rows, segment_rows):
             segments.append(Segment(segment_number(number), rows.start, rows.stop - rows.start))
             number += 1
-        shards.append(Shard(part, first_row, tuple(segments)))
+        shards.append(Shard(part, first_row, tuple(segments), ids))
         first_row += part.rows
     return shards
 
@@ -791,18 +795,27 @@ def _left(shard: Shard, found: Container[str]) -> Shard:
     return replace(shard, segments=shard.segments[first:])
 
 
-def _unique_ids(dataset: Dataset) -> StoredIds | None:
-    """Return the ids of all parts, None if there are none; refuse one that is given twice."""
-    blocks = []
+def _id_blocks(dataset: Dataset) -> list[IdBlock | None]:
+    """Read the ids of each part, None for none: once, as a file may change between two readings."""
+    blocks: list[IdBlock | None] = []
     for part in dataset.parts:
         ids = part.ids()
         if ids is None:
-            return None
+            blocks.append(None)
+            continue
         if len(ids) != part.rows:
             raise InputError(f"{part.name} has {len(ids)} ids for {part.rows} vectors.")
         blocks.append(id_block(ids_to_bytes(ids), verified=True))
+    return blocks
+
+
+def _unique_ids(dataset: Dataset, blocks: Sequence[IdBlock | None]) -> StoredIds | None:
+    """Return the ids of all parts, None if there are none; refuse one that is given twice."""
+    given = [block for block in blocks if block is not None]
+    if not given:
+        return None
     with naming(dataset.name):
-        return StoredIds(blocks)
+        return StoredIds(given)
 
 
 def _batches(ids: StoredIds | None) -> Iterator[AnyArray | None]:
