@@ -127,7 +127,7 @@ def measured(recipe: Recipe, folder: Path) -> tuple[Any, ...]:
     suffix = next(folder.glob("public.*")).suffix
     line = (
         f"dpindex plan {recipe.options} --public-sample public{suffix} --dim {base.shape[1]} "
-        f"--n {base.shape[0]} --format json"
+        f"--n {base.shape[0]} --json"
     )
     print(line, flush=True)
     said, *use = run(line, folder)
@@ -138,16 +138,17 @@ def measured(recipe: Recipe, folder: Path) -> tuple[Any, ...]:
     promised = plan["rows"][0][f"{measure}, exact queries"]
     for command in plan["commands"]:
         print(command, flush=True)
-        output = " --format npz --output hits.npz" if command.startswith("dpindex query") else ""
-        said, *use = run(command + output, folder)
-        print(said, flush=True)
+        is_query = command.startswith("dpindex query")
+        said, *use = run(f"{command} --json" if is_query else command, folder)
         uses.append(use)
-    with np.load(folder / "hits.npz") as stored:
-        truth = ground_truth(base, queries, NEIGHBOURS)
-        if measure == PRECISION:
-            found = truth.precision(stored["ids"], FOUND, NEIGHBOURS)
-        else:
-            found = truth.recall(stored["ids"], FOUND, FOUND)
+        if not is_query:
+            print(said, flush=True)
+    ids = np.array(json.loads(said)["ids"])  # of the last command, which searches
+    truth = ground_truth(base, queries, NEIGHBOURS)
+    if measure == PRECISION:
+        found = truth.precision(ids, FOUND, NEIGHBOURS)
+    else:
+        found = truth.recall(ids, FOUND, FOUND)
     about = summarize(folder / "my-index")
     spec, denoiser = about.settings.spec, about.denoiser
     size = spec.code_length if spec.codebook is None else len(spec.codebook)

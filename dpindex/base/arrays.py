@@ -438,6 +438,21 @@ def json_value(text: str | bytes, name: str) -> Any:
         raise InputError(f"{name} is not valid JSON: {error}.") from None
 
 
+def json_columns(columns: Mapping[str, AnyArray]) -> dict[str, list[Any]]:
+    """Return arrays by name as lists of plain values: JSON has no NaN, so None is in its place.
+
+    >>> json_columns({"score": np.array([0.5, np.nan]), "id": np.array([7, 9])})
+    {'score': [0.5, None], 'id': [7, 9]}
+    """
+    lists = {}
+    for name, column in columns.items():
+        values = column.astype(object)
+        if column.dtype.kind == "f":
+            values[~np.isfinite(column)] = None
+        lists[name] = values.tolist()
+    return lists
+
+
 def checked_fields(data: Any, cls: Any, name: str) -> dict[str, Any]:
     """``data``, if it is a dict of fields of the dataclass ``cls`` and lacks no required one."""
     if not isinstance(data, dict):

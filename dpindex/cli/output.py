@@ -1,31 +1,23 @@
-"""What commands print: progress, tables and facts for people, JSON and npz for programs."""
+"""What commands print: progress, tables and facts for people, JSON for programs."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from io import BytesIO
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import typer
 
 from dpindex.base.arrays import AnyArray
 from dpindex.base.display import progress_bar as progress_bar
 from dpindex.base.errors import InputError, escaped
-from dpindex.base.files import create_file
 from dpindex.mechanism.codes import CodeFormat
 from dpindex.privacy import Guarantee
 
 if TYPE_CHECKING:
     from dpindex.accounting.ledger import Ledger
-
-Format = Annotated[
-    Literal["table", "json", "npz"], "--format", "table for people; json or npz for programs."
-]
-Output = Annotated[Path | None, "File to write to.  [default: standard output]"]
 
 
 def refuse_existing(path: Path) -> None:
@@ -37,8 +29,8 @@ def refuse_existing(path: Path) -> None:
 
 
 def print_json(facts: Any, indent: int | None = 1) -> None:
-    """Print plain values as JSON; without an indent on one line."""
-    typer.echo(json.dumps(facts, indent=indent))
+    """Print plain values as JSON, and dates as text; without an indent on one line."""
+    typer.echo(json.dumps(facts, indent=indent, default=str))
 
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
@@ -125,53 +117,3 @@ def warn_of_payload(columns: object) -> None:
     """Say that a payload is public, if there is one."""
     if columns:
         typer.echo("The payload is published in the clear, beside the codes: it is not protected.")
-
-
-def check_output(form: str, output: Path | None) -> None:
-    """Refuse, before any work, npz without a file and a file that exists."""
-    if form == "npz" and output is None:
-        raise InputError("--format npz needs --output FILE: it is not text.")
-    if output is not None:
-        refuse_existing(output)
-
-
-def write_answers(
-    form: str,
-    output: Path | None,
-    columns: Mapping[str, AnyArray],
-    shown: Callable[[], str],
-    facts: Mapping[str, Any] | None = None,
-) -> None:
-    """Write named arrays; ``shown`` makes a table for people, JSON has ``facts`` as well.
-
-    JSON has no NaN: a number that cannot be estimated is null there.
-    """
-    if form == "npz":
-        archive = BytesIO()
-        arrays = {name: _without_objects(column) for name, column in columns.items()}
-        np.savez(archive, **arrays)  # type: ignore[arg-type]
-        data = archive.getvalue()
-    elif form == "json":
-        lists = {name: _plain(column) for name, column in columns.items()}
-        data = json.dumps({**(facts or {}), **lists}, default=str).encode() + b"\n"
-    else:
-        data = shown().encode() + b"\n"
-    if output is None:
-        typer.echo(data, nl=False)
-    else:
-        create_file(output, data)
-
-
-def _plain(column: AnyArray) -> Any:
-    values = column.astype(object)
-    if column.dtype.kind == "f":
-        values[~np.isfinite(column)] = None
-    return values.tolist()
-
-
-def _without_objects(column: AnyArray) -> AnyArray:
-    """Return objects as text, which archives keep without pickle: empty for None."""
-    if column.dtype != object:
-        return column
-    texts = ["" if value is None else str(value) for value in column.flat]
-    return np.array(texts, str).reshape(column.shape)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from dpindex.base.arrays import AnyArray
+from dpindex.base.arrays import json_columns
 from dpindex.base.errors import InputError, naming
 from dpindex.cli import options as o
 from dpindex.cli import output as out
@@ -128,8 +128,7 @@ def query(
         Literal["mean", "median-of-means"],
         "The median of means comes with the bound of Theorem 4 (95 %).",
     ] = "mean",
-    form: out.Format = "table",
-    output: out.Output = None,
+    as_json: o.AsJson = False,
 ) -> None:
     """Estimate how many records lie near each query.
 
@@ -139,12 +138,17 @@ def query(
     """
     from dpindex.race import RaceSketch
 
-    out.check_output(form, output)
     opened = RaceSketch.open(sketch)
     with open_vectors(queries) as source, naming(queries):
         answers = opened.summary(source.read(), estimator)
-    facts = {"guarantee": opened.guarantee.to_dict()}
-    out.write_answers(form, output, answers, lambda: _table(answers), facts)
+    if as_json:
+        facts = {"guarantee": opened.guarantee.to_dict(), **json_columns(answers)}
+        out.print_json(facts, indent=None)
+        return
+    lines = []
+    for row, values in enumerate(zip(*answers.values(), strict=True)):
+        lines.append([row, *(f"{value:.6g}" for value in values)])
+    typer.echo(out.table(["query", *answers], lines))
 
 
 def info(sketch: Sketch, as_json: o.AsJson = False) -> None:
@@ -178,11 +182,3 @@ def info(sketch: Sketch, as_json: o.AsJson = False) -> None:
 
 def _facts(path: Path, sketch: RaceSketch) -> dict[str, Any]:
     return {"bytes": path.stat().st_size, **sketch.describe()}
-
-
-def _table(answers: dict[str, AnyArray]) -> str:
-    rows = [
-        (row, *(f"{value:.6g}" for value in values))
-        for row, values in enumerate(zip(*answers.values(), strict=True))
-    ]
-    return out.table(["query", *answers], rows)

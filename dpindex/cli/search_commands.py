@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import numpy as np
 import typer
 
-from dpindex.base.arrays import AnyArray, limited_threads
+from dpindex.base.arrays import AnyArray, json_columns, limited_threads
 from dpindex.base.errors import InputError, naming
 from dpindex.cli import options as o
 from dpindex.cli import output as out
@@ -63,8 +63,7 @@ def query(
     candidates: Annotated[int | None, "Rows for --rerank to order.  [default: 1000]"] = None,
     show: Annotated[str | None, "--show A,B", "Payload columns to show with the hits."] = None,
     collection: o.Collection = "dpindex",
-    form: out.Format = "table",
-    output: out.Output = None,
+    as_json: o.AsJson = False,
     allow_unprotected: o.Unprotected = False,
 ) -> None:
     """Find the nearest vectors of each query.
@@ -74,13 +73,12 @@ def query(
 
     A cosine is shown as its expected value given the codes, ± its expected error. The true cosine
     lies within two errors about 95 times in 100. The unbiased estimates, which are too high for the
-    best of many, are in json and npz.
+    best of many, are in the JSON.
 
     $ dpindex query my-index queries.npy -k 10 --rerank vectors.npy --candidates 1000
     """
     from dpindex.integrations import open
 
-    out.check_output(form, output)
     opened: Any = open(index, collection)
     if not hasattr(opened, "payload_columns"):
         raise InputError(f"{index} is a collector: it is asked in Python, with dpindex.open.")
@@ -112,17 +110,14 @@ def query(
         name: np.array(hits.payload[name].to_pylist(), object).reshape(hits.ids.shape)
         for name in payload_names
     }
-    rows = len(hits.ids)
-    if output is None:
-        rows = min(_SHOWN, rows)
-    out.write_answers(
-        form,
-        output,
-        {**columns, **{f"payload_{name}": column for name, column in payload.items()}},
-        lambda: _hits_table(columns, payload, opened.metric, rows),
-    )
-    if form == "table" and rows < len(hits.ids):
-        typer.echo(f"… and {len(hits.ids) - rows} more queries: see --format json or npz.")
+    if as_json:
+        shown = {f"payload_{name}": column for name, column in payload.items()}
+        out.print_json(json_columns({**columns, **shown}), indent=None)
+        return
+    rows = min(_SHOWN, len(hits.ids))
+    typer.echo(_hits_table(columns, payload, opened.metric, rows))
+    if rows < len(hits.ids):
+        typer.echo(f"… and {len(hits.ids) - rows} more queries: see --json.")
 
 
 def _owner(rerank: str | None, ids: str | None) -> Owner | None:

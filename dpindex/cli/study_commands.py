@@ -72,7 +72,7 @@ def plan(
         str | None, "--public-queries FILE", "PUBLIC vectors like queries, if these differ."
     ] = None,
     methods: Annotated[str, "--methods A,B", "Methods to try.  [default: all that give DP]"] = "",
-    form: out.Format = "table",
+    as_json: o.AsJson = False,
     plot: Annotated[Path | None, "Picture of predictions by epsilon, .png."] = None,
     options: o.DataOptions,
 ) -> None:
@@ -86,8 +86,6 @@ def plan(
     from dpindex.study.planner import plan as make_plan
     from dpindex.study.planner import plan_png
 
-    if form == "npz":
-        raise InputError("a plan is shown as table or json, not as npz.")
     if plot is not None:
         out.refuse_existing(plot)
         if plot.suffix != ".png":
@@ -123,7 +121,7 @@ def plan(
     commands = _commands(outcome, public_sample, options)
     if plot is not None:
         create_file(plot, plan_png(outcome))
-    if form == "json":
+    if as_json:
         out.print_json({**outcome.to_dict(), "commands": commands})
         return
     _print_plan(outcome)
@@ -204,7 +202,7 @@ def _print_plan(outcome: Plan) -> None:
             f"for contrast, {row.method}: {row.guarantee}, which is any two vectors of norm 1"
         )
     if len(outcome.rows) > _SHOWN:
-        typer.echo(f"and {len(outcome.rows) - _SHOWN} more (--format json shows all).")
+        typer.echo(f"and {len(outcome.rows) - _SHOWN} more (--json shows all).")
     typer.echo(f"Recommended: {outcome.why}")
     _print_candidates(outcome)
     typer.echo("What it protects:")

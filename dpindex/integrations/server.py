@@ -22,9 +22,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
-import numpy as np
-
 import dpindex.integrations.requests as r
+from dpindex.base.arrays import json_columns
 from dpindex.base.errors import BusyError, InputError, import_extra
 from dpindex.base.files import AnyPath, holding_folder, state_folder
 from dpindex.index.hits import Hits
@@ -472,13 +471,6 @@ def _too_large(limit: int) -> r.RefusedError:
 
 def _as_json(hits: Hits) -> dict[str, Any]:
     """The arrays of hits as lists; what is not known is null."""
-    lists = {}
-    for name, column in hits.columns.items():
-        if name == "exact":
-            continue  # a collector has no originals to rerank by
-        if column.dtype.kind == "f" and not np.isfinite(column).all():
-            finite = np.isfinite(column)
-            column = column.astype(object)
-            column[~finite] = None
-        lists[name] = column.tolist()
-    return lists
+    columns = hits.columns
+    del columns["exact"]  # a collector has no originals to rerank by
+    return json_columns(columns)

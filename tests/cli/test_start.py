@@ -70,7 +70,7 @@ def test_a_command_loads_what_it_needs(folder: Path, command: str, loaded: str) 
 
 @pytest.mark.slow
 def test_a_query_loads_no_noise_engine_and_no_tables(folder: Path) -> None:
-    command = [sys.executable, "-c", SCRIPT, *["query", "index", "x.npy", "--format", "json"]]
+    command = [sys.executable, "-c", SCRIPT, *["query", "index", "x.npy", "--json"]]
     run = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
     loaded = set(run.stdout.splitlines()[-1].split())
     assert "faiss" in loaded

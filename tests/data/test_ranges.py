@@ -154,10 +154,10 @@ def test_commands_take_ranges(run: Callable[..., tuple[int, str, str]], tmp_path
     assert " --ranges " not in lines[-1]  # the index knows them
     for line in lines[:-1]:
         out(line)
-    hits = json.loads(out(f"{lines[-1]} --format json"))
+    hits = json.loads(out(f"{lines[-1]} --json"))
     assert [row[0] for row in hits["ids"]] == list(range(10))
     reranked = json.loads(
-        out("query my-index queries.npy -k 3 --candidates 20 --rerank vectors.npy --format json")
+        out("query my-index queries.npy -k 3 --candidates 20 --rerank vectors.npy --json")
     )
     assert [row[0] for row in reranked["ids"]] == list(range(10))
     np.testing.assert_allclose([row[0] for row in reranked["scores"]], 1.0, atol=1e-6)
@@ -185,7 +185,7 @@ def test_sketches_take_ranges(run: Callable[..., tuple[int, str, str]], tmp_path
         return text
 
     output("race build vectors.npy s.race --epsilon 60 --bandwidth 0.5 --ranges ranges.csv")
-    near = json.loads(output("race query s.race queries.npy --format json"))["count"]
+    near = json.loads(output("race query s.race queries.npy --json"))["count"]
     sketch = RaceSketch.open("s.race")
     sketch.spec = replace(sketch.spec, ranges=None)
     np.testing.assert_array_equal(near, sketch.count(np.load("scaled.npy")))

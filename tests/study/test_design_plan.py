@@ -68,7 +68,7 @@ def test_what_is_made_of_the_whole_sample_can_be_pasted(
 
     stated = f"--scale 255 --bounds 0 1 {promise} --epsilon 1 --public-sample sample.npy"
     sizes = f"--dim {DIM} --n 900 --methods {','.join(methods)}"
-    plan = json.loads(run(f"dpindex plan {sizes} {stated} --format json"))
+    plan = json.loads(run(f"dpindex plan {sizes} {stated} --json"))
     for line in plan["commands"]:
         run(line)
     built = dpi.PrivateIndex.open(tmp_path / "my-index").spec

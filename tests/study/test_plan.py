@@ -483,7 +483,7 @@ def test_the_command_line_shows_a_table_and_a_reason(run: Callable[..., Any]) ->
 @pytest.mark.slow
 @pytest.mark.usefixtures("few_queries")
 def test_the_command_line_writes_json(run: Callable[..., Any]) -> None:
-    code, out, _ = run("--epsilon", 4, "--public-sample", "sample.npy", "--format", "json")
+    code, out, _ = run("--epsilon", 4, "--public-sample", "sample.npy", "--json")
     assert code == 0
     rows = json.loads(out)["rows"]
     assert {
@@ -538,7 +538,7 @@ def test_the_lines_of_a_plan_can_be_pasted(
     np.save(tmp_path / "sample.npy", (collection(600, 1) * 255).astype(np.uint8))
     stated = ("--scale", 255, "--bounds", 0, 1, "--clip", "--beta", 0.5, "--query", query)
     terms = (*stated, "--epsilon", 4, "--public-sample", "sample.npy")
-    plan = json.loads(run(*terms, "--format", "json")[1])
+    plan = json.loads(run(*terms, "--json")[1])
     build, ask = plan["commands"]
     assert ("--query private" in ask) == (query == "private")
     for line in (build, ask):
@@ -556,7 +556,6 @@ def test_the_lines_of_a_plan_can_be_pasted(
         (("--epsilon", 4), "--public-sample"),
         (("--epsilon", 4, "--public-sample", "absent.npy"), "absent.npy"),
         (("--epsilon", 4, "--public-sample", "sample.npy", "--l2", 1), "different promises"),
-        (("--epsilon", 4, "--public-sample", "sample.npy", "--format", "npz"), "not as npz"),
         (("--epsilon", 4, "--public-sample", "sample.npy", "--n", 600), "--skip-leak-check"),
     ],
 )
