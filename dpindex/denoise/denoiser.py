@@ -70,8 +70,8 @@ class Channel:
         law = spec.law
         self.likelihood = Likelihood()
         if isinstance(law, NumberLaw):
-            self.likelihood = law.likelihood.in_units(spec.step)
-            self.variance = law.moments.in_units(spec.step).variance_of_x
+            self.likelihood = spec.likelihood
+            self.variance = spec.noise_moments.variance_of_x
         else:  # signs are read as ±1; flips are likeliest near zero: this is an upper bound
             flip = float(spec.sign_law.flip_probability(np.full(1, 0.5), 0.5)[0])
             kept = 1.0 - 2.0 * flip
@@ -102,12 +102,6 @@ class Channel:
         scale = 1.0 / (1.0 + self.variance[2])
         constant, first, second = (np.float32(v * scale) for v in self.variance)
         return np.asarray((second * y + first) * y + constant, dtype=np.float32)
-
-    def locate(self, y: Singles) -> Singles:
-        """The value of x about which the likelihood of each code lies."""
-        slope = np.float32(self.likelihood.slope)
-        shift = np.float32(self.likelihood.shift)
-        return np.asarray(y * slope + shift, dtype=np.float32)
 
 
 class ScoreTable:
@@ -234,7 +228,8 @@ class CalibrationBins:
 class EPIteration:
     """A filter, the calibration of its predictions, and how codes are read given predictions.
 
-    ``location`` of a code is where its likelihood lies: see :meth:`Channel.locate`.
+    ``location`` of a code is where its likelihood lies: see
+    :meth:`dpindex.mechanism.noise.Likelihood.locate`.
     """
 
     filter: Filter
@@ -447,7 +442,7 @@ class Denoiser:
             weights, mean = self._linear_along_basis
             return self.linear.inner(y)[0] @ weights + mean, 0.0
         z = y
-        location = self._channel.locate(y)
+        location = self._channel.likelihood.locate(y)
         for iteration in self.iterations[:-1]:
             z = iteration.message(z, location)
         estimate, share = self.iterations[-1].posterior(z, location)

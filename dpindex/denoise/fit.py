@@ -264,11 +264,11 @@ class TrainingCodes:
         def refine(rows: slice) -> None:
             y = self.channel.format.decode(self._stored[rows])
             z = y if before is None else before[rows]
-            out[rows] = iteration.message(z, self.channel.locate(y))
+            out[rows] = iteration.message(z, self.channel.likelihood.locate(y))
 
         self.channel.for_each_block(len(self), refine)
         self._refined = out
-        self.held = iteration.message(self.held, self.channel.locate(self.held_codes))
+        self.held = iteration.message(self.held, self.channel.likelihood.locate(self.held_codes))
         del self.directions
 
 

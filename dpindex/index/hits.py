@@ -12,7 +12,7 @@ import numpy as np
 from dpindex.base.arrays import AnyArray, Bools, Doubles, Floats
 from dpindex.base.display import table_html
 from dpindex.base.errors import InputError, import_extra
-from dpindex.similarity.float_codes import Estimate
+from dpindex.similarity.similarity import Estimate
 from dpindex.storage.payload import ID, Table
 
 _NAMES = {"ids": ID, "scores": "score"}

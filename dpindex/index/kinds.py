@@ -26,12 +26,7 @@ from dpindex.similarity.designed import (
     decoded,
     decoded_queries,
 )
-from dpindex.similarity.likelihoods import (
-    CodeLikelihoods,
-    NumberLikelihoods,
-    SignLikelihoods,
-    SymbolLikelihoods,
-)
+from dpindex.similarity.number_codes import NumberLikelihoods, NumberSimilarity
 from dpindex.similarity.posterior import (
     DenoisedPosterior,
     NumberPosterior,
@@ -39,14 +34,17 @@ from dpindex.similarity.posterior import (
     SignPosterior,
     SymbolPosterior,
 )
+from dpindex.similarity.sign_codes import SignLikelihoods, SignSimilarity
 from dpindex.similarity.similarity import (
+    CodeLikelihoods,
     Estimator,
     Metric,
-    NumberSimilarity,
     PrivateQueries,
     Queries,
-    SignSimilarity,
     Similarity,
+)
+from dpindex.similarity.symbol_codes import (
+    SymbolLikelihoods,
     SymbolSimilarity,
     codeword_similarities,
 )

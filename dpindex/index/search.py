@@ -19,8 +19,7 @@ from dpindex.index.reranking import Candidates, Rerank, Reranking, new_reranking
 from dpindex.mechanism.codes import Codes, check_format
 from dpindex.mechanism.spec import Projector, Spec
 from dpindex.similarity.designed import exact_coordinates
-from dpindex.similarity.float_codes import Estimate
-from dpindex.similarity.similarity import Estimator, ExactQueries, PrivateQueries, Queries
+from dpindex.similarity.similarity import Estimate, Estimator, ExactQueries, PrivateQueries, Queries
 from dpindex.storage.ids import Rows
 from dpindex.storage.manifest import Settings
 from dpindex.storage.payload import Table

@@ -25,7 +25,15 @@ from dpindex.base.arrays import (
 from dpindex.base.errors import InputError
 from dpindex.mechanism.codes import CodeFormat
 from dpindex.mechanism.method_table import Method, find_method
-from dpindex.mechanism.noise import Law, LinearChannel, NumberLaw, SignLaw, SymbolLaw
+from dpindex.mechanism.noise import (
+    Law,
+    Likelihood,
+    LinearChannel,
+    NoiseMoments,
+    NumberLaw,
+    SignLaw,
+    SymbolLaw,
+)
 from dpindex.mechanism.noise.signs import norm_slack
 from dpindex.mechanism.noise.symbols import CodebookResponse, CodewordMap
 from dpindex.mechanism.parameters import Grid, NoGrid, Parameters, Rounding, grid_step
@@ -199,6 +207,16 @@ class Spec(Parameters):
         if not isinstance(self.law, NumberLaw):
             raise TypeError(f"{self.method} has no law of numbers")
         return self.law
+
+    @cached_property
+    def noise_moments(self) -> NoiseMoments:
+        """Moments of the noise of a decoded number, in units of the scaled attributes."""
+        return self.number_law.moments.in_units(self.step)
+
+    @cached_property
+    def likelihood(self) -> Likelihood:
+        """Likelihood of a decoded number given its coordinate, in units of scaled attributes."""
+        return self.number_law.likelihood.in_units(self.step)
 
     @cached_property
     def sign_law(self) -> SignLaw:

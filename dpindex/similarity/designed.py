@@ -27,8 +27,7 @@ from dpindex.mechanism.noise import SignLaw
 from dpindex.mechanism.public_parts import Design
 from dpindex.mechanism.public_random import PublicStream
 from dpindex.mechanism.spec import Spec
-from dpindex.similarity.float_codes import Estimate
-from dpindex.similarity.similarity import Metric, PrivateQueries, Queries, Similarity
+from dpindex.similarity.similarity import Estimate, Metric, PrivateQueries, Queries, Similarity
 from dpindex.similarity.symbol_codes import PairCurve, curve_of_bins
 
 _LEFT = 0.1

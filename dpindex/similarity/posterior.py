@@ -30,26 +30,18 @@ from dpindex.similarity.calibration import (
     log_energies,
     own_variance,
 )
-from dpindex.similarity.float_codes import (
-    Estimate,
-    NoisyVectorStats,
+from dpindex.similarity.number_codes import NoisyVectorStats
+from dpindex.similarity.sign_codes import (
     agreement_curve,
     agreement_variance,
     kept_spread,
-    noise_moments,
     score_variance,
     self_score,
+    sign_deviation,
     signal_kept,
 )
-from dpindex.similarity.similarity import (
-    Estimator,
-    PrivateQueries,
-    Queries,
-    SymbolSimilarity,
-    codeword_similarities,
-    sign_deviation,
-)
-from dpindex.similarity.symbol_codes import crowding
+from dpindex.similarity.similarity import Estimate, Estimator, PrivateQueries, Queries
+from dpindex.similarity.symbol_codes import SymbolSimilarity, codeword_similarities, crowding
 
 _UNMIXED = 0.6
 """Error of signs of single attributes of one sign: two of it reach further than from 0 to 1."""
@@ -148,7 +140,7 @@ class NumberPosterior(TablePosterior):
 
     @classmethod
     def fit(cls, spec: Spec, codes: Codes, rows: int) -> SimilarityCalibration:
-        stats = NoisyVectorStats.of(codes.to_float(), noise_moments(spec))
+        stats = NoisyVectorStats.of(codes.to_float(), spec.noise_moments)
         energy = max(float(stats.energy.mean()), 1e-9 * float(stats.squares.mean()), 1e-150)
         total = float(stats.total.mean()) / math.sqrt(energy)
         known = SimilarityCalibration(rows, energy, total)
@@ -161,7 +153,7 @@ class NumberPosterior(TablePosterior):
         grid = log_energies(self.calibration.energy)
         norm = np.sqrt(grid)
         total = self.calibration.total * norm
-        typical = NoisyVectorStats(total, grid, spec.code_length, noise_moments(spec), norm)
+        typical = NoisyVectorStats(total, grid, spec.code_length, spec.noise_moments, norm)
         least = 1e-4 * grid**2
         return typical.energy_variance + least
 
@@ -180,7 +172,7 @@ class NumberPosterior(TablePosterior):
         return Decoded.plain(y / np.maximum(norms, _TINY))
 
     def _decoded(self, x: Doubles, spec: Spec) -> Decoded:
-        stats = NoisyVectorStats.of(x, noise_moments(spec))
+        stats = NoisyVectorStats.of(x, spec.noise_moments)
         variance = self._energy_variance(spec)
         known = self.calibration
         energy, spread = energies_given(stats.energy, known.energy, variance, known.energies)
@@ -270,10 +262,6 @@ class SymbolPosterior(Posterior):
     private queries nobody knows it, so there the error always reaches so far.
     """
 
-    def __init__(self, spec: Spec, calibration: SimilarityCalibration) -> None:
-        super().__init__(spec, calibration)
-        self._similarity = SymbolSimilarity(spec, "cosine")
-
     @classmethod
     def fit(cls, spec: Spec, codes: Codes, rows: int) -> SimilarityCalibration:
         doubt = 0.0
@@ -282,7 +270,8 @@ class SymbolPosterior(Posterior):
         return SimilarityCalibration(rows, doubt=doubt)
 
     def estimates(self, codes: Codes, queries: Queries, groups: int) -> Estimate:
-        estimate, error = self._similarity.estimates(codes, queries, groups)
+        unbiased = SymbolSimilarity(self.spec, "cosine")
+        estimate, error = unbiased.estimates(codes, queries, groups)
         at_random = codeword_similarities(queries).mean(axis=1, keepdims=True)
         doubt = self.calibration.doubt
         if isinstance(queries, PrivateQueries):

@@ -1,39 +1,24 @@
-"""Unbiased similarities of codes to queries, and their errors: one class for each code format."""
+"""Queries, and the base classes of what compares codes with them.
+
+Each kind of code has a module of its own that fills these in.
+"""
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
 
-from dpindex.base.arrays import (
-    Doubles,
-    Floats,
-    Indices,
-    Singles,
-    issparse,
-    matrix_product,
-    products,
-)
+from dpindex.base.arrays import Doubles, Floats, Indices, Vectors, issparse, products
 from dpindex.mechanism.codes import Codes
-from dpindex.mechanism.noise.symbols import CodewordMap
-from dpindex.mechanism.spec import Spec
-from dpindex.similarity.float_codes import (
-    EXACT,
-    METRICS,
-    Estimate,
-    NoisyVectorStats,
-    agreement_curve,
-    cosine_from_agreement,
-    cosine_from_score,
-    noise_moments,
-)
-from dpindex.similarity.symbol_codes import pair_curve
+from dpindex.mechanism.spec import Projector, Spec
 
 Metric = Literal["cosine", "ip", "l2"]
+
+Estimate: TypeAlias = tuple[Doubles, Doubles]
+"""Values and their standard errors, of one shape."""
 
 
 @dataclass(frozen=True)
@@ -97,14 +82,6 @@ Queries: TypeAlias = ExactQueries | PrivateQueries
 """The other side of a comparison."""
 
 
-def codeword_similarities(queries: Queries) -> Singles:
-    """Return cosines of all codewords to each query, or to its own symbol, shape (nq, K)."""
-    if isinstance(queries, ExactQueries):
-        return np.asarray(queries.projections.astype(np.float64) * CodewordMap.scale, np.float32)
-    words = queries.spec.symbol_law.codebook.vectors
-    return matrix_product(words[queries.codes.stored[:, 0]], words.T)
-
-
 class Estimator(ABC):
     """Estimates the similarities of codes to queries, and their standard errors."""
 
@@ -140,6 +117,7 @@ class Similarity(Estimator):
     ...     adjacency=attribute(1.0)), allow_unprotected=True)
     >>> codes = privatizer.privatize(np.eye(4))
     >>> queries = ExactQueries(privatizer.project(np.eye(4)[:2]), privatizer.spec)
+    >>> from dpindex.similarity.number_codes import NumberSimilarity
     >>> NumberSimilarity(privatizer.spec, "ip").estimates(codes, queries, 1)[0].round(3).tolist()
     [[1.0, 0.0, 0.0, 0.0], [0.0, 1.0, 0.0, 0.0]]
     """
@@ -170,66 +148,32 @@ class InnerProductSimilarity(Similarity):
         """
 
 
-class NumberSimilarity(InnerProductSimilarity):
-    """Number codes: sums of the decoded vectors, corrected by the moments of the noise."""
+class CodeLikelihoods(ABC):
+    """Log-likelihoods of codes for known vectors.
 
-    def _corrected(self, ip: Doubles, x: Floats, y: Doubles, queries: Queries) -> Estimate:
-        norm = self.spec.norm
-        query_noise = noise_moments(queries.spec) if isinstance(queries, PrivateQueries) else EXACT
-        codes = NoisyVectorStats.of(x, noise_moments(self.spec), norm)
-        other_side = NoisyVectorStats.of(y[:, None], query_noise, norm)
-        return METRICS[self.metric](
-            ip, codes, other_side, self.spec.projection.inner_product_factor
-        )
+    Parameters
+    ----------
+    projector : Projector
+        Of the spec of the codes.
+    known : array or CSR matrix, shape (m, dim)
 
-
-class SignSimilarity(InnerProductSimilarity):
-    """Sign codes: how many signs agree, or the score of an exact query, corrected for the flips.
-
-    NaN where flips depend on norms that nobody declared.
+    Attributes
+    ----------
+    crowd_size : int
+        Further vectors to know: more of them tell better what stands out.
     """
 
-    dtype = np.float32  # exact for sums of ±1, and half the time
+    crowd_size: ClassVar[int] = 1000
 
-    def _corrected(self, ip: Doubles, x: Floats, y: Doubles, queries: Queries) -> Estimate:
-        k = x.shape[2]
-        law = self.spec.sign_law
-        factor = self.spec.projection.inner_product_factor
-        rms = sign_deviation(self.spec)
-        query_rms = sign_deviation(queries.spec)
-        if math.isnan(rms) or (isinstance(queries, PrivateQueries) and math.isnan(query_rms)):
-            unknown = np.full(ip.shape, math.nan)
-            return unknown, unknown.copy()
-        if isinstance(queries, ExactQueries):
-            norms = np.linalg.norm(y, axis=1)[:, None]
-            return cosine_from_score(ip, norms, k, law, rms, factor)
-        curve = agreement_curve(law, rms, queries.spec.sign_law, query_rms)
-        return cosine_from_agreement(ip / k, k, curve, factor)
+    @abstractmethod
+    def __init__(self, projector: Projector, known: Vectors) -> None: ...
 
+    @abstractmethod
+    def logs(self, codes: Codes) -> Floats:
+        """Return ``log P(code | vector)``, up to a constant for each code, shape (m + 1, n).
 
-class SymbolSimilarity(Similarity):
-    """Symbol codes: the curve of :mod:`dpindex.similarity.symbol_codes`."""
-
-    def estimates(self, codes: Codes, queries: Queries, groups: int) -> Estimate:
-        symbols = codes.stored[:, 0].astype(np.intp).reshape(groups, -1)
-        by_symbol = codeword_similarities(queries).astype(np.float64)
-        seen = np.take_along_axis(by_symbol, symbols, axis=1)
-        curve = pair_curve(self.spec.symbol_law)
-        if isinstance(queries, PrivateQueries):
-            curve = curve.after(pair_curve(queries.spec.symbol_law))
-        return curve(seen)
-
-
-def sign_deviation(spec: Spec) -> float:
-    """Deviation of a sign code's projected coordinate in betas; NaN if needed and unknown."""
-    law = spec.sign_law
-    if law.scale_free:
-        return 1.0
-    if spec.norm is not None:
-        return spec.norm * spec.projection.rms / spec.change
-    if law.depends_on_size:
-        return math.nan
-    return 1.0
+        The last row is of a vector whose coordinates are each one of a known vector's.
+        """
 
 
 def exact_similarities(query: Doubles, vectors: Any, metric: Metric) -> Doubles:

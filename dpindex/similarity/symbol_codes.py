@@ -1,4 +1,4 @@
-"""Symbol codes to cosines: what a reported codeword says of the record, learned on public vectors.
+"""Symbol codes: what a reported codeword says of the record, learned on public vectors.
 
 A report is a codeword near the record or, by chance, any other. What it tells about the cosine of
 the record and a query is measured on the codebook itself, which is public: its codewords play
@@ -23,14 +23,26 @@ import numpy.typing as npt
 
 from dpindex.base.arrays import (
     Doubles,
+    Floats,
     Singles,
+    Vectors,
+    matrix_product,
     row_blocks,
     spaced,
 )
 from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.noise import ONE, SymbolLaw
-from dpindex.mechanism.noise.symbols import CodebookResponse, nearest
+from dpindex.mechanism.noise.symbols import CodebookResponse, CodewordMap, nearest
 from dpindex.mechanism.public_random import PublicStream
+from dpindex.mechanism.spec import Projector
+from dpindex.similarity.similarity import (
+    CodeLikelihoods,
+    Estimate,
+    ExactQueries,
+    PrivateQueries,
+    Queries,
+    Similarity,
+)
 
 Places: TypeAlias = npt.NDArray[np.integer[Any]]
 
@@ -39,8 +51,15 @@ _BLOCK = 256
 _NEAR = 16
 _BINS = 64
 _PAIRS_OF_BIN = 64
-# Places and weights of Gauss-Hermite quadrature by three values.
-_NORMAL = ((-math.sqrt(3.0), 1 / 6), (0.0, 2 / 3), (math.sqrt(3.0), 1 / 6))
+_VECTORS = 500
+"""Known vectors whose chances are computed at a time."""
+
+_NORMAL = (
+    (-math.sqrt(3.0), 1 / 6),
+    (0.0, 2 / 3),
+    (math.sqrt(3.0), 1 / 6),
+)
+"""Places and weights of Gauss–Hermite quadrature by three values."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,6 +151,43 @@ def curve_of_bins(
         rows.append((seen_mean, mean, np.sqrt(variance)))
     seen_means, means, deviations = np.array(rows).T
     return PairCurve(seen_means, np.maximum.accumulate(means), deviations)
+
+
+def codeword_similarities(queries: Queries) -> Singles:
+    """Return cosines of all codewords to each query, or to its own symbol, shape (nq, K)."""
+    if isinstance(queries, ExactQueries):
+        return np.asarray(queries.projections.astype(np.float64) * CodewordMap.scale, np.float32)
+    words = queries.spec.symbol_law.codebook.vectors
+    return matrix_product(words[queries.codes.stored[:, 0]], words.T)
+
+
+class SymbolSimilarity(Similarity):
+    """Symbol codes: the curve of :func:`pair_curve`."""
+
+    def estimates(self, codes: Codes, queries: Queries, groups: int) -> Estimate:
+        symbols = codes.stored[:, 0].astype(np.intp).reshape(groups, -1)
+        by_symbol = codeword_similarities(queries).astype(np.float64)
+        seen = np.take_along_axis(by_symbol, symbols, axis=1)
+        curve = pair_curve(self.spec.symbol_law)
+        if isinstance(queries, PrivateQueries):
+            curve = curve.after(pair_curve(queries.spec.symbol_law))
+        return curve(seen)
+
+
+class SymbolLikelihoods(CodeLikelihoods):
+    """The chances of symbols, by their law."""
+
+    def __init__(self, projector: Projector, known: Vectors) -> None:
+        law = projector.spec.symbol_law
+        count = known.shape[0]
+        self._table = np.empty((count + 1, law.size), dtype=np.float32)
+        for block in row_blocks(count, _VECTORS):
+            self._table[block] = law.chances(projector.project(known[block]))
+        self._table[-1] = self._table[:-1].mean(axis=0)
+        np.log(self._table, out=self._table)
+
+    def logs(self, codes: Codes) -> Floats:
+        return self._table[:, codes.stored.ravel()]
 
 
 SAMPLED_SYMBOLS = 4096

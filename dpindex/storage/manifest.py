@@ -24,7 +24,7 @@ from dpindex.base.errors import DamagedError, InputError
 from dpindex.base.files import Buffer
 from dpindex.mechanism.codes import NumberFormat
 from dpindex.mechanism.spec import Spec
-from dpindex.similarity.float_codes import METRICS
+from dpindex.similarity.number_codes import METRICS
 from dpindex.similarity.similarity import Metric
 from dpindex.version import __version__
 

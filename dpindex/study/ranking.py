@@ -15,7 +15,7 @@ from dpindex.mechanism.noise import Likelihood, NumberLaw
 from dpindex.mechanism.noise.symbols import CodebookResponse
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec
-from dpindex.similarity.likelihoods import CodeLikelihoods
+from dpindex.similarity.similarity import CodeLikelihoods
 from dpindex.study.trial import log_odds
 
 # Codes that are ranked at a time, and queries and codes that are compared at a time.
@@ -115,8 +115,7 @@ def rank_by_law(spec: Spec, codes: Codes, candidates: Floats, own: Integers) -> 
     if isinstance(spec.law, NumberLaw):
         projected = privatizer.project(candidates) * spec.step
         readings = codes.to_float().astype(np.float64)
-        likelihood = spec.number_law.likelihood.in_units(spec.step)
-        return _rank_numbers(likelihood, readings, projected, own)
+        return _rank_numbers(spec.likelihood, readings, projected, own)
     likelihoods = kind_of(spec).likelihoods(privatizer, candidates)
     directions = unit(candidates)
 
@@ -132,7 +131,7 @@ def rank_by_law(spec: Spec, codes: Codes, candidates: Floats, own: Integers) -> 
 
 
 def _rank_numbers(
-    likelihood: Likelihood, readings: Floats, projected: Floats, own: Integers
+    likelihood: Likelihood, readings: Doubles, projected: Floats, own: Integers
 ) -> Ranking:
     """Rank the candidates of the highest cosines by likelihood, and the others by cosine."""
     mean = projected.mean(axis=0)
@@ -146,7 +145,7 @@ def _rank_numbers(
     middles = edges[0] + width * (np.arange(_CELLS) - 0.5)  # the first is below all edges
     table = logs[np.searchsorted(edges, middles)]
     places = (projected / width).astype(np.float32)
-    starts = (likelihood.slope * readings + likelihood.shift - edges[0]) / width + 1.0
+    starts = (likelihood.locate(readings) - edges[0]) / width + 1.0
 
     def scores(codes: slice) -> Floats:
         cosine = (targets[codes] @ directions.T).astype(np.float64)

@@ -250,12 +250,12 @@ class Reconstructor:
 
         if spec.method_row.family is not IDENTITY:
             return [whole]
-        law = spec.number_law.likelihood.in_units(spec.step)
+        law = spec.likelihood
         logs = np.log(np.maximum(law.levels, _LEAST_LIKELIHOOD))
         values = np.quantile(public / spec.scale, np.linspace(0.0, 1.0, _VALUES), axis=0)
 
         def single(codes: Codes) -> Doubles:
-            readings = law.slope * codes.to_float().astype(np.float64) + law.shift
+            readings = law.locate(codes.to_float().astype(np.float64))
             estimates = np.empty_like(readings)
             for reading, value, out in zip(readings.T, values.T, estimates.T, strict=True):
                 places = np.searchsorted(law.edges, reading - value[:, None])

@@ -227,7 +227,7 @@ def measure_linkage(
         All codes of the collection, those of the known vectors too.
     crowd : array or sparse matrix, shape (c, dim), optional
         Further vectors that the attacker knows; see ``crowd_size`` of
-        :class:`dpindex.similarity.likelihoods.CodeLikelihoods`.
+        :class:`dpindex.similarity.similarity.CodeLikelihoods`.
     """
     count = known.shape[0]
     everyone = known if crowd is None else stacked([known, crowd])

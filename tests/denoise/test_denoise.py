@@ -86,7 +86,7 @@ class TestChannel:
         x = np.clip(x, 0, 1)
         y = channel.format.decode(made(spec_of_dim(spec, 4), x, 2).stored)
         row = table.row(np.array([v]))
-        score = table.look_up(row[0], channel.locate(y) - np.float32(m))
+        score = table.look_up(row[0], channel.likelihood.locate(y) - np.float32(m))
         estimate = m + table.variances[row[0]] * score
         grid_error = abs(table.variances[row[0]] / v - 1)
         order = np.argsort(estimate[inside])
@@ -104,7 +104,9 @@ class TestChannel:
         v = float(table.variances[row[0]])
         x = 0.5 + np.sqrt(v) * rng.normal(size=(60_000, 4))
         y = channel.format.decode(made(spec_of_dim(spec, 4), np.clip(x, 0, 1), 3).stored)
-        score = table.look_up(row[0], channel.locate(y) - np.float32(0.5)).astype(np.float64)
+        score = table.look_up(row[0], channel.likelihood.locate(y) - np.float32(0.5)).astype(
+            np.float64
+        )
         assert np.mean(score**2) == pytest.approx(table.information[row[0]], rel=0.03)
 
 

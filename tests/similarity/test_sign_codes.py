@@ -27,7 +27,7 @@ from dpindex.mechanism.noise.signs import (
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec
 from dpindex.privacy import attribute
-from dpindex.similarity.float_codes import (
+from dpindex.similarity.sign_codes import (
     agreement_curve,
     cosine_from_agreement,
     cosine_from_score,

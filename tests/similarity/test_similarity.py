@@ -14,7 +14,12 @@ from dpindex.index.kinds import kind_of
 from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec
-from dpindex.similarity.float_codes import NoisyVectorStats, cosine, inner_product, squared_distance
+from dpindex.similarity.number_codes import (
+    NoisyVectorStats,
+    cosine,
+    inner_product,
+    squared_distance,
+)
 from dpindex.similarity.similarity import ExactQueries, Metric, PrivateQueries, Queries
 
 Array = npt.NDArray[Any]

@@ -8,13 +8,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property, lru_cache
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import mpmath
 import numpy as np
 import scipy
 
-from dpindex.base.arrays import AnyArray, Doubles, Floats, Integers, Longs, Words, spaced
+from dpindex.base.arrays import AnyArray, Doubles, Floats, Integers, Longs, Singles, Words, spaced
 from dpindex.base.errors import NoGuaranteeError
 from dpindex.base.numbers import quantiles
 from dpindex.mechanism.codes import CodeFormat, NumberFormat, SignFormat, SymbolFormat
@@ -41,6 +41,8 @@ _SAMPLE = 256
 """Codewords that play records where a share is averaged."""
 
 Polynomial = tuple[float, ...]
+
+_Numbers = TypeVar("_Numbers", Singles, Doubles)
 
 
 def check_deviation(cells: float, max_cells: float = _MAX_CELLS) -> None:
@@ -192,6 +194,10 @@ class Likelihood:
     def levels(self) -> Doubles:
         """The likelihood below the first edge, between the first two, and so on."""
         return self.base + np.concatenate([[0.0], np.cumsum(self.jumps)])
+
+    def locate(self, y: _Numbers) -> _Numbers:
+        """Return the coordinates about which the likelihoods of decoded codes y lie."""
+        return self.slope * y + self.shift
 
     def in_units(self, unit: float) -> Likelihood:
         """Return this likelihood in other units, ``unit`` of which make one of these."""

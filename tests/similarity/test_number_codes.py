@@ -22,7 +22,12 @@ from dpindex.mechanism.noise import NoiseMoments
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec
 from dpindex.privacy import attribute
-from dpindex.similarity.float_codes import NoisyVectorStats, cosine, inner_product, squared_distance
+from dpindex.similarity.number_codes import (
+    NoisyVectorStats,
+    cosine,
+    inner_product,
+    squared_distance,
+)
 
 pytestmark = pytest.mark.usefixtures("known_noise")
 

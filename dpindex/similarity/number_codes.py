@@ -1,6 +1,6 @@
-"""Inner products, cosines and distances of number codes, corrected for noise, with standard errors.
+"""Number codes: similarities from sums of decoded vectors, corrected for noise, and likelihoods.
 
-Everything is computed from three sums per pair: ``⟨x̃, ỹ⟩`` and, of each vector, ``Σ x̃`` and
+Similarities are computed from three sums per pair: ``⟨x̃, ỹ⟩`` and, of each vector, ``Σ x̃`` and
 ``Σ x̃²``. So correcting a search result costs little compared with the search.
 """
 
@@ -8,27 +8,26 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
-from typing import NamedTuple, TypeAlias
+from functools import cached_property
 
 import numpy as np
 import scipy
 
-from dpindex.base.arrays import Doubles, Floats
-from dpindex.mechanism.noise import NoiseMoments, Polynomial, SignLaw
-from dpindex.mechanism.spec import Spec
-
-Estimate: TypeAlias = tuple[Doubles, Doubles]
-"""Values and their standard errors, of one shape."""
+from dpindex.base.arrays import Doubles, Floats, Longs, Vectors, row_blocks
+from dpindex.mechanism.codes import Codes
+from dpindex.mechanism.noise import Likelihood, NoiseMoments, Polynomial
+from dpindex.mechanism.spec import Projector
+from dpindex.similarity.similarity import (
+    CodeLikelihoods,
+    Estimate,
+    ExactQueries,
+    InnerProductSimilarity,
+    PrivateQueries,
+    Queries,
+)
 
 EXACT = NoiseMoments.additive(0.0, 0.0)
 """Of vectors without noise."""
-
-
-@lru_cache(maxsize=16)
-def noise_moments(spec: Spec) -> NoiseMoments:
-    """Return the moments of the noise of a decoded coordinate, in units of the data."""
-    return spec.number_law.moments.in_units(spec.step)
 
 
 @dataclass(frozen=True)
@@ -288,174 +287,114 @@ def squared_distance(
 METRICS = {"cosine": cosine, "ip": inner_product, "l2": squared_distance}
 
 
-_ANGLES = 129
-_NODES = 24
-_RANGE = 8.0
-"""Standard deviations of a coordinate over which is integrated."""
+class NumberSimilarity(InnerProductSimilarity):
+    """Number codes: sums of the decoded vectors, corrected by the moments of the noise."""
 
-_MAX_CELLS = 96
-
-
-class AgreementCurve(NamedTuple):
-    """Expected agreement ``E[s̃·t̃]`` against ``arcsin ρ``, increasing, for a pair of laws."""
-
-    angles: Doubles
-    agreement: Doubles
-    slope: Doubles
-
-    @classmethod
-    def of(cls, angles: Doubles, agreement: Doubles) -> AgreementCurve:
-        return cls(angles, agreement, np.gradient(agreement, angles))
+    def _corrected(self, ip: Doubles, x: Floats, y: Doubles, queries: Queries) -> Estimate:
+        norm = self.spec.norm
+        query_noise = queries.spec.noise_moments if isinstance(queries, PrivateQueries) else EXACT
+        codes = NoisyVectorStats.of(x, self.spec.noise_moments, norm)
+        other_side = NoisyVectorStats.of(y[:, None], query_noise, norm)
+        return METRICS[self.metric](
+            ip, codes, other_side, self.spec.projection.inner_product_factor
+        )
 
 
-def _kept(law: SignLaw, size: Doubles, rms: float) -> Doubles:
-    """``1 − 2q``: how much of a sign survives at magnitude ``size`` (in standard deviations)."""
-    return 1.0 - 2.0 * law.flip_probability(size * rms, rms)
+_LEAST_CHANCE = 1e-12
+# Entries of a table, about, and cells that it has for the values of one coordinate.
+_TABLE = 1 << 25
+_MIN_CELLS = 8
+_MAX_CELLS = 1024
+_PARTS = 8
+_DEVIATIONS = 2.5
+# Codes and coordinates that are looked up at a time: their part of the table fits the cache.
+_CODES = 4096
+_COORDINATES = 64
 
 
-def _edges(law: SignLaw, rms: float) -> Doubles:
-    """Return where flip probabilities may jump, in standard deviations: at multiples of beta."""
-    if not law.depends_on_size:
-        return np.array([0.0, _RANGE])
-    edges = np.arange(min(_MAX_CELLS, math.ceil(_RANGE * rms)) + 1) / rms
-    return np.unique(np.append(edges[edges < _RANGE], _RANGE))
+class NumberLikelihoods(CodeLikelihoods):
+    """The chance of the cell that each coordinate of a code lies in: a table.
 
-
-def _quadrature(law: SignLaw, rms: float) -> tuple[Doubles, Doubles]:
-    """Nodes, and weights that integrate ``(1 − 2q)·f`` over a half-normal magnitude.
-
-    Gauss–Legendre on every interval between edges; wide ones are cut so that the normal density is
-    smooth on each piece.
+    Cells of a coordinate are equally wide. Without a public range they cover the known vectors and
+    most of the noise about them, and the outermost cells have no end. Known vectors are rounded to
+    parts of a cell, so that all cells are looked up in one list of chances.
     """
-    pieces = np.unique(np.concatenate([_edges(law, rms), np.linspace(0.0, _RANGE, 17)]))
-    nodes, weights = np.polynomial.legendre.leggauss(_NODES)
-    half = np.diff(pieces)[:, None] / 2
-    points = ((pieces[:-1, None] + half) + half * nodes).ravel()
-    density = np.exp(-(points**2) / 2) / math.sqrt(2 * math.pi)
-    return points, 2 * (half * weights).ravel() * density * _kept(law, points, rms)
+
+    crowd_size = 250  # more would make the cells too wide
+
+    def __init__(self, projector: Projector, known: Vectors) -> None:
+        spec = projector.spec
+        projected = ExactQueries(projector.project(known), spec).to_float()
+        moments = spec.noise_moments
+        self._likelihood = spec.likelihood
+        count, coordinates = projected.shape
+        cells = int(np.clip(_TABLE // projected.size, _MIN_CELLS, _MAX_CELLS))
+        self._low, span = _limits(projected, moments, self._likelihood)
+        self._width = span / cells
+        # One list of chances for all: to integrate at the ends of every cell takes thrice as long.
+        part = self._width / _PARTS
+        start = self._low - projected
+        lowest = start.min()
+        places = np.rint((start - lowest) / part).astype(np.intp)
+        ends = lowest + part * np.arange(places.max() + cells * _PARTS + 1)
+        below = _integral(self._likelihood, ends)
+        total = _integral(self._likelihood, self._likelihood.edges[-1:])
+        inside = (below[_PARTS:] - below[:-_PARTS]).astype(np.float32)
+        steps = _PARTS * np.arange(cells)[:, None]
+        self._table = np.empty((coordinates, cells, count + 1), dtype=np.float32)
+        for cell_chance, place in zip(self._table, places.T, strict=True):
+            chance = inside[place + steps]
+            if not math.isfinite(moments.reach):
+                chance[0] = below[place + _PARTS]
+                chance[-1] = total - below[place + steps[-1]]
+            cell_chance[:, :-1] = chance
+            cell_chance[:, -1] = chance.mean(axis=1)
+        np.maximum(self._table, _LEAST_CHANCE, out=self._table)
+        np.log(self._table, out=self._table)
+
+    def logs(self, codes: Codes) -> Floats:
+        count = self._table.shape[2]
+        logs = np.zeros((len(codes), count), dtype=np.float32)
+        for block in row_blocks(len(codes), _CODES):
+            location = self._likelihood.locate(codes.take(block).to_float())
+            cells = np.floor((location - self._low) / self._width)
+            cells = np.clip(cells, 0, self._table.shape[1] - 1).astype(np.int64)
+            for coordinates in row_blocks(cells.shape[1], _COORDINATES):
+                table = self._table[coordinates].reshape(-1, count)
+                logs[block] += _one_hot(cells[:, coordinates], self._table.shape[1]) @ table
+        return logs.T
 
 
-@lru_cache(maxsize=64)
-def signal_kept(law: SignLaw, rms: float, power: int = 1) -> float:
-    """``E[|Z|^power·(1−2q(|Z|))]`` for a standard normal Z and power 1 or 3.
+def _limits(
+    projected: Doubles, moments: NoiseMoments, likelihood: Likelihood
+) -> tuple[Doubles, float]:
+    """Return from where on most codes lie in each coordinate, and over which span at most."""
+    farthest = float(np.abs(likelihood.edges).max())
+    if math.isfinite(moments.reach):
+        reach = moments.reach + farthest
+        return np.full(projected.shape[1], moments.centre - reach), 2.0 * reach
+    deviation = math.sqrt(moments.variance[0])
+    margin = min(farthest, _DEVIATIONS * deviation) + likelihood.cell
+    low = projected.min(axis=0) - margin
+    return low, float((projected.max(axis=0) + margin - low).max())
 
-    Without flips it is √(2/π) or 2√(2/π).
+
+def _integral(likelihood: Likelihood, distance: Doubles) -> Doubles:
+    """Return the integral of a likelihood over all distances below.
+
+    Of one that is not 0 below its first edge it is known up to a constant.
     """
-    points, weights = _quadrature(law, rms)
-    return float(np.sum(weights * points**power))
+    below = min(distance.min(), likelihood.edges[0]) - likelihood.cell
+    above = max(distance.max(), likelihood.edges[-1]) + likelihood.cell
+    knots = np.concatenate([[below], likelihood.edges, [above]])
+    integral = np.concatenate([[0.0], np.cumsum(likelihood.levels * np.diff(knots))])
+    return np.asarray(np.interp(distance, knots, integral))
 
 
-@lru_cache(maxsize=64)
-def kept_spread(law: SignLaw, rms: float) -> float:
-    """Relative variance of ``(1−2q(|Z|))²``, by which two signs of one coordinate agree."""
-    points, weights = _quadrature(law, rms)
-    kept = _kept(law, points, rms)
-    return float(np.sum(weights * kept**3) / np.sum(weights * kept) ** 2) - 1
-
-
-@lru_cache(maxsize=64)
-def agreement_curve(law_x: SignLaw, rms_x: float, law_y: SignLaw, rms_y: float) -> AgreementCurve:
-    """The curve of two laws, given the standard deviations of their coordinates in betas.
-
-    Uniform flips have the closed form ``(1−2q₁)(1−2q₂)·(2/π)·arcsin ρ`` (Li & Li 2023, Thm 4.6).
-    Flips that depend on |x| are integrated: ``E[g(X)·E[h(Y) | X]]`` with g and h the diluted signs
-    and ``Y | X`` normal with mean ρX.
-    """
-    angles = np.linspace(-math.pi / 2, math.pi / 2, _ANGLES)
-    if not (law_x.depends_on_size or law_y.depends_on_size):
-        kept_x = _kept(law_x, np.ones(1), 1.0)
-        kept_y = _kept(law_y, np.ones(1), 1.0)
-        dilution = float((kept_x * kept_y)[0])
-        return AgreementCurve.of(angles, dilution * 2 / math.pi * angles)
-    points, weights = _quadrature(law_x, rms_x)
-    # h as a step function: its value on each fine cell, both signs by oddness.
-    fine = np.unique(np.concatenate([_edges(law_y, rms_y), np.linspace(0.0, _RANGE, 65)]))
-    jumps = np.diff(_kept(law_y, (fine[:-1] + fine[1:]) / 2, rms_y), prepend=0.0, append=0.0)
-    half = np.zeros(_ANGLES // 2 + 1)
-    for i, angle in enumerate(angles[_ANGLES // 2 + 1 :], start=1):
-        mean = math.sin(angle) * points[:, None]
-        deviation = max(math.cos(angle), 1e-9)
-        # E[h(Y)] = Σ jumps·(P(Y > edge) − P(Y < −edge)).
-        above = scipy.special.ndtr((mean - fine) / deviation)
-        below = scipy.special.ndtr((-mean - fine) / deviation)
-        half[i] = float(weights @ ((above - below) @ jumps))
-    return AgreementCurve.of(angles, np.maximum.accumulate(np.concatenate([-half[:0:-1], half])))
-
-
-def cosine_from_agreement(
-    agreement: Doubles, k: int, curve: AgreementCurve, factor: float
-) -> tuple[Doubles, Doubles]:
-    """Cosines and standard errors from mean agreements ``1 − 2·hamming/k`` of two private codes.
-
-    Variance of ρ by Li & Li 2023, Thm 4.6, with the curve's slope in place of the constant, less
-    what a projection of inner product ``factor`` below 1/k does not lose: see
-    ``_known_variance``.
-    """
-    angle = np.interp(agreement, curve.agreement, curve.angles)
-    slope = np.interp(angle, curve.angles, curve.slope)
-    sine = np.sin(angle)
-    of_agreement = np.maximum(1.0 - agreement**2, 0.0) / k
-    of_angle = of_agreement / np.maximum(slope, 1e-12) ** 2
-    avoided = _known_variance(sine, k, factor, power=1)
-    variance = np.maximum(of_angle - avoided, 0.0)
-    # The sine is curved: E[sin(a + e)] = sin(a)·(1 − Var(e)/2) to second order.
-    curvature = 1.0 + np.minimum(variance, 1.0) / 2
-    value = np.clip(sine * curvature, -1.0, 1.0)
-    # Near |ρ| = 1 the slope of the sine vanishes; it is taken half an error away, not to claim
-    # too small an error.
-    error = np.sqrt(variance)
-    steepness = np.maximum(np.cos(angle), np.minimum(error, 1.0) / 2)
-    return value, np.minimum(error * steepness, 2.0)
-
-
-def cosine_from_score(
-    score: Doubles, query_norm: Doubles, k: int, law: SignLaw, rms: float, factor: float
-) -> tuple[Doubles, Doubles]:
-    """Cosines and standard errors from ``Σ_j y_j s̃_j`` with an exact query y.
-
-    ``E[Σ y_j s̃_j] = ρ·σ_y·k·E[|Z|(1−2q)]`` is linear in ρ, whatever the flips, because
-    ``E[y | x]`` is; ``σ_y = ‖y‖/√k`` is measured on the same y, which removes part of the error
-    (delta method).
-    """
-    full_score = math.sqrt(k) * np.maximum(query_norm, 1e-300) * signal_kept(law, rms)
-    value = score / full_score
-    bounded = np.clip(value, -1.0, 1.0)
-    return bounded, np.sqrt(score_variance(bounded, k, law, rms, factor))
-
-
-def self_score(query: Doubles, law: SignLaw, rms: float) -> Doubles:
-    """Return expected scores of exact queries' own codes, ``Σ_j |y_j|(1−2q_j)``, shape (nq,)."""
-    size = np.abs(query)
-    deviation = np.sqrt(np.mean(query**2, axis=1, keepdims=True))
-    kept = _kept(law, size / np.maximum(deviation, 1e-300), rms)
-    return np.asarray(np.maximum(np.sum(size * kept, axis=1), 1e-300))
-
-
-def score_variance(rho: Doubles, k: int, law: SignLaw, rms: float, factor: float) -> Doubles:
-    """Variance of the unclipped estimate that :func:`cosine_from_score` makes, at a true cosine."""
-    kept = signal_kept(law, rms)
-    cubed = signal_kept(law, rms, 3)
-    squared = rho**2
-    # With μ = ρ·kept: Var(y s̃) + μ²·Var(y²)/4 − μ·Cov(y s̃, y²), and E[y³ s̃] by E[y | x] = ρx.
-    variance = 1.0 - squared * kept * (kept / 2 + squared * cubed + (2 - 3 * squared) * kept)
-    variance = variance / (k * kept**2) - _known_variance(rho, k, factor, power=2)
-    return np.maximum(variance, 0.0)
-
-
-def agreement_variance(rho: Doubles, k: int, curve: AgreementCurve, factor: float) -> Doubles:
-    """Variance of the mean agreement of two private codes of k signs, at a true cosine."""
-    angle = np.arcsin(rho)
-    agreement = np.interp(angle, curve.angles, curve.agreement)
-    slope = np.interp(angle, curve.angles, curve.slope)
-    avoided = slope**2 * _known_variance(rho, k, factor, power=1)
-    return np.maximum((1.0 - agreement**2) / k - avoided, 0.0)
-
-
-def _known_variance(rho: Doubles, k: int, factor: float, power: int) -> Doubles:
-    """Part of a cosine's sampling variance that the projection avoids, over (1−ρ²)^(2−power).
-
-    Over vectors, any estimate of ρ errs by the sample cosine's error and by something uncorrelated
-    with it (the sample cosine is efficient). Bins that cover every attribute once avoid
-    ``(1−ρ²)²·(1/k − factor)`` of it; independent coordinates have ``factor = 1/k`` and avoid none.
-    """
-    return (1.0 - rho**2) ** power * max(1.0 / k - factor, 0.0)
+def _one_hot(cells: Longs, size: int) -> scipy.sparse.csr_array:
+    """Return rows with a one for the cell of each coordinate, shape (n, coordinates·size)."""
+    count, coordinates = cells.shape
+    columns = cells + size * np.arange(coordinates)
+    starts = np.arange(count + 1) * coordinates
+    ones = np.ones(columns.size, dtype=np.float32)
+    return scipy.sparse.csr_array((ones, columns.ravel(), starts), (count, coordinates * size))
