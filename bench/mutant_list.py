@@ -496,9 +496,9 @@ def cleared(bits: Callable[[Any], int]) -> Callable[[Any], Any]:
 def half_the_boundaries(original: Any) -> Any:
     def buckets(table: CellTable) -> Any:
         made = original(table)
-        starts = [end >> (table.bits - 16) for end in table._boundaries]
+        starts = [end >> (table.bits - 16) for end in table.boundaries]
         split = np.unique([s for s in starts if made[s] == np.iinfo(np.int32).min]).astype(np.intp)
-        made[split[::2]] = table._values[np.searchsorted(starts, split[::2], side="left")]
+        made[split[::2]] = table.values[np.searchsorted(starts, split[::2], side="left")]
         return made
 
     return buckets
@@ -506,9 +506,9 @@ def half_the_boundaries(original: Any) -> Any:
 
 def unaligned_ties(table: CellTable, keys: Any, cells: Any, stream: Any) -> None:
     low_bits = table.bits - 64
-    for i in np.flatnonzero((cells > 0) & (table._keys[cells - 1] == keys)):
+    for i in np.flatnonzero((cells > 0) & (table.keys[cells - 1] == keys)):
         stream.words(-(-low_bits // 8), np.uint8)
-        cells[i] = np.searchsorted(table._boundaries, int(keys[i]) << low_bits, side="right")
+        cells[i] = np.searchsorted(table.boundaries, int(keys[i]) << low_bits, side="right")
 
 
 def loose_table(drop: Any, width: int, inner: int, cell_bits: int) -> CellTable:
@@ -520,7 +520,7 @@ def loose_table(drop: Any, width: int, inner: int, cell_bits: int) -> CellTable:
         start = int(mpmath.floor(half * (1 - ratio) / (inner + (width - inner) * ratio)))
     levels = max(1, math.ceil(-math.log(2.0**-20) / float(drop)))
     cells_on = [inner] + [width] * (levels - 1) + [width - inner]
-    by_level = additive._chained(start - 1, ratio_up, 320, levels)
+    by_level = additive.chained(start - 1, ratio_up, 320, levels)
     tail = half - sum(cells * mass for cells, mass in zip(cells_on, by_level, strict=True))
     side = [mass for cells, mass in zip(cells_on, by_level, strict=True) for _ in range(cells)]
     masses = [tail, *reversed(side), *side, tail]
@@ -554,8 +554,8 @@ def flip_table(change: Callable[[Any], Any]) -> Plant:
     """Chances of flips that are others, by level."""
 
     def changed(law: FlipsByLevel) -> None:
-        law._table = law._table.copy()
-        law._table[1:] = change(law._table[1:])
+        law.table = law.table.copy()
+        law.table[1:] = change(law.table[1:])
 
     return then(FlipsByLevel, changed)
 
@@ -587,7 +587,7 @@ def no_ties(original: Any) -> Any:
 def reciprocal(law: FlipsByLevel, x: Any, stream: Any) -> Any:
     level = np.abs(x) * (1.0 / (law.weights * (1 << 12))).astype(x.dtype)
     level = np.minimum(np.ceil(level), len(law.thresholds)).astype(np.intp)
-    return (x > 0) ^ signs.draw_flips(law._table, level, stream)
+    return (x > 0) ^ signs.draw_flips(law.table, level, stream)
 
 
 def set_without_its_end(original: Any) -> Any:
@@ -604,7 +604,7 @@ def tables_of_cap(change: Callable[[Any], Any]) -> Plant:
     def weaken(original: Any) -> Any:
         return property(lambda law: change((law, original.func)))
 
-    return instead(CapResponse, "_tables", weaken)
+    return instead(CapResponse, "tables", weaken)
 
 
 def thin_cap(parts: Any) -> Any:
@@ -627,11 +627,11 @@ def repeated_agreements(every: bool) -> Callable[[Any], Any]:
 
             def agreements(count: int, stream: Any) -> Any:
                 if not kept or (count < len(kept[0]) if every else count == len(kept[0])):
-                    kept[:] = [CapResponse._agreements(law, count, stream)]
+                    kept[:] = [CapResponse.agreements(law, count, stream)]
                 return kept[0][:count]
 
             weak = copy(law)
-            object.__setattr__(weak, "_agreements", agreements)
+            object.__setattr__(weak, "agreements", agreements)
             return original(weak, x, stream)
 
         return perturb
@@ -675,7 +675,7 @@ def half_word(limit: int, count: int, stream: Any) -> Any:
 
 
 def second_largest(sizes: RealisedSizes) -> Sensitivity:
-    ordered = np.sort(sizes._rows, axis=1)
+    ordered = np.sort(sizes.rows, axis=1)
     return Sensitivity(*ordered[:, max(0, ordered.shape[1] - 2)].tolist())
 
 
@@ -688,7 +688,7 @@ def wrong_grid(original: Any) -> Any:
 
 
 def fault_beyond_twice(fault: Any, grid: Grid, x: Any) -> Any:
-    low, high = grid._limits
+    low, high = grid.limits
     return None if x.size and low <= x.min() and x.max() <= 2 * high else fault
 
 
@@ -774,11 +774,11 @@ def told_less(made: Designed) -> None:
 
 def without_a_column(made: Designed) -> None:
     """The heaviest attribute is not counted; the others are 5 % lighter than they were."""
-    entries = made._entries
+    entries = made.entries
     heaviest = np.abs(entries.astype(np.int64)).sum(axis=1).argmax()
-    made._entries = np.trunc(0.95 * entries).astype(entries.dtype)
-    made._entries[heaviest] = entries[heaviest]
-    counted = made._entries.copy()
+    made.entries = np.trunc(0.95 * entries).astype(entries.dtype)
+    made.entries[heaviest] = entries[heaviest]
+    counted = made.entries.copy()
     counted[heaviest] = 0
     rest = RealisedSizes(*entries.shape)
     rest.add(counted, slice(None), slice(None))
@@ -867,20 +867,20 @@ MECHANISM = [
     Mutant("sampler", "draws cut at four deviations", ("test_shapes_are_kept",), draws(cut)),
     Mutant("sampler", "half the noise after 2000 draws", PATHS_STAIRCASE, draws(half_after_2000)),
     Mutant("sampler", "tails never extended", TAIL,
-           instead(CellTable, "_extend_tails", lambda _: lambda *a: None), STAIRCASE),
+           instead(CellTable, "extend_tails", lambda _: lambda *a: None), STAIRCASE),
     Mutant("sampler", "refined draws take the bucket's first cell", BUCKETS,
-           other_words(CellTable, "_refined", lambda w: w * 0 if w.itemsize == 8 else w)),
+           other_words(CellTable, "refined", lambda w: w * 0 if w.itemsize == 8 else w)),
     Mutant("sampler", "dither lost", ("test_low_bits_of_the_word_are_the_offset_inside_the_cell",),
            instead(CellTable, "sample", cleared(lambda t: t.cell_bits)), STAIRCASE),
     Mutant("sampler", "tails drawn again without their period", TAIL,
-           with_parts(CellTable, "_extend_tails", period=lambda _: 0), STAIRCASE),
+           with_parts(CellTable, "extend_tails", period=lambda _: 0), STAIRCASE),
     Mutant("sampler", "every second boundary lies at a bucket's edge", BUCKETS,
-           instead(CellTable, "_bucket_table", half_the_boundaries), STAIRCASE),
+           instead(CellTable, "bucket_table", half_the_boundaries), STAIRCASE),
     Mutant("sampler", "ties of a wide table read unaligned bits", BUCKETS,
-           instead(CellTable, "_settle_ties", lambda _: unaligned_ties), GAUSS),
+           instead(CellTable, "settle_ties", lambda _: unaligned_ties), GAUSS),
     Mutant("sampler", "refined draws have no dither",
            ("test_a_refined_draw_keeps_the_offset_of_its_word",),
-           instead(CellTable, "_refined", lambda f: lambda t, b, o, s: f(t, b, 0 * o, s)),
+           instead(CellTable, "refined", lambda f: lambda t, b, o, s: f(t, b, 0 * o, s)),
            STAIRCASE),
     Mutant("sampler", "ratio of the staircase e^{1.05 ε}",
            ("test_neighbours_differ_by_at_most_e_to_the_epsilon",),
@@ -896,7 +896,7 @@ MECHANISM = [
            ("test_neighbours_differ_by_at_most_e_to_the_epsilon",),
            everywhere(additive, "geometric_table", lambda _: loose_table), STAIRCASE),
     Mutant("sampler", "Gaussian sigma × 0.95", ("test_attribute_noise_covers_the_worst_change",),
-           everywhere(gaussian, "_realised", lambda f: lambda s, *a: f(0.95 * s, *a)), GAUSS),
+           everywhere(gaussian, "realised_noise", lambda f: lambda s, *a: f(0.95 * s, *a)), GAUSS),
     Mutant("sampler", "a Gaussian for twice delta",
            ("test_attribute_noise_covers_the_worst_change",),
            everywhere(gaussian, "optimal_sigma", lambda f: lambda e, d: f(e, 2 * d)), GAUSS),
@@ -906,7 +906,7 @@ MECHANISM = [
                       lambda f: lambda s, bits: f(math.sqrt(s**2 - 16.0), bits)), BALL),
     Mutant("sampler", "a ball's noise forgets that codes are rounded",
            ("test_ball_noise_covers_the_worst_direction",),
-           everywhere(gaussian, "_ball", no_rounding_of_codes), BALL),
+           everywhere(gaussian, "ball_noise", no_rounding_of_codes), BALL),
     Mutant("sampler", "two digits of a Laplace law, the low one a constant",
            ("test_codes_of_every_width",),
            with_parts(TwoDigitLaplace, "sample", **sources(low=one_draw)), LAPLACE),
@@ -946,17 +946,17 @@ MECHANISM = [
            everywhere(signs, "draw_flips", no_ties), FLIPS),
     Mutant("sampler", "iDP: the perturbed set is too small",
            ("test_idp_flips_only_inside_a_and_tosses_for_zero",),
-           everywhere(signs, "_perturbed_set", lambda f: lambda x: f(2 * x)), INSIDE),
+           everywhere(signs, "perturbed_set", lambda f: lambda x: f(2 * x)), INSIDE),
     Mutant("sampler", "iDP: a sum of one beta is left out of the perturbed set",
            ("test_idp_flips_only_inside_a_and_tosses_for_zero",),
-           everywhere(signs, "_perturbed_set", set_without_its_end), INSIDE),
+           everywhere(signs, "perturbed_set", set_without_its_end), INSIDE),
     Mutant("sampler", "iDP: noise halved inside the set",
            ("test_idp_gaussian_moves_no_further_than_its_noise_is_made_for",),
            with_parts(IndividualGaussian, "perturb", **sources(table=halved)), INSIDE_GAUSS),
     # The chain from a vector to a code
     Mutant("chain", "grid step too small",
            ("test_one_beta_moves_at_most_two_to_the_bits_near_ties",),
-           instead(parameters, "_SLACK", lambda _: 1.0 + 2.0**-10), STAIRCASE),
+           instead(parameters, "SLACK", lambda _: 1.0 + 2.0**-10), STAIRCASE),
     Mutant("chain", "a factor of the grid is a little large",
            ("test_one_beta_moves_at_most_two_to_the_bits_near_ties",),
            instead(Grid, "round", lambda f: lambda g, x: f(g, x * g.dtype(1.0001)))),
@@ -989,7 +989,7 @@ MECHANISM = [
            everywhere(parameters, "neighbour_distance", lambda _: lambda r, bits, *a: 2.0**bits),
            BALL),
     Mutant("chain", "one sign of the map doubled", ("test_known_answer",),
-           then(Oporp, lambda map_: map_._signs.__setitem__((slice(None), 0), 2)), STAIRCASE),
+           then(Oporp, lambda map_: map_.signs.__setitem__((slice(None), 0), 2)), STAIRCASE),
     Mutant("chain", "sparse rows use other bins", ("test_dense_sparse_and_definition_agree",),
            after(Oporp, "apply_sparse", lambda out, *_: np.roll(out, 1, axis=1)), STAIRCASE),
     Mutant("chain", "the sensitivity is that of one repetition",
@@ -1001,18 +1001,18 @@ MECHANISM = [
            instead(RealisedSizes, "sensitivity", lambda _: property(second_largest)), UNEVEN),
     Mutant("chain", "sparse rows are half as large again",
            ("test_every_dtype_gives_the_same_bits",),
-           instead(Projector, "_checked", sparse_scaled)),
+           instead(Projector, "checked_rows", sparse_scaled)),
     Mutant("chain", "rows normalised before the grid", PATHS_STAIRCASE,
-           instead(Projector, "_checked", normalised)),
+           instead(Projector, "checked_rows", normalised)),
     Mutant("chain", "the first block of a call is checked alone", LARGE,
-           instead(Projector, "_checked", first_block_alone)),
+           instead(Projector, "checked_rows", first_block_alone)),
     Mutant("chain", "sparse vectors are not looked at",
            ("test_duplicate_and_unsorted_sparse_entries_are_one_attribute",),
            instead(mechanism_spec, "check_values",
                    lambda f: lambda b, *rest: None if issparse(b) else f(b, *rest))),
     Mutant("chain", "min_norm is that before clipping",
            ("test_low_min_norm_is_that_after_clipping",),
-           instead(Projector, "_norms", lambda f: lambda p, block, clip=False: f(p, block))),
+           instead(Projector, "norms", lambda f: lambda p, block, clip=False: f(p, block))),
     Mutant("chain", "short vectors pass min_norm", ("test_what_ships_passes[dp-signrp-rr]",),
            everywhere(signs, "norm_slack", lambda f: lambda p: f(p) + 0.1 * (p.min_norm or 0.0))),
     Mutant("chain", "bare empty bins on the sparse path", NO_STRETCH,
@@ -1070,15 +1070,15 @@ MECHANISM = [
            everywhere(sign_caps, "by_size", lambda _: lambda rows: np.tile(
                np.arange(rows.shape[1]), (len(rows), 1))), CAP),
     Mutant("record", "one coin for all records of a cap", CAP_CODES,
-           other_words(CapResponse, "_agreements", one_coin), CAP),
+           other_words(CapResponse, "agreements", one_coin), CAP),
     Mutant("record", "last sign of a cap code without noise", CAP_CODES,
            after(CapResponse, "perturb", bare_sign), CAP),
     Mutant("record", "sums of a cap are a weight behind", CAP_CODES,
-           with_parts(CapResponse, "_agreements", _tables=lambda law: law._tables,
+           with_parts(CapResponse, "agreements", tables=lambda law: law.tables,
                       cap=late_weights), CAP),
     Mutant("record", "ties of a share count as the minority",
            ("test_ties_of_48_bits_are_decided_by_the_exact_share",),
-           instead(CapResponse, "_settled",
+           instead(CapResponse, "settled",
                    lambda _: lambda law, share, *a: np.ones(len(share), np.bool_)), CAP),
     Mutant("record", "blocks of a cap share their draws", CAP_CODES,
            instead(CapResponse, "perturb", repeated_agreements(True))),
@@ -1121,7 +1121,7 @@ MECHANISM = [
            everywhere(public_parts, "column_weight", lambda f: lambda *a: f(*a) * 0.95)),
     Mutant("design", "entries of the matrix rounded away from zero",
            ("test_columns_are_never_heavier_than_one",),
-           everywhere(optimiser, "_in_integers", lambda _: lambda w, *a: np.asarray(
+           everywhere(optimiser, "in_integers", lambda _: lambda w, *a: np.asarray(
                np.sign(w) * np.ceil(256 * np.abs(w)), np.int16))),
     Mutant("design", "a centre between two steps",
            ("test_the_centre_is_subtracted_in_whole_steps",),

@@ -51,7 +51,7 @@ def symbols_of(
     symbols = []
     for vector, row in zip(vectors, words, strict=True):
         script = Scripted(list(row.reshape(3, 1)))
-        privatizer._stream = lambda script=script: script
+        privatizer.stream = lambda script=script: script
         symbols.append(privatizer.privatize(vector, threads=1).stored[0, 0])
     return np.array(symbols, dtype=np.uint16)
 

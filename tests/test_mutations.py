@@ -476,7 +476,7 @@ def same_count_noise(patch: pytest.MonkeyPatch) -> SketchSpec:
 
 def fine_directions(patch: pytest.MonkeyPatch) -> SketchSpec:
     spec = sketch()
-    spec.hasher._directions += 2.0**-8
+    spec.hasher.whole_directions += 2.0**-8
     return spec
 
 
@@ -502,15 +502,15 @@ class Unranked(CapResponse):
     """Draws in the order of coordinates, by weights that belong to ranks."""
 
     def perturb(self, x: Any, stream: Any) -> Any:
-        return self._agreements(len(x), stream) == (x >= 0)
+        return self.agreements(len(x), stream) == (x >= 0)
 
 
 class Eager(CapResponse):
     """The sign is lost a twentieth less often."""
 
     @cached_property
-    def _tables(self) -> Any:
-        first, second = CapResponse(self.cap)._tables
+    def tables(self) -> Any:
+        first, second = CapResponse(self.cap).tables
         return (first * 0.95).astype(np.uint16), second
 
 

@@ -236,7 +236,7 @@ def demand_released(
     wanted = judge.codes(exact(x), words)
     privatizer = privatizer or dpi.Privatizer(spec, allow_unprotected=True)
     stream = Dealt(words.dealt)
-    privatizer._stream = lambda: stream
+    privatizer.stream = lambda: stream
     demand(privatizer.privatize(x), judge, wanted)
     if not stream.spent:
         raise DisagreementError("words are left that should have been read")
@@ -247,7 +247,7 @@ def demand_tasks(spec: Spec, x: Any, rows: int, threads: int, patch: pytest.Monk
     patch.setattr(dpindex.mechanism.privatizer, "block_rows", lambda spec, sparse: rows)
     recorder = Recorder()
     privatizer = dpi.Privatizer(spec, allow_unprotected=True)
-    privatizer._stream = recorder
+    privatizer.stream = recorder
     codes = privatizer.privatize(x, threads=threads)
     judge = oracle_for(spec)
     table, left, wanted = exact(x), list(recorder.streams), []
@@ -409,7 +409,7 @@ def test_tasks_of_one_thread_share_its_stream(method: str, monkeypatch: pytest.M
     x, words, judge = vectors(spec, 11), Words(3, edges=True), oracle_for(spec)
     wanted = [row for i in range(0, 11, 3) for row in judge.codes(exact(x[i : i + 3]), words)]
     privatizer, stream = dpi.Privatizer(spec, allow_unprotected=True), Dealt(words.dealt)
-    privatizer._stream = lambda: stream
+    privatizer.stream = lambda: stream
     demand(privatizer.privatize(x, threads=1), judge, wanted)
     assert stream.spent
 
@@ -662,7 +662,7 @@ class Unranked(CapResponse):
     """Draws in the order of coordinates, by weights that belong to ranks."""
 
     def perturb(self, x: Any, stream: Any) -> Any:
-        return self._agreements(len(x), stream) == (x >= 0)
+        return self.agreements(len(x), stream) == (x >= 0)
 
 
 def low_words(draw: Any) -> Any:
@@ -690,7 +690,7 @@ def doubled_epsilon(privatize: Any) -> Any:
 
     def other(self: dpi.Privatizer, x: Any, **options: Any) -> Codes:
         spender = dpi.Privatizer(self.spec.with_epsilon(2 * self.spec.budget))
-        spender._stream = self._stream
+        spender.stream = self.stream
         return self.spec.format.codes(privatize(spender, x, **options).stored)
 
     return other
@@ -698,7 +698,7 @@ def doubled_epsilon(privatize: Any) -> Any:
 
 def keyed_by_seed(privatize: Any) -> Any:
     def other(self: dpi.Privatizer, x: Any, **options: Any) -> Codes:
-        self._stream = lambda: Seeded(self.spec.seed)
+        self.stream = lambda: Seeded(self.spec.seed)
         codes: Codes = privatize(self, x, **options)
         return codes
 
@@ -720,8 +720,8 @@ class Rewound:
 
 def one_key_for_all_tasks(privatize: Any) -> Any:
     def other(self: dpi.Privatizer, x: Any, **options: Any) -> Codes:
-        stream: Any = self._stream()
-        self._stream = lambda: Rewound(stream)
+        stream: Any = self.stream()
+        self.stream = lambda: Rewound(stream)
         codes: Codes = privatize(self, x, **options)
         return codes
 
@@ -801,7 +801,7 @@ WEAKNESSES: dict[str, tuple[Case, Plant, Any]] = {
         released,
     ),
     "tail cut off": (
-        ADDITIVE, patched(CellTable, "_extend_tails", lambda f: lambda *a: None), released,
+        ADDITIVE, patched(CellTable, "extend_tails", lambda f: lambda *a: None), released,
     ),
     "square wave without its lower edge": (
         WAVE,

@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 import self_test.persons
 import shuffle_collector
+from oracle import secret_counts
 from scipy import sparse
 from self_test import check_paths
 from self_test.probes import exact_integers, probe_rows
@@ -275,9 +276,9 @@ def quiet_large_counts(patch: Patch) -> SketchSpec:
     original = RaceSketch.release
 
     def release(sketch: RaceSketch) -> RaceSketch:
-        exact = sketch._secret().copy()
+        exact = secret_counts(sketch).copy()
         original(sketch)
-        released: Any = sketch._released
+        released: Any = sketch.released
         released.counts[exact > 5] = exact[exact > 5]
         return sketch
 
@@ -360,7 +361,7 @@ def device_with_one_noise_a_vector(patch: Patch) -> Spec:
         spec = spec if isinstance(spec, Spec) else Spec.read(spec)
         coder = Privatizer(spec, max_epsilon=max_epsilon)
         own = hashlib.sha256(coder.project(vector).tobytes()).digest()
-        coder._stream = lambda: Seeded(int.from_bytes(own[:8], "big"))
+        coder.stream = lambda: Seeded(int.from_bytes(own[:8], "big"))
         return bytes(coder.privatize(vector).to_bytes())
 
     patch.setattr(dpindex.device, "privatize", privatize)
@@ -368,7 +369,7 @@ def device_with_one_noise_a_vector(patch: Patch) -> Spec:
 
 
 def device_that_accepts_any_epsilon(patch: Patch) -> Spec:
-    patch.setattr(dpindex.mechanism.privatizer, "_refuse_above", lambda limit, spec: None)
+    patch.setattr(dpindex.mechanism.privatizer, "refuse_above", lambda limit, spec: None)
     return STAIRCASE
 
 
@@ -585,10 +586,10 @@ def exact_size_in_a_header(patch: Patch) -> SketchSpec:
     original = RaceSketch.release
 
     def release(sketch: RaceSketch) -> RaceSketch:
-        records = int(sketch._secret()[0].sum())
+        records = int(secret_counts(sketch)[0].sum())
         original(sketch)
-        held: Any = sketch._released
-        sketch._released = replace(held, variance=held.variance + 1e-9 * records)
+        held: Any = sketch.released
+        sketch.released = replace(held, variance=held.variance + 1e-9 * records)
         return sketch
 
     patch.setattr(RaceSketch, "release", release)
@@ -764,7 +765,7 @@ def test_low_levels_by_a_reciprocal(monkeypatch: Patch) -> None:
     def perturb(law: FlipsByLevel, x: Any, stream: Any) -> Any:
         level = np.abs(x) * (1.0 / (law.weights * (1 << spec.grid.bits))).astype(x.dtype)
         level = np.minimum(np.ceil(level), len(law.thresholds)).astype(np.intp)
-        return (x > 0) ^ draw_flips(law._table, level, stream)
+        return (x > 0) ^ draw_flips(law.table, level, stream)
 
     assert refuted(spec) == ()
     monkeypatch.setattr(FlipsByLevel, "perturb", perturb)
@@ -789,13 +790,13 @@ def test_low_rejected_draws_take_the_limits_of_others(monkeypatch: Patch) -> Non
 def test_low_min_norm_is_that_after_clipping(clip: bool, monkeypatch: Patch) -> None:
     spec = Spec("dp-signrp-rr", dim=24, k=4, epsilon=1.0, delta=1e-6, entries="gaussian",
                 min_norm=2.0, clip=clip, adjacency=attribute(1.0))  # fmt: skip
-    original = Projector._norms
+    original = Projector.norms
 
     def norms(projector: Projector, block: Any, clip: bool = False) -> Any:
         return original(projector, block)
 
     assert REFUSED not in check_paths(spec, large=False, only=REFUSED).failed
-    monkeypatch.setattr(Projector, "_norms", norms)
+    monkeypatch.setattr(Projector, "norms", norms)
     assert (REFUSED in check_paths(spec, large=False, only=REFUSED).failed) == clip
 
 

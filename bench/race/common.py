@@ -7,6 +7,7 @@ import csv
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
@@ -66,28 +67,26 @@ class _Silence:
 def silenced(sketch: RaceSketch) -> RaceSketch:
     """The same sketch, *not private*: its release adds nothing. A ceiling to compare with."""
     silence: Any = _Silence()
-    sketch._law = silence
+    sketch.law = silence
     return sketch
 
 
 @dataclass(frozen=True)
 class Filled:
-    """Exact counts of one data set under one hash: hashed once, released many times to compare."""
+    """One data set under one hash: hashed once, released many times to compare."""
 
-    spec: SketchSpec
-    counts: npt.NDArray[np.int64]
+    sketch: RaceSketch
 
     @classmethod
     def of(cls, x: Array, rows: int, width: int | None, hash: Hash, seed: int) -> Filled:
         spec = SketchSpec(x.shape[1], rows, width, hash, epsilon=1.0, seed=seed)
-        sketch = RaceSketch(spec).fit(x)
-        assert sketch._counts is not None
-        return cls(spec, sketch._counts)
+        return cls(RaceSketch(spec).fit(x))
 
     def release(self, epsilon: float | None, **options: Any) -> RaceSketch:
         """A release under epsilon, or the ceiling for None."""
-        sketch = RaceSketch(replace(self.spec, epsilon=epsilon or 1.0, **options))
-        sketch._counts = self.counts.copy()
+        sketch = deepcopy(self.sketch)
+        sketch.spec = replace(sketch.spec, epsilon=epsilon or 1.0, **options)
+        sketch.law = sketch.spec.law
         return (sketch if epsilon is not None else silenced(sketch)).release()
 
 

@@ -48,8 +48,8 @@ DELTA_ROWS = 10_000
 class NoiselessRegressor(RaceRegressor):
     """The ceiling: the same regressor, not private."""
 
-    def _empty(self, spec: SketchSpec) -> RaceSketch:
-        return silenced(super()._empty(spec))
+    def new_sketch(self, spec: SketchSpec) -> RaceSketch:
+        return silenced(super().new_sketch(spec))
 
 
 def data() -> dict[str, tuple[Array, Array]]:

@@ -96,13 +96,13 @@ def _report(
 ) -> ExactReport:
     started = time.perf_counter()
     if isinstance(spec, SketchSpec):
-        stream = RaceSketch(spec)._stream
+        stream = RaceSketch(spec).stream
         checks, apart = sketch_checks(spec)
     else:
         spec = spec.without_ranges()  # a public map of each value, before anything is released
         if reason := uncovered(spec):
             raise InputError(f"{spec.method} is not covered by the exact verifier: {reason}.")
-        stream = Privatizer(spec)._stream
+        stream = Privatizer(spec).stream
         checks, apart = code_checks(spec)
     verifier = law_verifier(spec, apart)
     difference = f"{apart.moves.count} coordinates differ at most"

@@ -161,7 +161,7 @@ class CapVerifier(LawVerifier):
         """The tables that codes are drawn by."""
         cap = self.law.cap
         shares = minority_shares(cap.weights, cap.threshold)
-        first, second = self.law._tables
+        first, second = self.law.tables
         wrong = (first.astype(np.int64) << 32 | second) != shares
         return Check.none(
             "law: shares of the minority sign",

@@ -287,7 +287,7 @@ def _within_ball(w: Floats, gaussian: bool) -> Singles:
     return out
 
 
-def _in_integers(w: Doubles, gaussian: bool) -> npt.NDArray[np.int16]:
+def in_integers(w: Doubles, gaussian: bool) -> npt.NDArray[np.int16]:
     """W in multiples of 2^-8, none of whose columns is heavier than 1."""
     weight = np.linalg.norm(w, axis=0) if gaussian else np.abs(w).sum(axis=0)
     exact = w * ((1 << ENTRY_BITS) / np.maximum(weight, 1e-30)) * np.minimum(weight, 1)
@@ -306,7 +306,7 @@ def _in_integers(w: Doubles, gaussian: bool) -> npt.NDArray[np.int16]:
 
 def _finished(w: Doubles, known: _Known, dim: int, gaussian: bool) -> Design:
     """The design of an optimised W: rounded, with its decoder."""
-    entries = _in_integers(w, gaussian)
+    entries = in_integers(w, gaussian)
     mean = known.mean
     w = entries.astype(np.float64) / (1 << ENTRY_BITS)
     cross = w @ known.covariance

@@ -261,7 +261,7 @@ def _interval(value: Any) -> tuple[float, float]:
     return low, high
 
 
-_SLACK = 1.0 - 2.0**-16
+SLACK = 1.0 - 2.0**-16
 """One beta spans this fraction of 2^bits steps, so that rounding cannot push it over 2^bits."""
 
 GRID_BITS = 12
@@ -278,7 +278,7 @@ _MAX_UNIT = 1e30
 
 def grid_step(beta: float, bits: int) -> float:
     """Width of a grid step in units of the scaled attribute."""
-    return beta / ((1 << bits) * _SLACK)
+    return beta / ((1 << bits) * SLACK)
 
 
 def grid_point(value: float, beta: float, bits: int) -> int:
@@ -382,7 +382,7 @@ class Grid:
         """
         if x.size == 0:
             return None
-        low, high = _accepted(*self._limits, x.dtype)
+        low, high = _accepted(*self.limits, x.dtype)
         # min and max carry NaN along, so these two passes see every kind of fault.
         smallest = float(x.min())
         largest = float(x.max())
@@ -406,12 +406,12 @@ class Grid:
         )
 
     @cached_property
-    def _limits(self) -> tuple[float, float]:
+    def limits(self) -> tuple[float, float]:
         return self.bounds[0] * self.scale, self.bounds[1] * self.scale
 
     def outside(self, x: AnyArray) -> int:
         """How many values lie outside the bounds."""
-        low, high = _accepted(*self._limits, x.dtype)
+        low, high = _accepted(*self.limits, x.dtype)
         return int(np.count_nonzero((x < low) | (x > high)))
 
     def round(self, x: AnyArray) -> Floats:
@@ -420,9 +420,9 @@ class Grid:
         ``x`` holds attributes before division by ``scale``, of any shape and real dtype.
         """
         rounded = self._rounded(x)
-        if self.clip or _accepted(*self._limits, x.dtype) != self._limits:
+        if self.clip or _accepted(*self.limits, x.dtype) != self.limits:
             # Each step of rounding is monotone: the same comes out as of clipping before it.
-            np.clip(rounded, *self._rounded(np.array(self._limits)), out=rounded)
+            np.clip(rounded, *self._rounded(np.array(self.limits)), out=rounded)
         return rounded
 
     def _rounded(self, x: AnyArray) -> Floats:

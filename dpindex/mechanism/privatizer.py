@@ -57,12 +57,12 @@ class Privatizer(Projector):
     ) -> None:
         spec.refuse_unprotected(allow_unprotected, "privatize with it")
         if max_epsilon is not None:
-            _refuse_above(finite_number(max_epsilon, "max_epsilon"), spec)
+            refuse_above(finite_number(max_epsilon, "max_epsilon"), spec)
         super().__init__(spec)
 
     @staticmethod
-    def _stream() -> BitSource:
-        """A fresh stream: the seam through which tests, and tests alone, put one of their own."""
+    def stream() -> BitSource:
+        """A fresh secret stream: the seam through which tests, and tests alone, put their own."""
         return secret_stream()
 
     def privatize(self, x: Vectors, *, first_row: int = 0, threads: int | None = None) -> Codes:
@@ -95,7 +95,7 @@ class Privatizer(Projector):
         starts = range(0, rows.shape[0], step)
 
         def task(start: int) -> Integers:
-            stream = self._stream()  # of its own where tests put one in
+            stream = self.stream()  # of its own where tests put one in
             block = rows_of(rows, start, start + step)
             exact = self._project_block(block, first_row + start)
             return format_.pack(law.perturb(exact, stream))
@@ -112,7 +112,7 @@ class Privatizer(Projector):
         return format_.codes(np.concatenate(blocks))
 
 
-def _refuse_above(limit: float, spec: Spec) -> None:
+def refuse_above(limit: float, spec: Spec) -> None:
     promise = spec.guarantee
     if promise.definition != "DP" or promise.epsilon > limit:
         raise InputError(

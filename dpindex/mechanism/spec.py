@@ -407,7 +407,7 @@ class Projector:
         if self.spec.codebook is None:
             return self.project(x)
         words = CodewordMap(self.spec.codewords)
-        return self._in_blocks(x, lambda *block: words.apply_any(self._checked(*block)), 0)
+        return self._in_blocks(x, lambda *block: words.apply_any(self.checked_rows(*block)), 0)
 
     def _in_blocks(
         self, x: Vectors, map_block: Callable[[Any, int], Floats], first_row: int
@@ -423,7 +423,7 @@ class Projector:
         """Raise the InputError that projecting would raise, if any."""
         rows = self.rows(x)
         for block in row_blocks(rows.shape[0], _CHECK_ROWS):
-            self._checked(rows[block], first_row + block.start)
+            self.checked_rows(rows[block], first_row + block.start)
 
     def clipped(self, x: Vectors) -> float:
         """Return which share of the values of vectors lies outside the bounds, [0, 1].
@@ -451,7 +451,7 @@ class Projector:
     def _in_ranges(self, rows: Any) -> Any:
         return rows if self.spec.ranges is None else self.spec.ranges.scale(rows)
 
-    def _checked(self, block: Any, first_row: int) -> Any:
+    def checked_rows(self, block: Any, first_row: int) -> Any:
         """Rows brought to 0 … 1 by the ranges; InputError if they may not be projected."""
         inside = self._in_ranges(block)
         check_values(inside, first_row, self.spec.grid.first_fault)
@@ -459,7 +459,7 @@ class Projector:
         return inside
 
     def _project_block(self, block: Any, first_row: int) -> Floats:
-        rows = self._checked(block, first_row)
+        rows = self.checked_rows(block, first_row)
         grid = self.spec.grid
         if issparse(rows):
             parts = (grid.round(rows.data), rows.indices, rows.indptr)
@@ -476,7 +476,7 @@ class Projector:
         least = self.spec.min_norm
         if least is not None:
             # Norms that are right but for their last digits pass: the guarantee allows for them.
-            norms = self._norms(block, clip=True)  # as they will be rounded
+            norms = self.norms(block, clip=True)  # as they will be rounded
             short = np.flatnonzero(~(norms >= least - norm_slack(self.spec)))
             if short.size:
                 raise InputError(
@@ -486,7 +486,7 @@ class Projector:
                 )
         if declared is None:
             return
-        norms = self._norms(block)
+        norms = self.norms(block)
         wrong = np.flatnonzero(~(np.abs(norms - declared) <= _NORM_TOLERANCE * declared))
         if wrong.size:
             raise InputError(
@@ -494,7 +494,7 @@ class Projector:
                 f"normalise the vectors or leave norm out."
             )
 
-    def _norms(self, block: Any, clip: bool = False) -> Doubles:
+    def norms(self, block: Any, clip: bool = False) -> Doubles:
         """Norms of the scaled rows, before or after clipping."""
         wide: Any = block.astype(np.float64)
         if clip:

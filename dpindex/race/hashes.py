@@ -289,7 +289,7 @@ class Hasher:
         normal = ndtri(uniform)
         normal *= 2.0**_DIRECTION_BITS
         np.rint(normal, out=normal)
-        self._directions: Doubles = normal.reshape(total, dim)
+        self.whole_directions: Doubles = normal.reshape(total, dim)
         public = PublicStream(seed, f"race/rehash/{label}")
         unused = np.uint32(32 - _DIRECTION_BITS - _STEP_BITS)
         shifts = public.words(total, np.uint32) >> unused
@@ -304,7 +304,7 @@ class Hasher:
     @property
     def directions(self) -> Doubles:
         """The random directions, nearly standard normal, shape (rows · directions, dim)."""
-        return self._directions * 2.0**-_DIRECTION_BITS
+        return self.whole_directions * 2.0**-_DIRECTION_BITS
 
     def blocks(
         self, x: Any, first_row: int = 0, *, clip: bool = False
@@ -328,7 +328,7 @@ class Hasher:
             For NaN, infinities and what is refused, with the row.
         """
         limit = MAX_SUM // self.dim
-        widest = max(self.dim, len(self._directions))
+        widest = max(self.dim, len(self.whole_directions))
         step = max(64, min(_ROWS_AT_ONCE, _BLOCK_NUMBERS // widest))
         for rows in row_blocks(x.shape[0], step):
             block = x[rows].astype(np.float64)
@@ -359,10 +359,10 @@ class Hasher:
         BLAS; what follows it runs on the pool.
         """
         if sparse.issparse(block):
-            products: Any = block @ self._directions.T
+            products: Any = block @ self.whole_directions.T
             projected = np.ascontiguousarray(products.T)
         else:
-            projected = self._directions @ block.T
+            projected = self.whole_directions @ block.T
         projected = projected.reshape(self.rows, self.hash.directions, -1)
         size = _TILE_NUMBERS // max(1, projected[0].size)
 

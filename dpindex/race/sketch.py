@@ -261,16 +261,16 @@ class RaceSketch:
 
     def __init__(self, spec: SketchSpec) -> None:
         self.spec = spec
-        self._law = spec.law  # made now: what cannot be released must not be filled
+        self.law = spec.law  # made now: what cannot be released must not be filled
         shape = (spec.rows, spec.columns)
         self._counts: Longs | None = np.zeros(shape, np.int64)
-        self._released: Release | None = None
+        self.released: Release | None = None
         # The seam through which tests, and tests alone, put a stream of their own.
-        self._stream: Callable[[], BitSource] = secret_stream
+        self.stream: Callable[[], BitSource] = secret_stream
 
     def __repr__(self) -> str:
         state = "spent"
-        if self._released is not None:
+        if self.released is not None:
             state = "released"
         elif self._counts is not None:
             state = "secret"
@@ -337,12 +337,12 @@ class RaceSketch:
         """Add the noise, once and for ever, to the exact counts, and return this sketch."""
         counts = self._secret()
         self._counts = None
-        noise = self._law.source.sample(counts.size, self._stream())
+        noise = self.law.source.sample(counts.size, self.stream())
         counts += noise.reshape(counts.shape)
         noise.fill(0)
-        offset = self._law.offset
-        variance = self._law.moments.variance[0]
-        self._released = Release(_smallest(counts), self.spec.guarantee, offset, variance)
+        offset = self.law.offset
+        variance = self.law.moments.variance[0]
+        self.released = Release(_smallest(counts), self.spec.guarantee, offset, variance)
         return self
 
     def merge(self, other: RaceSketch, *, disjoint: bool = False) -> RaceSketch:
@@ -369,10 +369,10 @@ class RaceSketch:
             )
         if self.spec.neighbouring != other.spec.neighbouring:
             raise InputError("sketches with different neighbouring make no common promise.")
-        if self._released is None and other._released is None:
+        if self.released is None and other.released is None:
             self._merge_secret(other)
         else:
-            self._released = _merged(self._open(), other._open(), disjoint)
+            self.released = merged_releases(self._open(), other._open(), disjoint)
         return self
 
     def _merge_secret(self, other: RaceSketch) -> None:
@@ -387,9 +387,9 @@ class RaceSketch:
     @property
     def guarantee(self) -> Guarantee:
         """The promise of the release; after merges, that of all releases together."""
-        if self._released is None:
+        if self.released is None:
             return self.spec.guarantee
-        return self._released.guarantee
+        return self.released.guarantee
 
     # Answers: post-processing of what has been released, and so free.
 
@@ -681,7 +681,7 @@ class RaceSketch:
         facts, arrays = unpack(data, "sketch")
         sketch = cls.__new__(cls)
         sketch._counts = None
-        sketch.spec, sketch._released = _unpacked(facts, arrays)
+        sketch.spec, sketch.released = _unpacked(facts, arrays)
         return sketch
 
     def save(self, path: AnyPath) -> None:
@@ -697,7 +697,7 @@ class RaceSketch:
         return RaceSketch.from_bytes, (self.to_bytes(),)
 
     def _secret(self) -> Longs:
-        if self._released is not None:
+        if self.released is not None:
             raise InputError(
                 "this sketch has been released: its noise was added once and nothing can follow."
             )
@@ -706,13 +706,13 @@ class RaceSketch:
         return self._counts
 
     def _open(self) -> Release:
-        if self._released is None:
+        if self.released is None:
             self._secret()
             raise InputError("this sketch has not been released: nothing can be read out before.")
-        return self._released
+        return self.released
 
 
-def _merged(a: Release, b: Release, disjoint: bool) -> Release:
+def merged_releases(a: Release, b: Release, disjoint: bool) -> Release:
     """Return two releases as one."""
     if np.array_equal(a.counts, b.counts):
         raise InputError("these are two copies of one release; it would be counted twice.")

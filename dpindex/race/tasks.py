@@ -113,7 +113,7 @@ class _SketchEstimator(base.BaseEstimator):  # type: ignore[misc]
             seed=self.seed,
         )
 
-    def _empty(self, spec: SketchSpec) -> RaceSketch:
+    def new_sketch(self, spec: SketchSpec) -> RaceSketch:
         """The seam through which experiments take the noise away."""
         return RaceSketch(spec)
 
@@ -174,7 +174,7 @@ class RaceDensity(base.DensityMixin, _KernelEstimator):  # type: ignore[misc]
     def fit(self, X: Vectors, y: Any = None) -> RaceDensity:
         """Sketch the records ``X``, shape (n, dim), and release; ``y`` is for pipelines only."""
         records = validate_data(self, X, accept_sparse=self._sparse)
-        self.sketch_ = self._empty(self._kernel_spec()).fit(records).release()
+        self.sketch_ = self.new_sketch(self._kernel_spec()).fit(records).release()
         _warn(self.sketch_.warnings())
         return self
 
@@ -225,7 +225,7 @@ class RaceOutliers(base.OutlierMixin, _KernelEstimator):  # type: ignore[misc]
         """Sketch the records ``X``, shape (n, dim), and release; ``y`` is for pipelines only."""
         share = finite_number(self.fraction, "fraction", above=0.0)
         records = validate_data(self, X, accept_sparse=self._sparse)
-        self.sketch_ = self._empty(self._kernel_spec()).fit(records).release()
+        self.sketch_ = self.new_sketch(self._kernel_spec()).fit(records).release()
         self.offset_ = share * self.sketch_.mean_density()
         _warn(self.sketch_.warnings())
         return self
@@ -304,7 +304,7 @@ class RaceClassifier(base.ClassifierMixin, _KernelEstimator):  # type: ignore[mi
         if not np.isin(labels, self.classes_).all():
             raise InputError("y holds a label that is not in classes.")
         spec = self._kernel_spec()  # one object, whose hash functions are made once
-        self.sketches_ = [self._empty(spec) for _ in self.classes_]
+        self.sketches_ = [self.new_sketch(spec) for _ in self.classes_]
         for label, sketch in zip(self.classes_, self.sketches_, strict=True):
             if label in labels:  # a public class without records still gets a noisy sketch
                 sketch.fit(records[labels == label])
@@ -415,7 +415,7 @@ class RaceRegressor(base.RegressorMixin, _SketchEstimator):  # type: ignore[misc
         v = (np.asarray(target, dtype=np.float64) - centre) / spread
         # Two columns hold the folded codes of two signs.
         spec = self._spec(self.n_features_in_ + 2, 2, PairedSRP(2))
-        sketch = self._empty(spec)
+        sketch = self.new_sketch(spec)
         z = np.column_stack([u, np.ones(len(u)), v])
         self.sketch_ = sketch.fit(z).release()
         signs = SignPairs.of_sketch(self.sketch_)

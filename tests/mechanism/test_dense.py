@@ -152,4 +152,4 @@ def test_rms_is_the_root_mean_square_of_a_coordinate(kind: Any) -> None:
 def test_entries_are_kept_in_bytes() -> None:
     """A map is as small in memory as its entries allow: the largest may take a gigabyte."""
     for kind in KINDS:
-        assert kind(64, 32, 0)._entries.dtype == np.int8
+        assert kind(64, 32, 0).entries.dtype == np.int8

@@ -53,7 +53,7 @@ def words_of(made: dpi.Spec, x: Any) -> list[int]:
     """Words, of 2^128, that each symbol has for one vector: from its grid integers on by hand."""
     law = law_of(made)
     integers = [int(v) for v in made.rounding_grid.round(np.asarray(x)[None])[0]]
-    weights = made.linear_projection._single  # type: ignore[attr-defined]
+    weights = made.linear_projection.single  # type: ignore[attr-defined]
     scores = [
         sum(u * int(w) for u, w in zip(integers, column, strict=True)) + int(offset)
         for column, offset in zip(weights.T, law.offsets, strict=True)
@@ -117,7 +117,7 @@ def test_five_percent_more_is_no_longer_private(weaker: str) -> None:
         if weaker == "table":
             law.table = falling_weights(Fraction(4) / 4096 * Fraction(factor))
         else:
-            made.linear_projection._single *= np.float32(20 * factor)  # type: ignore[attr-defined]
+            made.linear_projection.single *= np.float32(20 * factor)  # type: ignore[attr-defined]
             law.table = falling_weights(Fraction(4) / 4096 / 20)
         # One attribute decides between codewords that have it and those that have not; a vector at
         # its end has nearly all of its chance on one side.
@@ -226,19 +226,19 @@ def test_scores_are_exact_in_any_layout(kind: Any) -> None:
     for adjacency in (dpi.attribute(0.5), dpi.l2(0.5)):
         made = spec(epsilon=1.0, adjacency=adjacency).linear_projection
         x = np.random.default_rng(9).integers(-5000, 5000, (30, DIM)).astype(kind)
-        exact = x.astype(np.int64) @ made._single.astype(np.int64)  # type: ignore[attr-defined]
+        exact = x.astype(np.int64) @ made.single.astype(np.int64)  # type: ignore[attr-defined]
         assert np.array_equal(made.apply(x), exact)
         assert np.array_equal(made.apply_sparse(sparse.csr_matrix(x)), exact)
 
 
 def test_what_neighbours_move_is_read_off_the_map() -> None:
     made: Any = spec(epsilon=1.0, adjacency=dpi.l2(0.5)).linear_projection
-    columns = made._single.T.astype(np.float64)
+    columns = made.single.T.astype(np.float64)
     apart = max(np.linalg.norm(a - b) for a in columns for b in columns)
     assert apart <= made.distance <= apart * (1 + 1e-12)
     signs: Any = spec(epsilon=1.0, adjacency=dpi.attribute(0.5)).linear_projection
     assert signs.spread == 1
-    assert set(np.unique(signs._single)) == {0.0, 1.0}
+    assert set(np.unique(signs.single)) == {0.0, 1.0}
     constant: Any = spec(
         epsilon=1.0, adjacency=dpi.attribute(0.5), codebook=dpi.Codebook(np.ones((3, DIM)))
     ).linear_projection

@@ -71,14 +71,16 @@ def test_dense_and_sparse_agree(make: Any, k: int, dtype: Any) -> None:
 def test_places_and_signs_are_uniform_and_unrelated_over_blocks() -> None:
     """Chi-square over places, and over pairs of places of two blocks; 6 deviations, seed fixed."""
     dim, k, s = 1 << 16, 24, 3
-    matrix = SparseJL(dim, k, 0, s)
-    places, signs = matrix._entries(slice(None))
     width = k // s
+    unit_vectors = sparse.identity(dim, dtype=np.float32, format="csr")
+    entries = SparseJL(dim, k, 0, s).apply_sparse(unit_vectors).reshape(dim, s, width)
+    places = np.abs(entries).argmax(axis=2)
+    signs = entries.sum(axis=2)
     for block in range(s):
-        counts = np.bincount(places[:, block] - block * width, minlength=width)
+        counts = np.bincount(places[:, block], minlength=width)
         assert ((counts - dim / width) ** 2 / (dim / width)).sum() < 7 + 6 * math.sqrt(14)
         assert abs(signs[:, block].sum()) < 6 * math.sqrt(dim)
-    pairs = np.bincount((places[:, 0]) * width + places[:, 1] - width, minlength=width**2)
+    pairs = np.bincount(places[:, 0] * width + places[:, 1], minlength=width**2)
     assert ((pairs - dim / 64) ** 2 / (dim / 64)).sum() < 63 + 6 * math.sqrt(126)
     assert abs((signs[:, 0].astype(int) * signs[:, 1]).sum()) < 6 * math.sqrt(dim)
 

@@ -89,7 +89,7 @@ def files_of(folder: Path) -> dict[str, bytes]:
 def _with_outcomes(spec: Spec, rows: Doubles) -> Spec:
     """A spec whose law gives the same outcomes, in this order, whatever it is asked about."""
     encoder = Privatizer(spec)
-    outcomes = spec.law.perturb(encoder.project(rows), encoder._stream())
+    outcomes = spec.law.perturb(encoder.project(rows), encoder.stream())
 
     def perturb(x: AnyArray, stream: Any) -> AnyArray:
         places = np.arange(len(x)) % len(outcomes)

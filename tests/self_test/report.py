@@ -30,10 +30,10 @@ def check_paths(spec: Spec | SketchSpec, *, large: bool = True, only: str = "") 
     """
     started = time.perf_counter()
     if isinstance(spec, SketchSpec):
-        stream = RaceSketch(spec)._stream
+        stream = RaceSketch(spec).stream
         checks = sketch_path_checks(spec, law_reader(spec))
     else:
-        stream = Privatizer(spec)._stream
+        stream = Privatizer(spec).stream
         alone = only.startswith("stream: ")
         checks = [] if alone else path_checks(spec, law_reader(spec), large, only)
     if [check.name for check in checks] != [only]:

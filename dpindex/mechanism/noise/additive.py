@@ -167,12 +167,12 @@ class CellTable:
         self.period = len(masses) // 2 - 1 if tails else 0
         # What centres the law on zero: one with tails is symmetric about −½.
         self.offset = 0.5 if tails else 0.0
-        self._boundaries = list(accumulate(self.masses))[:-1]
+        self.boundaries = list(accumulate(self.masses))[:-1]
         low_bits = bits - _KEY_BITS
-        self._keys = np.array([b >> low_bits for b in self._boundaries], dtype=np.uint64)
+        self.keys = np.array([b >> low_bits for b in self.boundaries], dtype=np.uint64)
         values = (first + np.arange(len(masses), dtype=np.int64)) << cell_bits
-        self._values = values.astype(np.int32)
-        self._buckets = self._bucket_table()
+        self.values = values.astype(np.int32)
+        self._buckets = self.bucket_table()
 
     @classmethod
     def symmetric(cls, side: Sequence[int], bits: int, cell_bits: int = 0) -> CellTable:
@@ -181,13 +181,13 @@ class CellTable:
         masses = [*reversed(side), (1 << bits) - 2 * sum(side), *side]
         return cls(masses, first=-len(side), bits=bits, cell_bits=cell_bits)
 
-    def _bucket_table(self) -> Ints:
+    def bucket_table(self) -> Ints:
         shift = self.bits - _BUCKET_BITS
-        starts = np.array([-(-b >> shift) for b in self._boundaries], dtype=np.int64)
+        starts = np.array([-(-b >> shift) for b in self.boundaries], dtype=np.int64)
         buckets = np.arange(1 << _BUCKET_BITS)
         cells = np.searchsorted(starts, buckets, side="right")
-        table = self._values[cells].copy()
-        split = [b >> shift for b in self._boundaries if b & ((1 << shift) - 1)]
+        table = self.values[cells].copy()
+        split = [b >> shift for b in self.boundaries if b & ((1 << shift) - 1)]
         table[split] = _REFINE
         if self.tails:
             table[(cells == 0) | (cells == len(self.masses) - 1)] = _REFINE
@@ -204,31 +204,31 @@ class CellTable:
         if self.cell_bits:
             draws += offsets
         if refine.size:
-            draws[refine] = self._refined(top[refine], offsets[refine], stream)
+            draws[refine] = self.refined(top[refine], offsets[refine], stream)
         return draws
 
-    def _refined(self, buckets: AnyArray, offsets: AnyArray, stream: BitSource) -> AnyArray:
+    def refined(self, buckets: AnyArray, offsets: AnyArray, stream: BitSource) -> AnyArray:
         count = len(buckets)
         fresh = stream.words(count, np.uint64) >> np.uint64(_BUCKET_BITS)
         keys = (buckets.astype(np.uint64) << np.uint64(_KEY_BITS - _BUCKET_BITS)) | fresh
-        cells = np.searchsorted(self._keys, keys, side="right")
+        cells = np.searchsorted(self.keys, keys, side="right")
         if self.bits > _KEY_BITS:
-            self._settle_ties(keys, cells, stream)
-        draws = self._values[cells] + offsets
+            self.settle_ties(keys, cells, stream)
+        draws = self.values[cells] + offsets
         if self.tails:
-            self._extend_tails(draws, cells, stream)
+            self.extend_tails(draws, cells, stream)
         return draws
 
-    def _settle_ties(self, keys: AnyArray, cells: AnyArray, stream: BitSource) -> None:
+    def settle_ties(self, keys: AnyArray, cells: AnyArray, stream: BitSource) -> None:
         """Where 64 bits equal a boundary's first 64, read the rest: about once in 2⁶⁴ draws."""
         low_bits = self.bits - _KEY_BITS
-        tied = np.flatnonzero((cells > 0) & (self._keys[cells - 1] == keys))
+        tied = np.flatnonzero((cells > 0) & (self.keys[cells - 1] == keys))
         for i in tied:
             low = int.from_bytes(stream.words(-(-low_bits // 8), np.uint8).tobytes(), "little")
             low >>= -low_bits % 8
-            cells[i] = bisect_right(self._boundaries, (int(keys[i]) << low_bits) | low)
+            cells[i] = bisect_right(self.boundaries, (int(keys[i]) << low_bits) | low)
 
-    def _extend_tails(self, draws: AnyArray, cells: AnyArray, stream: BitSource) -> None:
+    def extend_tails(self, draws: AnyArray, cells: AnyArray, stream: BitSource) -> None:
         """Replace tail draws: the sign stays, the magnitude is ``period`` cells plus a new one."""
         last = len(self.masses) - 1
         for cell in (0, last):
@@ -286,7 +286,7 @@ _TAIL = 2.0**-20
 """A table covers all but about this much; beyond it the law repeats itself, shifted."""
 
 
-def _chained(first: int, ratio: int, bits: int, count: int) -> list[int]:
+def chained(first: int, ratio: int, bits: int, count: int) -> list[int]:
     """``first`` and ``count`` more, each ``ratio / 2^bits`` times the one before, rounded up."""
     return list(accumulate(repeat(ratio, count), lambda m, r: -(-m * r >> bits), initial=first))
 
@@ -317,7 +317,7 @@ def geometric_table(drop: mpmath.mpf, width: int, inner: int, cell_bits: int) ->
     cells_on = [inner] + [width] * (levels - 1) + [width - inner]
     slack = 1
     while True:
-        by_level = _chained(start - slack, ratio_up, _RATIO_BITS, levels)
+        by_level = chained(start - slack, ratio_up, _RATIO_BITS, levels)
         tail = half - sum(cells * mass for cells, mass in zip(cells_on, by_level, strict=True))
         # The restarted level 0 has mass by_level[0]·tail/half and must not fall short of level K.
         missing = by_level[levels] * half - tail * by_level[0]
@@ -382,7 +382,7 @@ def _falling(drop: mpmath.mpf, count: int) -> list[int]:
         start = int(mpmath.floor(mpmath.ldexp(1 - ratio, _BITS) / (1 - ratio**count)))
     slack = 1
     while True:
-        masses = _chained(start - slack, ratio_up, _FINE_BITS, count - 1)
+        masses = chained(start - slack, ratio_up, _FINE_BITS, count - 1)
         left = (1 << _BITS) - sum(masses)
         if left >= 0:
             break

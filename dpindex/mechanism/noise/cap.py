@@ -46,7 +46,7 @@ from dpindex.mechanism.public_random import BitSource, PublicStream
 _NUMBERS = 1 << 18
 _GRID_STEPS = 1 << 20
 _ROUNDS = 2
-_MAX_WRITTEN = 1 << 12
+MAX_WRITTEN = 1 << 12
 """Attributes up to which the map is written out as a matrix, which takes their square of work."""
 
 
@@ -96,7 +96,7 @@ class Rotation(RecordEncoder):
     @cached_property
     def _matrix(self) -> Doubles | None:
         """The map written out, shape (dim, k); None where that would take too much memory."""
-        if self.dim > _MAX_WRITTEN:
+        if self.dim > MAX_WRITTEN:
             return None
         return self._transformed(np.eye(self.dim))
 
@@ -244,7 +244,7 @@ class CapResponse(SignLaw):
         self._coin = np.uint64(cap.inside)
 
     @cached_property
-    def _tables(self) -> tuple[npt.NDArray[np.uint16], npt.NDArray[np.uint32]]:
+    def tables(self) -> tuple[npt.NDArray[np.uint16], npt.NDArray[np.uint32]]:
         """Shares of the minority sign, shape (2, k, sums): their first 16 bits, and the 32 next.
 
         Side 1 is the inside, where the minority sign disagrees; outside it agrees. Entry (i, u) is
@@ -279,14 +279,14 @@ class CapResponse(SignLaw):
         for block in row_blocks(len(x), _ROWS):
             rows = x[block]
             order = by_size(rows)
-            agrees = self._agreements(len(rows), stream)
+            agrees = self.agreements(len(rows), stream)
             positive = np.take_along_axis(rows, order, axis=1) >= 0
             np.put_along_axis(out[block], order, agrees == positive, axis=1)
         return out
 
-    def _agreements(self, count: int, stream: BitSource) -> Bools:
+    def agreements(self, count: int, stream: BitSource) -> Bools:
         """Draw which coordinates, in rank order, keep their signs, shape (count, k)."""
-        first, second = self._tables
+        first, second = self.tables
         k, width = first.shape[1:]
         majority = stream.words(count, np.uint64) < self._coin  # on the inside
         words = stream.words(count * k, np.uint16).reshape(k, count)
@@ -303,7 +303,7 @@ class CapResponse(SignLaw):
             equal = word == share
             if np.count_nonzero(equal):
                 tied = np.flatnonzero(equal)
-                minority[tied] = self._settled(
+                minority[tied] = self.settled(
                     second[places[tied]], majority, tied, i, agrees, stream
                 )
             minority ^= majority
@@ -313,7 +313,7 @@ class CapResponse(SignLaw):
 
     def _of_one(self, inside: bool, words: list[int]) -> list[bool]:
         """The same for one code, in a third of the time; empty where a draw ties."""
-        first = memoryview(self._tables[0][int(inside)])
+        first = memoryview(self.tables[0][int(inside)])
         agrees: list[bool] = []
         total = 0
         for i, (weight, word) in enumerate(zip(self.cap.weights, words, strict=True)):
@@ -324,7 +324,7 @@ class CapResponse(SignLaw):
             total += weight * agrees[-1]
         return agrees
 
-    def _settled(self, share: Any, inside: Any, tied: Any, i: int, agrees: Any, stream: Any) -> Any:
+    def settled(self, share: Any, inside: Any, tied: Any, i: int, agrees: Any, stream: Any) -> Any:
         words = stream.words(tied.size, np.uint32)
         minority = words < share
         for place in np.flatnonzero(words == share):  # once in 2^48 draws
@@ -356,7 +356,7 @@ class CapResponse(SignLaw):
     @cached_property
     def kept(self) -> Doubles:
         """``E[V_i·sign(y_i)]`` by rank, shape (k,)."""
-        first, second = self._tables
+        first, second = self.tables
         shares = (first.astype(np.float64) * 2.0**32 + second) / 2.0**48
         chance = np.zeros((2, shares.shape[2]))
         chance[:, 0] = 1.0

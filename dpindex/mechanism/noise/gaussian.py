@@ -249,7 +249,7 @@ def composition_epsilon(epsilon: float, delta: float, k: int) -> float:
 # Attribute adjacency: a beta is a whole number of cells
 
 
-def _realised(sigma: float, parameters: Parameters, projection: Projection) -> AdditiveNoise:
+def realised_noise(sigma: float, parameters: Parameters, projection: Projection) -> AdditiveNoise:
     """``sigma`` times the realised Δ₂, the largest row norm (Li & Li 2023, Eq. 13)."""
     sigma *= math.sqrt(projection.sensitivity.l2_squared)
     terms = (parameters.budget, parameters.delta, projection.k, projection.grid_bits)
@@ -258,12 +258,16 @@ def _realised(sigma: float, parameters: Parameters, projection: Projection) -> A
 
 def _optimal(parameters: Parameters, projection: Projection) -> AdditiveNoise:
     """Balle & Wang's σ (Li & Li 2023, Thm 3.5)."""
-    return _realised(optimal_sigma(parameters.budget, parameters.delta), parameters, projection)
+    return realised_noise(
+        optimal_sigma(parameters.budget, parameters.delta), parameters, projection
+    )
 
 
 def _kenthapadi(parameters: Parameters, projection: Projection) -> AdditiveNoise:
     """Kenthapadi's σ (Li & Li 2023, Alg. 1, Thm 3.1)."""
-    return _realised(kenthapadi_sigma(parameters.budget, parameters.delta), parameters, projection)
+    return realised_noise(
+        kenthapadi_sigma(parameters.budget, parameters.delta), parameters, projection
+    )
 
 
 def _analytic(parameters: Parameters, projection: Projection) -> AdditiveNoise:
@@ -276,7 +280,7 @@ def _analytic(parameters: Parameters, projection: Projection) -> AdditiveNoise:
 # l2 adjacency: every coordinate moves by a fraction of a cell
 
 
-def _ball(
+def ball_noise(
     parameters: Parameters, k: int, stretch: float, sigma: float, delta: float, moved: int
 ) -> AdditiveNoise:
     """Gaussian noise for vectors that differ by the radius, in every coordinate a little.
@@ -312,7 +316,7 @@ def _ball_optimal(parameters: Parameters, projection: Projection) -> AdditiveNoi
     """Balle & Wang's σ at ``Δ₂ = B·‖W‖``, the realised operator norm (Balle & Wang 2018, Thm 8)."""
     k = projection.k
     sigma = optimal_sigma(parameters.budget, parameters.delta)
-    return _ball(parameters, k, projection.operator_norm, sigma, parameters.delta, k)
+    return ball_noise(parameters, k, projection.operator_norm, sigma, parameters.delta, k)
 
 
 def _ball_direct(parameters: Parameters, projection: Projection) -> AdditiveNoise:
@@ -323,7 +327,7 @@ def _ball_direct(parameters: Parameters, projection: Projection) -> AdditiveNois
     k = projection.k
     stretch = projection.rms * direct_sensitivity(k, parameters.delta)
     sigma = kenthapadi_sigma(parameters.budget, parameters.delta / 2)
-    return _ball(parameters, k, stretch, sigma, parameters.delta / 2, k)
+    return ball_noise(parameters, k, stretch, sigma, parameters.delta / 2, k)
 
 
 def _ball_composition(parameters: Parameters, projection: Projection) -> AdditiveNoise:
@@ -337,7 +341,7 @@ def _ball_composition(parameters: Parameters, projection: Projection) -> Additiv
             f"{epsilon:.3g}; lower epsilon, raise k, or use row-rp-g-opt."
         )
     stretch = projection.rms * column_sensitivity(k, parameters.delta)
-    return _ball(parameters, k, stretch, kenthapadi_sigma(epsilon, share), share, 1)
+    return ball_noise(parameters, k, stretch, kenthapadi_sigma(epsilon, share), share, 1)
 
 
 def _raw(parameters: Parameters, projection: Projection) -> AdditiveNoise:

@@ -123,21 +123,21 @@ class FlipsByLevel(SignLaw):
         self.depends_on_size = len(thresholds) > 1
         self.weights = np.array(weights, dtype=np.float64)
         # Index 0 is x = 0 exactly: sign −1, flipped by a fair coin.
-        self._table = np.array([_COIN, *thresholds], dtype=np.uint64)
+        self.table = np.array([_COIN, *thresholds], dtype=np.uint64)
 
     def perturb(self, x: Floats, stream: BitSource) -> Bools:
         level = np.abs(x)
         level /= (self.weights * (1 << self.grid_bits)).astype(x.dtype)
         np.ceil(level, out=level)
         np.minimum(level, len(self.thresholds), out=level)
-        return (x > 0) ^ draw_flips(self._table, level.astype(np.intp), stream)
+        return (x > 0) ^ draw_flips(self.table, level.astype(np.intp), stream)
 
     def flip_probability(self, x: Floats, rms: float) -> Doubles:
         weights, counts = np.unique(self.weights, return_counts=True)
         chances = np.zeros(np.shape(x), dtype=np.float64)
         for weight, count in zip(weights, counts, strict=True):
             level = np.clip(np.ceil(x / weight), 1, len(self.thresholds)).astype(np.intp)
-            chances += self._table[level] * (count / len(self.weights) / ONE)
+            chances += self.table[level] * (count / len(self.weights) / ONE)
         return chances
 
 
@@ -305,7 +305,7 @@ NO_FLIPS = replace(
 )
 
 
-def _perturbed_set(x: Floats) -> tuple[Bools, Indices]:
+def perturbed_set(x: Floats) -> tuple[Bools, Indices]:
     """``A = {j : |x_j| ≤ β}`` of Li & Li Alg. 10, and its size in each row."""
     near = np.abs(x) <= _STEPS
     return near, np.count_nonzero(near, axis=1)
@@ -347,7 +347,7 @@ class IndividualFlips(SignLaw):
         self.table = np.array([_COIN, 0, *by_size], dtype=np.uint64)
 
     def perturb(self, x: Floats, stream: BitSource) -> Bools:
-        near, size = _perturbed_set(x)
+        near, size = perturbed_set(x)
         index = np.where(near, 1 + size[:, None], 1)
         index[x == 0] = 0
         return (x > 0) ^ draw_flips(self.table, index, stream)
@@ -383,7 +383,7 @@ class IndividualGaussian(SignLaw):
         self.multipliers = np.floor(self.deviation / (self.sigma * np.sqrt(sizes))).astype(np.int64)
 
     def perturb(self, x: Floats, stream: BitSource) -> Bools:
-        near, size = _perturbed_set(x)
+        near, size = perturbed_set(x)
         rows, _ = np.nonzero(near)
         inside = x[near].astype(np.int64) * self.multipliers[size[rows]]
         dither = stream.words(inside.size, np.uint16) & np.uint16(_STEPS - 1)

@@ -108,7 +108,7 @@ class CodewordScores(Matrix):
     @cached_property
     def spread(self) -> int:
         """The most that two scores move apart when one attribute changes by one, at least 1."""
-        return max(1, int(np.ptp(self._single, axis=1).max()))
+        return max(1, int(np.ptp(self.single, axis=1).max()))
 
     @cached_property
     def distance(self) -> float:

@@ -70,19 +70,21 @@ class RealisedSizes:
 
     Attributes
     ----------
+    rows : int64 array, shape (3, dim)
+        Of each attribute how many entries are not 0, their L1 norm and their squared L2 norm.
     columns, largest : int64 arrays, shape (k,)
         ``Σ_i |w_ij|`` and ``max(1, max_i |w_ij|)`` of each coordinate.
     """
 
     def __init__(self, dim: int, k: int) -> None:
-        self._rows = np.zeros((3, dim), dtype=np.int64)
+        self.rows = np.zeros((3, dim), dtype=np.int64)
         self.columns = np.zeros(k, dtype=np.int64)
         self.largest = np.ones(k, dtype=np.int64)
 
     def add(self, block: AnyArray, attributes: slice, coordinates: slice) -> None:
         """Count the entries of some attributes in some coordinates, shape (len, len)."""
         sizes = np.abs(block.astype(np.int64))
-        rows = self._rows[:, attributes]
+        rows = self.rows[:, attributes]
         rows[0] += np.count_nonzero(sizes, axis=1)
         rows[1] += sizes.sum(axis=1)
         rows[2] += (sizes**2).sum(axis=1)
@@ -93,7 +95,7 @@ class RealisedSizes:
     @property
     def sensitivity(self) -> Sensitivity:
         """The sensitivity of the map; at least 1, where few entries all came out 0."""
-        return Sensitivity(*self._rows.max(axis=1, initial=1).tolist())
+        return Sensitivity(*self.rows.max(axis=1, initial=1).tolist())
 
 
 class Encoder(ABC):

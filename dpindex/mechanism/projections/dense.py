@@ -90,7 +90,7 @@ class Matrix(Projection):
 
     def __init__(self, entries: AnyArray) -> None:
         self.dim, self.k = entries.shape
-        self._entries = entries
+        self.entries = entries
         sizes = RealisedSizes(self.dim, self.k)
         for attributes in row_blocks(self.dim, _BLOCK_ENTRIES // self.k):
             sizes.add(entries[attributes], attributes, slice(None))
@@ -100,18 +100,18 @@ class Matrix(Projection):
 
     @cached_property
     def operator_norm(self) -> float:
-        return operator_norm(self._entries)
+        return operator_norm(self.entries)
 
     @cached_property
-    def _single(self) -> Singles:
-        return self._entries.astype(np.float32)
+    def single(self) -> Singles:
+        return self.entries.astype(np.float32)
 
     @cached_property
     def _double(self) -> Doubles:
-        return self._entries.astype(np.float64)
+        return self.entries.astype(np.float64)
 
     def apply(self, x: Floats) -> Floats:
-        return x @ (self._single if x.dtype == np.float32 else self._double)
+        return x @ (self.single if x.dtype == np.float32 else self._double)
 
     def apply_sparse(self, x: scipy.sparse.csr_matrix) -> Floats:
         return np.asarray(x.astype(np.float64) @ self._double)
@@ -271,7 +271,7 @@ class Oporp(Projection):
         self.inner_product_factor = (padded - self.bins) / max(1, padded - 1) / k
         self.sensitivity = Sensitivity.of_signs(repetitions)
         self._bins = np.empty((repetitions, dim), dtype=np.int32)
-        self._signs = np.empty((repetitions, dim), dtype=np.int8)
+        self.signs = np.empty((repetitions, dim), dtype=np.int8)
         for repetition in range(repetitions):
             stream = PublicStream(seed, f"oporp/{dim}/{self.bins}/{repetition}")
             places = stream.permutation(self.bins * self.max_column_l1)
@@ -279,7 +279,7 @@ class Oporp(Projection):
             bin_of = np.empty(len(places), dtype=np.int32)
             bin_of[places] = np.arange(len(places)) // self.max_column_l1
             self._bins[repetition] = bin_of[:dim]
-            self._signs[repetition] = stream.signs(dim)
+            self.signs[repetition] = stream.signs(dim)
         # Columns of one OPORP are orthogonal: the fullest bin decides.
         fullest = sum(int(np.bincount(bins).max()) for bins in self._bins)
         self.operator_norm = math.nextafter(math.sqrt(fullest), math.inf)
@@ -295,7 +295,7 @@ class Oporp(Projection):
             starts = np.searchsorted(sorted_bins, np.arange(self.bins))
             slot = np.arange(self.dim) - starts[sorted_bins]
             columns[repetition, slot, sorted_bins] = order
-            signs[repetition, slot, sorted_bins] = self._signs[repetition, order]
+            signs[repetition, slot, sorted_bins] = self.signs[repetition, order]
         return columns, signs
 
     def apply(self, x: Floats) -> Floats:
@@ -311,4 +311,4 @@ class Oporp(Projection):
     def apply_sparse(self, x: scipy.sparse.csr_matrix) -> Floats:
         offsets = np.arange(self.repetitions, dtype=np.int32) * np.int32(self.bins)
         places = self._bins[:, x.indices].T + offsets
-        return scatter(x, places, self._signs[:, x.indices].T, self.k)
+        return scatter(x, places, self.signs[:, x.indices].T, self.k)
