@@ -31,7 +31,7 @@ from hypothesis import strategies as st
 from specs import example
 
 import dpindex as dpi
-from dpindex.base.numbers import LowerBound, UpperBound
+from dpindex.base.display import LowerBound, UpperBound
 from dpindex.index.kinds import kind_of
 from dpindex.mechanism.method_table import TABLE, Method
 from dpindex.privacy import Guarantee

@@ -308,11 +308,10 @@ def as_matrix(dimensions: int) -> str:
     return "make a single vector one row with x.reshape(1, -1)"
 
 
-def id_array(ids: Any, error: Callable[[str], InputError] = InputError) -> AnyArray:
+def id_array(ids: Any) -> AnyArray:
     """Ids as a new array of shape (n,): int64, or strings of at most 4096 characters.
 
-    ``ids`` is one id, or a list or array of whole numbers or of strings; ``error`` turns the
-    sentence that refuses anything else into an exception.
+    ``ids`` is one id, or a list or array of whole numbers or of strings.
 
     >>> id_array(range(3)), id_array("one")
     (array([0, 1, 2]), array(['one'], dtype='<U3'))
@@ -323,16 +322,18 @@ def id_array(ids: Any, error: Callable[[str], InputError] = InputError) -> AnyAr
         ids = [ids]
     if not isinstance(ids, np.ndarray) or ids.dtype.kind == "O":
         iterable = isinstance(ids, Iterable) and not isinstance(ids, bytes)
-        ids = _array_of_list(list(ids) if iterable else [None], error)
+        ids = _array_of_list(list(ids) if iterable else [None])
     array: AnyArray = ids
     if not array.size and array.dtype.kind != "U":
         return np.empty(0, np.int64)
     if array.ndim != 1 or array.dtype.kind not in "iuU":
         found = f"{array.ndim} dimension(s) of type {array.dtype}"
-        raise error(f"ids must be a list of whole numbers or of strings, not {found}.")
+        raise InputError(f"ids must be a list of whole numbers or of strings, not {found}.")
     if array.dtype.kind != "U":
         if int(array.max()) > _MAX_INT64:
-            raise error(f"id {array.max()} is too large; ids must fit into 64-bit signed integers.")
+            raise InputError(
+                f"id {array.max()} is too large; ids must fit into 64-bit signed integers."
+            )
         return array.astype(np.int64)
     array = array.astype(array.dtype.newbyteorder("="))
     # NumPy takes any 32 bits for a character, half a surrogate pair included.
@@ -342,9 +343,11 @@ def id_array(ids: Any, error: Callable[[str], InputError] = InputError) -> AnyAr
     wrong = np.flatnonzero((points > 0x10FFFF) | is_half)
     if wrong.size:
         row = wrong[0] // width
-        raise error(f"row {row} has an id that is not text; ids must be text that UTF-8 can hold.")
+        raise InputError(
+            f"row {row} has an id that is not text; ids must be text that UTF-8 can hold."
+        )
     if width > MAX_ID_LENGTH:
-        check_id_lengths(np.char.str_len(array), error)
+        check_id_lengths(np.char.str_len(array))
     return array
 
 
@@ -362,23 +365,23 @@ def other_kind_of_ids(has_text: bool, others: str) -> InputError:
     return InputError(f"the ids of this index are {kind}; {others} must be {kind} too.")
 
 
-def _array_of_list(values: list[Any], error: Callable[[str], InputError]) -> AnyArray:
+def _array_of_list(values: list[Any]) -> AnyArray:
     # NumPy would turn [1, "a"] into strings and [True] into numbers, and drop final NULs.
     if values and all(isinstance(value, str) for value in values):
         if any(value.endswith("\0") for value in values):
-            raise error("an id ends with a NUL character; ids must be plain text.")
+            raise InputError("an id ends with a NUL character; ids must be plain text.")
         lengths = np.array(list(map(len, values)))
-        check_id_lengths(lengths, error)
+        check_id_lengths(lengths)
         return np.array(values, dtype=np.str_)
     if all(isinstance(value, int | np.integer) and type(value) is not bool for value in values):
         try:
             return np.fromiter(map(int, values), np.int64, len(values))
         except OverflowError:
-            raise error("ids must fit into 64-bit signed integers.") from None
-    raise error("ids must be a list of whole numbers or of strings.")
+            raise InputError("ids must fit into 64-bit signed integers.") from None
+    raise InputError("ids must be a list of whole numbers or of strings.")
 
 
-def check_id_lengths(lengths: Integers, error: Callable[[str], InputError] = InputError) -> None:
+def check_id_lengths(lengths: Integers) -> None:
     """Refuse strings with these numbers of characters as ids, if one array of them is too large.
 
     NumPy pads each to the longest; up to 1 GB, or 16 times what they need, is allowed.
@@ -386,13 +389,13 @@ def check_id_lengths(lengths: Integers, error: Callable[[str], InputError] = Inp
     longest = int(lengths.max(initial=0))
     count = len(lengths)
     if longest > MAX_ID_LENGTH:
-        raise error(
+        raise InputError(
             f"the id in row {int(np.argmax(lengths))} has {longest} characters; at most"
             f" {MAX_ID_LENGTH} are allowed."
         )
     padded = 4 * count * longest
     if padded > max(_MAX_PADDED_BYTES, 4 * _MAX_PADDING * int(lengths.sum())):
-        raise error(
+        raise InputError(
             f"the longest id has {longest} characters, to which all {count} would be padded: that"
             " takes too much memory; shorten the long ones."
         )

@@ -21,7 +21,7 @@ from dpindex.base.arrays import (
     checked_fields,
     id_array,
 )
-from dpindex.base.errors import InputError
+from dpindex.base.errors import InputError, naming
 from dpindex.base.files import AnyPath, parse_file
 from dpindex.data.source import VectorSource, as_source
 
@@ -320,7 +320,8 @@ def one_per_person(
     ([[0.71, 0.71], [0.6, 0.8]], ['ann', 'bob'])
     """
     rows = np.asarray(vectors, dtype=np.float64)
-    labels = id_array(persons, lambda sentence: InputError(f"persons: {sentence}"))
+    with naming("persons"):
+        labels = id_array(persons)
     if rows.ndim != 2 or labels.shape != (len(rows),):
         raise InputError(
             f"persons must name one person for each row of the vectors: got shapes {labels.shape} "

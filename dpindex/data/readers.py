@@ -18,6 +18,7 @@ import numpy as np
 import scipy
 
 from dpindex.base.arrays import AnyArray, Doubles, canonical_csr, id_array
+from dpindex.base.errors import escaped, naming
 from dpindex.base.files import AnyPath, release_pages
 from dpindex.data.parquet import open_parquet, parquet_ids
 from dpindex.data.source import MAX_RATIO, Location, VectorSource, by_rows, is_matrix, locate
@@ -111,7 +112,8 @@ def read_ids(location: AnyPath) -> AnyArray:
 
 def checked_ids(ids: Any, location: Location) -> AnyArray:
     """Return ids of a file as an array; InputError for another type, and for an empty id."""
-    array = id_array(ids, location.error)
+    with naming(escaped(location.name)):
+        array = id_array(ids)
     if array.dtype.kind == "U":
         empty = np.flatnonzero(array == "")
         if empty.size:

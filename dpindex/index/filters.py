@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from dpindex.base.arrays import Doubles, id_array, other_kind_of_ids, row_blocks
-from dpindex.base.errors import InputError, import_extra, one_line
+from dpindex.base.errors import InputError, import_extra, naming, one_line
 from dpindex.index.backends import SearchBackend, best_of
 from dpindex.index.kinds import Ranking
 from dpindex.similarity.similarity import Queries
@@ -37,6 +37,10 @@ _COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
     ast.GtE: ge,
 }
 _JOIN = {ast.And: and_, ast.Or: or_, ast.BitAnd: and_, ast.BitOr: or_}
+_FORMS = (
+    "a filter is a list of ids, a mask of bools, a function of a row, or an expression such as "
+    '"year >= 2020"'
+)
 _GRAMMAR = (
     "an expression compares columns with numbers or quoted strings, such as "
     '"year >= 2020 and lang in [\'en\', \'de\']", "not seen" or "title is not None"'
@@ -73,14 +77,12 @@ def kept_rows(filter_: Filter, store: CodeStore) -> Rows:
         return _matching(parsed(filter_, [ID, *store.payload.columns]), store)
     if _is_expression(filter_):
         return _matching(filter_, store)
-    if isinstance(filter_, Mapping):
-        raise _no_filter("not a mapping")
     if isinstance(filter_, Set | range):
         filter_ = list(filter_)
     try:
         values = np.asarray(filter_)
-    except ValueError:
-        raise _no_filter("ids must be a list of whole numbers or of strings.") from None
+    except ValueError:  # lists of several lengths are no ids
+        values = np.empty(0, object)
     if values.dtype == np.bool_:
         if values.shape != (len(store),):
             raise InputError(
@@ -88,19 +90,14 @@ def kept_rows(filter_: Filter, store: CodeStore) -> Rows:
                 f"{len(store)} rows."
             )
         return np.flatnonzero(values)
-    ids = id_array(values if values.dtype.kind in "iuU" else filter_, _no_filter)
+    with naming(_FORMS):
+        if isinstance(filter_, Mapping):
+            raise InputError("not a mapping.")
+        ids = id_array(values if values.dtype.kind in "iuU" else filter_)
     id_kind = store.ids.take(slice(1)).dtype.kind
     if len(ids) and ids.dtype.kind != id_kind:
         raise other_kind_of_ids(id_kind == "U", "those of a filter")
     return store.ids.rows(ids, missing=True)
-
-
-def _no_filter(reason: str) -> InputError:
-    return InputError(
-        f"a filter is a list of ids, a mask of bools, a function of a row, or an expression such "
-        f'as "year >= 2020": {reason}',
-        field="filter",
-    )
 
 
 def _is_expression(value: Any) -> bool:

@@ -10,8 +10,8 @@ from fractions import Fraction
 from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias, TypeVar, get_args
 
 from dpindex.base.arrays import finite_number, from_kind
+from dpindex.base.display import LowerBound
 from dpindex.base.errors import InputError
-from dpindex.base.numbers import LowerBound
 
 Neighbouring: TypeAlias = Literal["add-remove", "replace"]
 Unit: TypeAlias = Literal["vector", "person"]

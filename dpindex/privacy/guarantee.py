@@ -10,9 +10,8 @@ from typing import Any, Literal
 import numpy as np
 
 from dpindex.base.arrays import Floats, checked_delta, finite_number, whole_number
-from dpindex.base.display import facts_html
+from dpindex.base.display import UpperBound, facts_html
 from dpindex.base.errors import InputError
-from dpindex.base.numbers import UpperBound
 from dpindex.privacy.adjacency import Adjacency, Record
 
 _ROUNDING = 1 + 2.0**-30

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 
-from dpindex.base.numbers import UpperBound
+from dpindex.base.display import UpperBound
 from dpindex.mechanism.spec import Spec
 from dpindex.privacy import Record
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy import sparse, special
+from scipy import sparse
 
 from dpindex import Ledger, PrivateIndex, Privatizer, Spec, attribute
 from dpindex.base import errors
@@ -23,7 +23,6 @@ from dpindex.base.arrays import (
 from dpindex.base.display import progress_bar
 from dpindex.base.errors import InputError, import_extra
 from dpindex.base.files import holding_lock, map_file, read_file, unpack
-from dpindex.base.numbers import quantiles
 from dpindex.denoise import fit_denoiser
 
 
@@ -94,15 +93,6 @@ def test_a_single_vector_is_one_row() -> None:
 def test_other_tables_are_refused(x: Any, words: str) -> None:
     with pytest.raises(InputError, match=words):
         real_matrix(x, 2, "queries")
-
-
-# Quantiles, against SciPy; tails as integers are tested with the laws that use them
-
-
-@pytest.mark.parametrize("count", [1, 2, 33, 4096])
-def test_quantiles(count: int) -> None:
-    expected = special.ndtri((np.arange(count) + 0.5) / count)
-    np.testing.assert_allclose(quantiles(count), expected, rtol=0, atol=1e-14)
 
 
 # Progress of long work where no terminal is

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from specs import folded
 
+from dpindex.base.display import LowerBound
 from dpindex.base.errors import InputError
-from dpindex.base.numbers import LowerBound
 from dpindex.mechanism.spec import Spec
 from dpindex.privacy import (
     L2,

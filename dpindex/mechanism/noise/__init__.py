@@ -16,7 +16,6 @@ import scipy
 
 from dpindex.base.arrays import AnyArray, Doubles, Floats, Integers, Longs, Singles, Words, spaced
 from dpindex.base.errors import NoGuaranteeError
-from dpindex.base.numbers import quantiles
 from dpindex.mechanism.codes import CodeFormat, NumberFormat, SignFormat, SymbolFormat
 from dpindex.mechanism.parameters import GRID_BITS, Parameters
 from dpindex.mechanism.public_parts import Codebook
@@ -344,7 +343,8 @@ class SignLaw(Law):
         beta : float
             The law's unit in those units.
         """
-        normal = quantiles(_QUANTILES)
+        probabilities = (np.arange(_QUANTILES) + 0.5) / _QUANTILES
+        normal = scipy.special.ndtri(probabilities)
         deviation = np.sqrt(variance)
         rms = float(np.sqrt(np.mean(mean**2 + variance))) / beta
         signs = self.expected_signs((mean[:, None] + deviation[:, None] * normal) / beta, rms)

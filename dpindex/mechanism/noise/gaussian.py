@@ -24,7 +24,6 @@ import numpy as np
 
 from dpindex.base.arrays import Longs
 from dpindex.base.errors import NoGuaranteeError
-from dpindex.base.numbers import upper_tails
 from dpindex.mechanism.codes import NumberFormat
 from dpindex.mechanism.noise import Calibration, Law, check_deviation
 from dpindex.mechanism.noise.additive import (
@@ -36,6 +35,7 @@ from dpindex.mechanism.noise.additive import (
 )
 from dpindex.mechanism.parameters import GRID_BITS, Parameters, neighbour_distance
 from dpindex.mechanism.projections import Projection
+from dpindex.mechanism.projections.dense import upper_tails
 from dpindex.mechanism.public_random import BitSource
 from dpindex.privacy.adjacency import Neighbouring
 

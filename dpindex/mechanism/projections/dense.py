@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING
 
 import numpy as np
 import scipy
@@ -24,7 +25,6 @@ from dpindex.base.arrays import (
     row_blocks,
 )
 from dpindex.base.errors import NoGuaranteeError
-from dpindex.base.numbers import upper_tails
 from dpindex.mechanism.projections import (
     Projection,
     RealisedSizes,
@@ -34,6 +34,9 @@ from dpindex.mechanism.projections import (
 )
 from dpindex.mechanism.public_parts import ENTRY_BITS, Design
 from dpindex.mechanism.public_random import PublicStream
+
+if TYPE_CHECKING:
+    import mpmath
 
 NORMAL_BITS = 4
 """Normal entries are rounded to multiples of 2^-4 and kept as integers, which fit into a byte."""
@@ -47,6 +50,8 @@ _ROWS = 4096
 _BLOCK_ENTRIES = 1 << 20
 _ENTRY_BYTES = 4
 _MAX_GRAM = 1 << 13
+_GUARD_BITS = 64
+_HALF = 1 << (_GUARD_BITS - 1)
 
 
 def normal_second_moment(bits: int) -> float:
@@ -55,6 +60,69 @@ def normal_second_moment(bits: int) -> float:
     Rounding to a lattice adds the variance of a uniform, up to e^{−2π²·4^bits} (Sheppard).
     """
     return 4.0**bits + 1.0 / 12.0
+
+
+@lru_cache(maxsize=8)  # an index and its queries, or several of one spec, have the same law
+def upper_tails(
+    sigma: float,
+    bits: int,
+    reach: int,
+) -> tuple[int, ...]:
+    """``2^bits · P(N(0, σ²) > z − ½)`` for z = 1 … reach, each within one unit.
+
+    erfc in high precision is slow, so it is evaluated eight times a deviation only; in between
+    Taylor's series ``Q(x+t) = Q(x) − φ(x) Σ (−1)^n He_n(x) t^{n+1}/(n+1)!`` runs in integers.
+    """
+    # Here: a search of codes draws no normal entries.
+    import mpmath
+
+    block = max(1, int(sigma / 8))
+    work = bits + _GUARD_BITS
+    tails: list[int] = []
+    with mpmath.workprec(work + _GUARD_BITS):
+        for first in range(1, reach + 1, block):
+            centre = first + block // 2
+            x = (centre - mpmath.mpf(0.5)) / sigma
+            tail = mpmath.erfc(x / mpmath.sqrt(2)) / 2
+            start = int(mpmath.ldexp(tail, work))
+            series = []
+            if block > 1:
+                series = _taylor(x, block / mpmath.mpf(sigma), work)
+            for z in range(first, min(first + block, reach + 1)):
+                offset = z - centre
+                total = 0
+                for coefficient in reversed(series):
+                    total = (total + coefficient) * offset // block
+                tail = start + total + _HALF
+                tails.append(tail >> _GUARD_BITS)
+    return tuple(tails)
+
+
+def _taylor(
+    x: mpmath.mpf,
+    width: mpmath.mpf,
+    work: int,
+) -> list[int]:
+    """Coefficients of ``Q(x + u·width) − Q(x)`` in powers u, u², … for |u| ≤ ½, times 2^work.
+
+    They follow from ``He_{n+1}(x) = x He_n(x) − n He_{n−1}(x)``, each with its power of the width
+    and its factorial.
+    """
+    import mpmath
+
+    step = int(mpmath.ldexp(x * width, work))
+    square = int(mpmath.ldexp(width * width, work))
+    density = mpmath.exp(-x * x / 2) / mpmath.sqrt(2 * mpmath.pi)
+    term = -int(mpmath.ldexp(density * width, work))
+    before = 0
+    series: list[int] = []
+    while len(series) < 2 or any(abs(c) >> (len(series) // 2) for c in series[-2:]):
+        series.append(term)
+        n = len(series)
+        change = step * term + (n - 1) * square // n * before
+        before = term
+        term = -(change >> work) // (n + 1)
+    return series
 
 
 @lru_cache(maxsize=4)
