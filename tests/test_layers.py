@@ -198,7 +198,7 @@ def test_the_secret_stream_has_two_users() -> None:
     """The encoder and the release of sketches; its cipher is tested."""
     users = {name for name, targets in arrows().items() if SECRET in targets}
     drawing = {PRIVATIZER, "dpindex.race.sketch"}
-    assert users == {*drawing, "dpindex.audit.self_test"}
+    assert users == {*drawing, "dpindex.audit.outcomes"}
 
 
 @pytest.mark.parametrize(

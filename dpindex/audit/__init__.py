@@ -8,9 +8,8 @@ from dpindex.audit.exact import (
     verify,
     verify_each,
 )
+from dpindex.audit.outcomes import CodesReport, examine, self_test
 from dpindex.audit.pairs import Pair
-from dpindex.audit.released_codes import CodesReport, examine
-from dpindex.audit.self_test import self_test
 from dpindex.audit.verdict import Check, ExactReport
 
 __all__ = [

@@ -80,40 +80,26 @@ def code_checks(spec: Spec) -> tuple[list[Check], Difference]:
     if isinstance(spec.adjacency, Record):
         moves = Sensitivity.of_signs(1)
         return [_any_input(spec)], Difference(epsilon, delta, moves, 0, np.ones(1, np.int64))
-    if isinstance(spec.law, SymbolLaw):
-        return _score_checks(spec, epsilon)
-    realised = spec.linear_projection
     realised_map = read_map(spec)
     checks, steps = grid_checks(spec, realised_map)
     checks.append(_projection_check(spec, realised_map))
+    moves = realised_map.moves
+    apart = Difference(epsilon, delta, moves, spec.grid.bits, realised_map.largest)
+    if isinstance(spec.law, SymbolLaw):
+        # Such a law rests on the difference of two scores.
+        checks.append(_offsets_check(spec, realised_map))
+        spread = Fraction(realised_map.spread)
+        if realised_map.entries is not None:
+            spread = above_root(Fraction(_largest_distance(realised_map.entries)))
+        return checks, replace(apart, spread=spread * steps)
     if spec.design is not None:
         checks.append(_design_check(spec, spec.design, realised_map.max_column_l1))
-    moves = realised_map.moves
-    ball = None
     if realised_map.gram is not None:
-        square = Fraction(float(realised.operator_norm)) ** 2
+        operator_norm = Fraction(float(spec.linear_projection.operator_norm))
+        square = operator_norm**2
         checks.append(_norm_check(realised_map.gram, square))
         moves = replace(moves, count=spec.code_length)
-        ball = above_root(square) * steps
-    return checks, Difference(epsilon, delta, moves, spec.grid.bits, realised_map.largest, ball)
-
-
-def _score_checks(spec: Spec, epsilon: Fraction) -> tuple[list[Check], Difference]:
-    """Checks of a map to scores, of which the *difference of two* is what a law rests on."""
-    realised_map = read_map(spec)
-    checks, steps = grid_checks(spec, realised_map)
-    checks += [_projection_check(spec, realised_map), _offsets_check(spec, realised_map)]
-    spread = Fraction(realised_map.spread)
-    if realised_map.entries is not None:
-        spread = above_root(Fraction(_largest_distance(realised_map.entries)))
-    apart = Difference(
-        epsilon,
-        Fraction(0),
-        realised_map.moves,
-        spec.grid.bits,
-        realised_map.largest,
-        spread=spread * steps,
-    )
+        apart = replace(apart, moves=moves, ball=above_root(square) * steps)
     return checks, apart
 
 

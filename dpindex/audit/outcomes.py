@@ -1,0 +1,355 @@
+"""Tests of what a law has made: known answers of this installation, and codes that were released.
+
+*Self-test.* The cipher must give NIST's key stream, every kind of law the outcomes that are pinned
+below, and codes that are released here must be the law's outcomes of the secret words that were
+read for them. It takes a second and shows that the libraries underneath compute as they should on
+this machine. Whether the guarantee holds is what :func:`dpindex.audit.verify` proves; every way of
+release is compared with an independent implementation in the tests of the package.
+
+*Released codes.* A proof or an attack is about a method, run here with fresh noise. Of codes that
+someone else made, only their values are known. The tests below hold for every possible collection
+of vectors, so codes that fail one were not made by the claimed law. Codes that pass may still lack
+noise: data that vary as widely and as smoothly as the noise look like noise, and no test of the
+codes alone can tell.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from fractions import Fraction
+from functools import cache
+from typing import Any
+
+import numpy as np
+from scipy import special
+
+from dpindex.audit.law_verifiers import law_verifier, law_verifier_class
+from dpindex.audit.verdict import Check, Difference, LawVerifier
+from dpindex.base.arrays import AnyArray, Doubles
+from dpindex.mechanism.codes import Codes
+from dpindex.mechanism.method_table import find_method
+from dpindex.mechanism.privatizer import Privatizer
+from dpindex.mechanism.projections import Projection, Sensitivity
+from dpindex.mechanism.public_parts import Codebook
+from dpindex.mechanism.public_random import BitSource, PublicStream
+from dpindex.mechanism.secret_random import fill
+from dpindex.mechanism.spec import Spec
+from dpindex.privacy import attribute, record
+from dpindex.race import PStable, SketchSpec
+
+_KEY = "603deb1015ca71be2b73aef0857d77811f352c073b6108d72d9810a30914dff4"
+_COUNTER = "f0f1f2f3f4f5f6f7f8f9fafbfcfdfeff"
+_KEY_STREAM = "0bdf7df1591716335e9a8b15c860c5025a6e699d536119065433863c8f657b94"
+
+_DIM = 24
+_ROWS = 200
+
+
+_KNOWN: dict[str, tuple[str, dict[str, Any]]] = {
+    "dp-oporp-staircase": ("e437570c9d0f6a4a", {"k": 8}),
+    "dp-oporp": ("238f2f4241e44066", {"k": 8, "delta": 1e-6}),
+    "dp-rp-g-opt": ("3b7bc832b5e80b42", {"k": 8, "epsilon": 0.1, "delta": 1e-6}),
+    "dp-rp-l": ("9b18a6fa4da971cf", {"k": 8, "epsilon": 0.1}),
+    "raw-square-wave": ("c3bc620a40a867ee", {"bounds": (0.0, 1.0)}),
+    "idp-signrp-rr": ("3968587a542f2dbf", {"k": 8}),
+    "idp-signrp-g": ("2d789a7a57a058a1", {"k": 8, "delta": 1e-6}),
+    "dp-signoporp-geometric": ("dac01f9055327b79", {"k": 8}),
+    "record-cap": ("585bcd55e79bd573", {"k": 64}),
+    "record-codebook": ("79c13cb04b08599e", {}),
+    "codebook-softmax": ("f33640540ee1fe5b", {"record_epsilon": 8.0}),
+    "RACE": ("b9c07ab3b85ce346", {}),
+}
+"""One method of every kind of law: the digest of its outcomes on public words, and its spec."""
+
+
+def self_test() -> tuple[Check, ...]:
+    """Known answers of the cipher and of every kind of law; one decoded release of each format.
+
+    >>> all(check.passed for check in self_test())
+    True
+    """
+    checks = [_cipher_check()]
+    specs: dict[type, Spec] = {}
+    for method in _KNOWN:
+        checks.append(_sampler_check(method))
+        spec = _spec(method)
+        if isinstance(spec, Spec):
+            specs.setdefault(type(spec.format), spec)
+    checks += map(_release_check, specs.values())
+    return tuple(checks)
+
+
+def known_answers(kind: type[LawVerifier]) -> list[Check]:
+    """The known answers of the kind of law that this class verifies."""
+    return [_sampler_check(name) for name in _KNOWN if _kind(name) is kind]
+
+
+@cache
+def _kind(method: str) -> type[LawVerifier]:
+    """Kept, as a law is calibrated in a tenth of a second and a report needs those of one kind."""
+    return law_verifier_class(_spec(method))
+
+
+def _spec(method: str) -> Any:
+    if method == "RACE":
+        return SketchSpec(3, 10, 32, PStable(1.0, 2), 1.0)
+    _, stated = _KNOWN[method]
+    fields = {"epsilon": 1.0, "adjacency": attribute(1.0), **stated}
+    row = find_method(method)
+    if "record" in row.adjacencies:
+        fields["adjacency"] = record()
+    if row.family.public is Codebook:
+        words = PublicStream(0, "audit/self-test").words(50 * _DIM, np.uint16)
+        fields["codebook"] = Codebook(words.reshape(50, _DIM) - 2.0**15)
+    return Spec(method, _DIM, **fields)
+
+
+def _vectors(spec: Spec) -> Doubles:
+    """Public vectors within the bounds."""
+    low, high = spec.bounds
+    words = PublicStream(1, "audit/self-test").words(_ROWS * spec.dim, np.uint32)
+    shares = words.reshape(_ROWS, spec.dim) * 2.0**-32
+    return shares * (high - low) + low
+
+
+class _Recorder:
+    """A stream that keeps the words of another, and gives copies, which a sampler writes over."""
+
+    def __init__(self, stream: BitSource) -> None:
+        self._stream = stream
+        self.reads: list[AnyArray] = []
+
+    def words(self, count: int, dtype: type[np.unsignedinteger[Any]]) -> AnyArray:
+        words = self._stream.words(count, dtype)
+        self.reads.append(words)
+        return words.copy()
+
+
+class _Again:
+    """Recorded words, dealt in the order in which they were read."""
+
+    def __init__(self, reads: list[AnyArray]) -> None:
+        self.left = reads
+
+    def words(self, count: int, dtype: type[np.unsignedinteger[Any]]) -> AnyArray:
+        return self.left.pop(0)
+
+
+def _cipher_check() -> Check:
+    stream = np.empty(32, dtype=np.uint8)
+    fill(stream, bytes.fromhex(_KEY), bytes.fromhex(_COUNTER))
+    found = stream.tobytes().hex()
+    return Check(
+        "known answer: the cipher",
+        found,
+        _KEY_STREAM,
+        "NIST SP 800-38A, F.5.5: two blocks of the key stream of AES-256-CTR",
+        found == _KEY_STREAM,
+    )
+
+
+def _sampler_check(method: str) -> Check:
+    """Outcomes of public words in place of secret ones, as eight signs a byte or little-endian."""
+    spec = _spec(method)
+    words = _Recorder(PublicStream(2, "audit/self-test"))
+    if method == "RACE":
+        outcomes = spec.law.source.sample(_ROWS * _DIM, words)
+    else:
+        exact = Privatizer(spec).project(_vectors(spec))
+        outcomes = spec.format.pack(spec.law.perturb(exact, words))
+    little_endian = outcomes.dtype.newbyteorder("<")
+    digest = hashlib.sha256(outcomes.astype(little_endian).tobytes())
+    found = digest.hexdigest()[:16]
+    answer, _ = _KNOWN[method]
+    return Check(
+        f"known answer: {method}",
+        found,
+        answer,
+        "a law is a fixed function of its words: other outcomes are those of another law",
+        found == answer,
+    )
+
+
+def _release_check(spec: Spec) -> Check:
+    """Codes under fresh secret words are the outcomes of the law on a record of these words."""
+    privatizer = Privatizer(spec)
+    recorder = _Recorder(privatizer.stream())
+    privatizer.stream = lambda: recorder  # type: ignore[method-assign]
+    vectors = _vectors(spec)
+    codes = privatizer.privatize(vectors, threads=1)
+    words = _Again(recorder.reads)
+    outcomes = spec.law.perturb(privatizer.project(vectors), words)
+    same = np.array_equal(spec.format.pack(outcomes), codes.stored) and not words.left
+    return Check(
+        f"a release: {codes.format.name} of {spec.method}",
+        f"{len(codes)} codes" if same else "other codes than those of the words",
+        "the outcomes of the recorded words",
+        "what is released is what the law makes of the exact integers and the words, and no more",
+        same,
+    )
+
+
+_ALPHA = 1e-7
+_MOST_ROWS = 1 << 17
+_PAIRED_ROWS = 1500
+_MOST_NUMBERS = 1 << 20
+_FREQUENCIES = 48
+
+CAVEAT = (
+    "All of the above but the checks of codes is about the method, with fresh noise of this "
+    "installation. That noise is in these codes cannot be shown, only that it is not: trust in "
+    "codes is trust in whoever made them."
+)
+
+
+@dataclass(frozen=True)
+class CodesReport:
+    """Whether released codes are possible under the law that is claimed.
+
+    Attributes
+    ----------
+    checks : tuple of Check
+        Each wrong about codes that the claimed law made with probability at most 1e-7.
+
+    >>> CodesReport(()).passed
+    True
+    """
+
+    checks: tuple[Check, ...]
+
+    @property
+    def passed(self) -> bool:
+        """Whether the codes are possible under the claimed law."""
+        return all(check.passed for check in self.checks)
+
+    def __str__(self) -> str:
+        verdict = "not refuted" if self.passed else "WERE NOT MADE by the claimed law"
+        return "\n".join([f"these codes: {verdict}", *(f"  {c}" for c in self.checks), CAVEAT])
+
+    def to_dict(self) -> dict[str, Any]:
+        """The report as plain JSON values."""
+        checks = [asdict(check) for check in self.checks]
+        return {"passed": self.passed, "checks": checks, "caveat": CAVEAT}
+
+
+def examine(codes: Codes, spec: Spec) -> CodesReport:
+    """Test whether ``codes`` can have been released under ``spec``, whatever the vectors were.
+
+    >>> from dpindex import attribute
+    >>> from dpindex.mechanism.privatizer import Privatizer
+    >>> spec = Spec(method="dp-oporp-staircase", dim=6, k=2, epsilon=1.0, adjacency=attribute(1.0))
+    >>> examine(Privatizer(spec).privatize(np.zeros((500, 6))), spec).passed
+    True
+    """
+    return CodesReport(tuple(_code_tests(codes, spec)))
+
+
+def _code_tests(codes: Codes, spec: Spec) -> Iterator[Check]:
+    verifier = law_verifier(spec, _nothing_apart(spec))
+    max_chance, alike = verifier.likeliest()
+    if max_chance >= 1.0:
+        reason = "far from zero this law adds no noise that must show: any codes are possible"
+        yield Check("codes: no test of this method's codes", "–", "–", reason, True)
+        return
+    rows = min(_MOST_ROWS, max(1, _MOST_NUMBERS // codes.k))
+    sample = codes.take(slice(rows))
+    values = np.asarray(sample.format.coordinates(sample.stored))
+    yield _frequency_check(values, max_chance)
+    yield _pairs_check(values[:_PAIRED_ROWS], alike)
+    spread = verifier.spread()
+    if spread is not None:
+        yield _spread_check(verifier, values.astype(np.float64), spread)
+
+
+def _nothing_apart(spec: Spec) -> Difference:
+    """No neighbours are compared here: only the law's own integers are asked for."""
+    moves = Sensitivity.of_signs(1)
+    if isinstance(spec.projection, Projection):
+        moves = spec.projection.sensitivity
+    none = Fraction(0)
+    return Difference(none, none, moves, spec.grid.bits, np.ones(1, dtype=np.int64))
+
+
+def _frequency_check(values: AnyArray, max_chance: float) -> Check:
+    """The most frequent value of each coordinate, by Hoeffding's inequality."""
+    rows, k = values.shape
+    largest = 0
+    for column in values.T:
+        _, counts = np.unique(column, return_counts=True)
+        largest = max(largest, int(counts.max()))
+    tries = k * max(2, rows)
+    slack = math.sqrt(math.log(tries / _ALPHA) / (2 * rows))
+    bound = max_chance + slack
+    return Check(
+        "codes: most frequent value of a coordinate",
+        f"{largest} of {rows} rows",
+        f"{min(bound, 1.0):.4g} of them",
+        f"given its vector, a coordinate takes no value with more than {max_chance:.4g} chance",
+        bool(largest <= bound * rows),
+    )
+
+
+def _pairs_check(values: AnyArray, alike: float) -> Check:
+    """Rows that agree in many coordinates: even of equal vectors the codes differ.
+
+    A pair agrees in t coordinates or more with at most a binomial chance p, so c of P pairs do with
+    at most P·p/c (Markov's inequality). The error is divided among all t.
+    """
+    rows, k = values.shape
+    equal = np.zeros((rows, rows), dtype=np.int32)
+    for column in values.T:
+        equal += column[:, None] == column[None, :]
+    agreements = equal[np.triu_indices(rows, 1)]
+    pairs = len(agreements)
+    exactly = np.bincount(agreements, minlength=k + 1)
+    at_least = np.cumsum(exactly[::-1])[::-1][1:]  # 1, 2, … or k coordinates
+    expected = pairs * special.bdtrc(np.arange(k), k, alike)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        chances = np.where(at_least > 0, k * expected / at_least, 1.0)
+    worst = int(np.argmin(chances))
+    chance = float(chances[worst])
+    return Check(
+        "codes: rows that agree",
+        f"{at_least[worst]} of {pairs} pairs in {worst + 1} of {k} coordinates or more, "
+        f"chance at most {min(1.0, chance):.3g}",
+        f"chance {_ALPHA:g}",
+        f"given their vectors, two codes agree in a coordinate with at most {alike:.4g} chance",
+        chance >= _ALPHA,
+    )
+
+
+def _spread_check(verifier: LawVerifier, values: AnyArray, spread: float) -> Check:
+    """``|mean e^{itc}| ≤ |φ(t)|``, the noise's own, for any vectors and every t.
+
+    Given the vectors, codes are sums of independent noise and of integers, so the expectation is a
+    mean of numbers of size one, times φ. The mean of n terms exceeds its expected size, which is at
+    most ``|φ| + 1/√n``, by s with probability at most e^(−ns²/2) (McDiarmid 1989).
+    """
+    scales = np.geomspace(0.3, 30.0, _FREQUENCIES)
+    times = np.minimum(scales / spread, math.pi)
+    limits = verifier.characteristic(times)
+    worst = -math.inf
+    where = ""
+    tries = _FREQUENCIES * (values.shape[1] + 1)
+    for t, limit in zip(times, limits, strict=True):
+        means = np.exp(1j * t * values).mean(axis=0)
+        for name, size, n in (
+            ("all coordinates", abs(means.mean()), values.size),
+            ("one coordinate", np.abs(means).max(), len(values)),
+        ):
+            deviation = math.sqrt(2 * math.log(tries / _ALPHA) / n)
+            allowed = limit + deviation + 1 / math.sqrt(n)
+            excess = float(size - allowed)
+            if excess > worst:
+                worst = excess
+                where = f"mean of {size:.4f} over {name}, where noise leaves {allowed:.4f}"
+    return Check(
+        "codes: spread and low-order cells",
+        where,
+        "no more structure than the noise leaves",
+        "the sum of any vectors and the noise is no less spread than the noise, at every scale",
+        worst <= 0,
+    )
