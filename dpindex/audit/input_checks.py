@@ -79,7 +79,8 @@ def code_checks(spec: Spec) -> tuple[list[Check], Difference]:
     delta = Fraction(spec.guarantee.delta)
     if isinstance(spec.adjacency, Record):
         moves = Sensitivity.of_signs(1)
-        return [_any_input(spec)], Difference(epsilon, delta, moves, 0, np.ones(1, np.int64))
+        largest = np.ones(1, dtype=np.int64)
+        return [_any_input(spec)], Difference(epsilon, delta, moves, 0, largest)
     realised_map = read_map(spec)
     checks, steps = grid_checks(spec, realised_map)
     checks.append(_projection_check(spec, realised_map))
@@ -106,11 +107,14 @@ def code_checks(spec: Spec) -> tuple[list[Check], Difference]:
 def _offsets_check(spec: Spec, realised_map: RealisedMap) -> Check:
     """Scores with their offsets, and differences of two of them."""
     law: Any = spec.law
+    offsets = law.offsets
     bits = np.finfo(spec.rounding_grid.dtype).nmant + 1
+    largest = int(np.abs(offsets).max())
     rounding = _rounding(spec.rounding_grid)
-    whole = rounding is not None and bool((law.offsets == np.rint(law.offsets)).all())
-    largest = 0 if rounding is None else rounding.largest_integer * realised_map.max_column_l1
-    largest += int(np.abs(law.offsets).max())
+    whole = False
+    if rounding is not None:
+        whole = bool((offsets == np.rint(offsets)).all())
+        largest += rounding.largest_integer * realised_map.max_column_l1
     return Check(
         "scores: sums and differences are exact integers",
         f"at most {2 * largest}" if whole else "offsets that are no integers",
@@ -126,7 +130,8 @@ def _largest_distance(entries: Longs) -> int:
     largest = 0
     for rows in row_blocks(len(squares), _PAIRS // len(squares)):
         products = entries[:, rows].T @ entries
-        largest = max(largest, int((squares[rows, None] + squares - 2 * products).max()))
+        distances = squares[rows, None] + squares - 2 * products
+        largest = max(largest, int(distances.max()))
     return largest
 
 
@@ -146,7 +151,8 @@ def read_map(spec: Spec) -> RealisedMap:
     k = spec.projection.k
     whole_vectors = spec.adjacency.kind == "l2"
     scores = isinstance(spec.law, SymbolLaw)
-    if dim * k > _MAX_ENTRIES or (whole_vectors and min(dim, k) > _MAX_GRAM and not scores):
+    needs_gram = whole_vectors and not scores
+    if dim * k > _MAX_ENTRIES or (needs_gram and min(dim, k) > _MAX_GRAM):
         raise InputError(
             f"the verifier reads at most {_MAX_ENTRIES} entries of a projection, and proves an "
             f"operator norm for at most {_MAX_GRAM} attributes or coordinates, not for {dim} × "
@@ -156,26 +162,31 @@ def read_map(spec: Spec) -> RealisedMap:
     sums = np.zeros(k, dtype=np.int64)
     sound = True
     spread = 0
-    norms = []
+    norms = [0, 0, 0]  # L0, L1 and squared L2 of the attribute that moves the most
     blocks = []
     for _, unit in unit_vectors(spec):
         image = np.asarray(spec.projection.apply(unit.toarray()))
-        entries = np.abs(image).astype(np.int64)
-        sound &= bool(np.array_equal(image, spec.projection.apply_sparse(unit)))
-        sound &= bool(np.array_equal(np.abs(image), entries))
-        spread = max(spread, int(np.ptp(image, axis=1).max()))
-        norms.append([part.sum(axis=1).max() for part in (entries > 0, entries, entries**2)])
-        largest = np.maximum(largest, entries.max(axis=0))
-        sums += entries.sum(axis=0)
+        by_sparse_route = spec.projection.apply_sparse(unit)
+        sizes = np.abs(image).astype(np.int64)
+        sound &= np.array_equal(image, by_sparse_route)
+        sound &= np.array_equal(np.abs(image), sizes)
+        apart = np.ptp(image, axis=1)
+        spread = max(spread, int(apart.max()))
+        for norm, powers in enumerate((sizes > 0, sizes, sizes**2)):
+            of_attributes = powers.sum(axis=1)
+            norms[norm] = max(norms[norm], int(of_attributes.max()))
+        largest = np.maximum(largest, sizes.max(axis=0))
+        sums += sizes.sum(axis=0)
         if whole_vectors:
             blocks.append(image.astype(np.int64))
-    gram = whole = None
+    gram = entries = None
     if whole_vectors:
-        whole = np.concatenate(blocks)
-    if whole is not None and not scores:
-        gram = whole.T @ whole if k <= dim else whole @ whole.T
-    moves = Sensitivity(*np.max(norms, axis=0).tolist())
-    return RealisedMap(moves, largest, int(sums.max()), sound, gram, spread, whole)
+        entries = np.concatenate(blocks)
+        if needs_gram:
+            gram = entries.T @ entries if k <= dim else entries @ entries.T
+    max_column_l1 = int(sums.max())
+    moves = Sensitivity(*norms)
+    return RealisedMap(moves, largest, max_column_l1, sound, gram, spread, entries)
 
 
 def grid_checks(spec: Spec, realised_map: RealisedMap) -> tuple[list[Check], Fraction]:
@@ -203,17 +214,19 @@ def grid_checks(spec: Spec, realised_map: RealisedMap) -> tuple[list[Check], Fra
     if rounding is None:
         return [Check(name, "overflow of the float type", bound, lemma, False)], reach
     # As the spec and as the guarantee state it, in the units of the data.
-    distance = Fraction(spec.adjacency.size) * Fraction(grid.scale)
-    distance = max(distance, Fraction(spec.adjacency.in_data_units(grid.scale).size))
+    stated = Fraction(spec.adjacency.size) * Fraction(grid.scale)
+    promised = spec.adjacency.in_data_units(grid.scale)
+    distance = max(stated, Fraction(promised.size))
     if spec.adjacency.kind == "attribute":
         low, high = map(Fraction, grid.bounds)
         distance = min(distance, (high - low) * Fraction(grid.scale))
     steps = rounding.factor * distance + 2 * rounding.error
-    passed = steps <= reach and grid.bits >= 1 and grid.bits == spec.law.grid_bits
+    passed = steps <= reach and 1 <= grid.bits == spec.law.grid_bits
     if realised_map.entries is not None:
         name = "grid: steps of the radius"
         lemma = "each coordinate is rounded: triangle inequality"
-        reach += above_root(Fraction(spec.dim)) * (1 + 2 * rounding.error)
+        of_one_coordinate = 1 + 2 * rounding.error
+        reach += above_root(Fraction(spec.dim)) * of_one_coordinate
         bound = f"2^{grid.bits} + √dim·(1 + errors) = {float(reach):.8f}"
     moved = Check(name, f"at most {float(steps):.8f}", bound, lemma, passed)
     column_l1 = max(grid.max_column_l1, realised_map.max_column_l1)
@@ -233,10 +246,12 @@ def _rounding(grid: Grid) -> _Rounding | None:
     info = np.finfo(grid.dtype)
     roundoff = Fraction(float(info.eps)) / 2
     least = Fraction(float(info.smallest_subnormal))
-    largest = max(abs(Fraction(float(bound) * grid.scale)) for bound in grid.bounds)
+    ends = [Fraction(float(bound) * grid.scale) for bound in grid.bounds]
+    largest = max(map(abs, ends))
     largest *= 1 + Fraction(1, 1 << 53)
     with np.errstate(over="ignore", under="ignore"):
-        factor = float(grid.dtype(1.0 / (grid.step * grid.scale)))
+        steps_per_unit = 1.0 / (grid.step * grid.scale)
+        factor = float(grid.dtype(steps_per_unit))
     overflow = largest * (1 + roundoff) >= Fraction(float(info.max))
     if overflow or not 0 < factor < float(info.max):
         return None
@@ -275,10 +290,13 @@ def _projection_check(spec: Spec, realised_map: RealisedMap) -> Check:
     within = all(a <= b for a, b in zip(moves, claimed, strict=True))
     within &= realised_map.max_column_l1 <= map_.max_column_l1
     within &= bool((realised_map.largest <= map_.largest).all())
+    count, l1, l2_squared = moves
+    found = f"{count} of {map_.k} coordinates, Σ|w| = {l1}, Σw² = {l2_squared}"
+    if not realised_map.sound:
+        found += ", entries or routes that do not agree"
     return Check(
         "projection: what one attribute moves",
-        "{} of {} coordinates, Σ|w| = {}, Σw² = {}".format(moves[0], map_.k, *moves[1:])
-        + ("" if realised_map.sound else ", entries or routes that do not agree"),
+        found,
         ", ".join(map(str, claimed)),
         "all attributes are read, dense and sparse; other coordinates have the same law on both",
         realised_map.sound and within,
@@ -290,28 +308,36 @@ def _design_check(spec: Spec, design: Design, max_column_l1: int) -> Check:
 
     A centre moves all vectors alike; it has to be subtracted in whole steps, before the noise.
     """
-    _, arrays = unpack(design.to_bytes(), "design")
-    sizes = [[abs(int(entry)) for entry in column] for column in arrays["entries"].T.tolist()]
+    data = design.to_bytes()
+    _, arrays = unpack(data, "design")
+    entries = arrays["entries"].T
+    used = arrays["attributes"].astype(np.intp)
     power = design.norm
-    heaviest = max(sum(size**power for size in column) for column in sizes)
+    heaviest = 0
+    for column in entries.tolist():
+        weight = sum(abs(int(entry)) ** power for entry in column)
+        heaviest = max(heaviest, weight)
     grid = spec.rounding_grid
     reach = (grid.reach / grid.step + 1) * max_column_l1
     offset = spec.offset
-    inside = offset is not None and bool((offset == np.rint(offset)).all())
+    inside = False
     if offset is not None:
-        inside &= float(np.abs(offset).max()) <= reach
-    same = design.digest == hashlib.sha256(design.to_bytes()).hexdigest()
+        is_whole = bool((offset == np.rint(offset)).all())
+        inside = is_whole and float(np.abs(offset).max()) <= reach
+    same = design.digest == hashlib.sha256(data).hexdigest()
     for attributes, unit in unit_vectors(spec):
-        stated = np.zeros((attributes.stop - attributes.start, spec.code_length))
-        used = arrays["attributes"].astype(np.intp)
+        stated = np.zeros((unit.shape[0], spec.code_length))
         here = (used >= attributes.start) & (used < attributes.stop)
-        stated[used[here] - attributes.start] = arrays["entries"].T[here]
-        same &= bool(np.array_equal(stated, spec.projection.apply(unit.toarray())))
+        stated[used[here] - attributes.start] = entries[here]
+        applied = spec.projection.apply(unit.toarray())
+        same &= np.array_equal(stated, applied)
+    found = f"Σ|w|{'²' if power == 2 else ''} = {heaviest} of a column, centre "
+    found += "in whole steps within the bounds" if inside else "NOT on the grid"
+    if not same:
+        found += ", NOT the map that is applied"
     return Check(
         "design: columns of the matrix, and the centre on the grid",
-        f"Σ|w|{'²' if power == 2 else ''} = {heaviest} of a column, centre "
-        + ("in whole steps within the bounds" if inside else "NOT on the grid")
-        + ("" if same else ", NOT the map that is applied"),
+        found,
         f"2^{8 * power} = {1 << 8 * power}",
         "read from the bytes of the design that is used, whatever it states of itself; a public "
         "shift of all vectors in whole steps moves no neighbours apart",
@@ -332,10 +358,12 @@ def _norm_check(gram: Longs, square: Fraction) -> Check:
 
 def norm_at_most(gram: Longs, square: Fraction) -> bool:
     """Whether no eigenvalue of a symmetric integer matrix exceeds ``square``, in exact integers."""
-    if not (gram - np.diag(np.diag(gram))).any():
-        return int(gram.max()) <= square
+    diagonal = np.diag(gram)
+    if np.array_equal(gram, np.diag(diagonal)):
+        return int(diagonal.max()) <= square
     # Rounded down: a slightly smaller bound is proved.
-    rows = np.eye(len(gram), dtype=np.int64).astype(object) * int(square * (1 << _SCALE_BITS))
+    bound = int(square * (1 << _SCALE_BITS))
+    rows = bound * np.eye(len(gram), dtype=np.int64).astype(object)
     rows -= gram.astype(object) << _SCALE_BITS
     # Bareiss 1968: without fractions every pivot is a leading minor of the matrix.
     before = 1
@@ -343,23 +371,31 @@ def norm_at_most(gram: Longs, square: Fraction) -> bool:
         pivot = rows[0, 0]
         if pivot <= 0:
             return False
-        rows = (rows[1:, 1:] * pivot - np.outer(rows[1:, 0], rows[0, 1:])) // before
+        eliminated = np.outer(rows[1:, 0], rows[0, 1:])
+        rows = (rows[1:, 1:] * pivot - eliminated) // before
         before = pivot
     return True
 
 
 def default_sketches(epsilons: Iterable[float]) -> Iterator[SketchSpec]:
     """Each law of counts at every budget, under both ways of being neighbours."""
+    kernel = PStable(1.0, 2)
     for epsilon, neighbouring, delta in product(epsilons, get_args(Neighbouring), (0.0, 1e-6)):
-        yield SketchSpec(3, 10, 32, PStable(1.0, 2), epsilon, delta, neighbouring)
+        yield SketchSpec(3, 10, 32, kernel, epsilon, delta, neighbouring)
 
 
 def sketch_checks(spec: SketchSpec) -> tuple[list[Check], Difference]:
     """Checks of the hashes and the release, and how far apart two neighbours' counts are."""
-    moved = spec.rows * (2 if spec.neighbouring == "replace" else 1)
-    moves = Sensitivity.of_signs(moved)
-    largest = np.ones(1, dtype=np.int64)
-    apart = Difference(Fraction(spec.epsilon), Fraction(spec.delta), moves, 0, largest)
+    moved = spec.rows
+    if spec.neighbouring == "replace":
+        moved = 2 * spec.rows
+    apart = Difference(
+        Fraction(spec.epsilon),
+        Fraction(spec.delta),
+        moves=Sensitivity.of_signs(moved),
+        bits=0,
+        largest=np.ones(1, dtype=np.int64),
+    )
     return [_sums_check(spec), _sensitivity_check(spec), _release_check(spec)], apart
 
 
@@ -367,7 +403,8 @@ def _sums_check(spec: SketchSpec) -> Check:
     """``|Σ a_j x_j| ≤ max|a_j|·Σ|x_j|``; the hasher refuses or scales what has a larger Σ|x_j|."""
     directions = spec.hasher.directions * 2.0**_DIRECTION_BITS
     whole = bool((directions == np.rint(directions)).all())
-    largest_sum = int(np.abs(directions).max()) * int(MAX_SUM) + _MAX_OFFSET
+    steepest = int(np.abs(directions).max())
+    largest_sum = steepest * int(MAX_SUM) + _MAX_OFFSET
     return Check(
         "hash: sums are exact integers",
         f"at most {largest_sum}" if whole else "directions that are no integers",
@@ -378,14 +415,17 @@ def _sums_check(spec: SketchSpec) -> Check:
 
 
 def _sensitivity_check(spec: SketchSpec) -> Check:
-    """An experiment on the code that counts: each probe is left out once, and the last one last."""
+    """An experiment on the code that counts: each probe is left out, also from itself alone."""
     probes = probe_records(spec)
-    fewer = [(probes, np.delete(probes, i, axis=0)) for i in range(len(probes))]
+    pairs = [(probes[:1], probes[:0])]
+    for left_out in range(len(probes)):
+        pairs.append((probes, np.delete(probes, left_out, axis=0)))
     wrong = []
-    for more, less in [*fewer, (probes[:1], probes[:0])]:
-        one, other = (with_draws(spec, records, 0).counts for records in (more, less))
-        moved = one.astype(np.int64) - other
-        wrong.append((moved < 0).any(axis=1) | (moved.sum(axis=1) != 1))
+    for more, fewer in pairs:
+        counts = with_draws(spec, more, 0).counts.astype(np.int64)
+        moved = counts - with_draws(spec, fewer, 0).counts
+        falls = (moved < 0).any(axis=1)
+        wrong.append(falls | (moved.sum(axis=1) != 1))
     return Check.none(
         "sensitivity: what one record moves",
         wrong,
@@ -397,8 +437,11 @@ def _sensitivity_check(spec: SketchSpec) -> Check:
 
 def _release_check(spec: SketchSpec) -> Check:
     draws = np.arange(1, spec.rows * spec.columns + 1, dtype=np.int32)
-    noisy, exact = (with_draws(spec, probe_records(spec), noise) for noise in (draws, 0 * draws))
-    bare = (noisy.counts.astype(np.int64) - exact.counts).ravel() != draws
+    probes = probe_records(spec)
+    noisy = with_draws(spec, probes, draws)
+    exact = with_draws(spec, probes, 0)
+    noise = noisy.counts.astype(np.int64) - exact.counts
+    bare = noise.ravel() != draws
     return Check.none(
         "release: noise on every count, and the promise that goes with it",
         bare | (noisy.guarantee != spec.guarantee),
@@ -435,8 +478,10 @@ class Dealt:
 def probe_records(spec: SketchSpec) -> Doubles:
     """Public records: common ones, the origin, one that is twice the same, tiny and huge ones."""
     words = PublicStream(0, "race/probes").words(_PROBES * spec.dim, np.uint32)
-    probes = (words.reshape(_PROBES, spec.dim) * 2.0**-31 - 1.0) * 3.0
-    probes *= spec.hash.bandwidth if isinstance(spec.hash, PStable) else 1.0
+    uniform = words.reshape(_PROBES, spec.dim) * 2.0**-31 - 1.0
+    probes = 3.0 * uniform
+    if isinstance(spec.hash, PStable):
+        probes *= spec.hash.bandwidth
     probes[0] = 0.0
     probes[1] = probes[2]
     probes[3] *= 1e-9
@@ -459,6 +504,8 @@ def unit_vectors(spec: Spec, count: int | None = None) -> Iterator[tuple[slice, 
     """
     if count is None:
         count = spec.dim
-    for rows in row_blocks(count, _CHUNK_ENTRIES // max(spec.dim, spec.projection.k)):
-        unit = sparse.eye(rows.stop - rows.start, spec.dim, rows.start, np.float32, "csr")
+    width = max(spec.dim, spec.projection.k)
+    for rows in row_blocks(count, _CHUNK_ENTRIES // width):
+        size = rows.stop - rows.start
+        unit = sparse.eye(size, spec.dim, rows.start, np.float32, "csr")
         yield rows, unit
