@@ -14,7 +14,7 @@ import numpy as np
 from peers_schemes import Array, Scheme
 
 from dpindex.study.ranking import (
-    Ranking,
+    TruePlaces,
     best_scores,
     learned_map,
     rank_candidates,
@@ -127,11 +127,11 @@ class Attacker:
         members, others = np.split(scores, [len(self._truth)])
         return true_positive_rate(members, others, FALSE_POSITIVES)
 
-    def _ranking(self, estimates: Array, centre: Array) -> Ranking:
+    def _ranking(self, estimates: Array, centre: Array) -> TruePlaces:
         mean = self._base.mean(axis=0)
         return rank_candidates(estimates - centre, self._base - mean, self._attacked)
 
-    def _profiles(self) -> Ranking:
+    def _profiles(self) -> TruePlaces:
         """Rank by the law of a record's similarities to the others, which needs no key."""
         others = np.setdiff1d(np.arange(len(self._base)), self._attacked)
         sample = self._readings[self._rng.permutation(others)[:_PROFILED]]

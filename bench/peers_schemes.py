@@ -20,7 +20,7 @@ from scipy.special import betainc, betaincinv, betaln
 import dpindex as dpi
 from dpindex.audit.attack import gaussian_epsilon
 from dpindex.mechanism.secret_random import SecretStream
-from dpindex.study.ranking import Ranking, rank_by_law
+from dpindex.study.ranking import TruePlaces, rank_by_law
 from dpindex.study.reconstruction import Reconstructor, attackers_denoiser
 
 Array = npt.NDArray[Any]
@@ -74,7 +74,7 @@ class Scheme(ABC):
         """Return maps from codes to vectors that use the exact law of the scheme."""
         return []
 
-    def rankings(self, codes: Any, candidates: Array, own: Array) -> list[Ranking]:
+    def rankings(self, codes: Any, candidates: Array, own: Array) -> list[TruePlaces]:
         """Return rankings of candidates by the exact law of the codes."""
         return []
 
@@ -308,7 +308,7 @@ class Ours(Scheme):
         denoiser = attackers_denoiser(self.spec, codes.take(slice(_FITTED)))
         return [Reconstructor(self.spec, public, denoiser)]
 
-    def rankings(self, codes: Any, candidates: Array, own: Array) -> list[Ranking]:
+    def rankings(self, codes: Any, candidates: Array, own: Array) -> list[TruePlaces]:
         return [rank_by_law(self.spec, codes, candidates, own)]
 
     def search(self, codes: Any, queries: Array, private: bool) -> Array:

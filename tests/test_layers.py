@@ -120,7 +120,7 @@ INTEGRATION_CONTRACTS = {
         "posterior_of", "SimilarityCalibration",
     ),
     "what is published, as bytes and tables": (
-        "Codes", "check_format", "Settings", "Payload", "Table", "Denoiser", "denoiser_from_bytes",
+        "Codes", "check_format", "Settings", "Payload", "Denoiser", "denoiser_from_bytes",
         "denoiser_to_bytes", "calibration_from_bytes", "ids_from_bytes", "ids_to_bytes",
         "rows_per_segment",
     ),

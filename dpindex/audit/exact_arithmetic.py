@@ -21,7 +21,7 @@ from dpindex.base.arrays import AnyArray
 from dpindex.mechanism.noise.additive import CellTable, TwoDigitLaplace
 from dpindex.mechanism.noise.gaussian import TwoDigitGaussian
 
-ONE = 1 << 64
+UNIT = 1 << 64
 """The chance 1 in the 64-bit integers that laws draw by."""
 
 Ratio = tuple[int, int]

@@ -23,7 +23,7 @@ import numpy as np
 from scipy.special import log_ndtr, ndtr
 
 from dpindex.audit import exact_arithmetic as exact
-from dpindex.audit.exact_arithmetic import ONE
+from dpindex.audit.exact_arithmetic import UNIT
 from dpindex.audit.record_verifiers import CapVerifier, CodebookVerifier, SoftmaxVerifier
 from dpindex.audit.verdict import Check, Difference, LawVerifier, digits
 from dpindex.base.arrays import AnyArray, Doubles
@@ -193,7 +193,7 @@ class SquareWaveVerifier(LawVerifier):
 
     def check(self) -> Check:
         law = self.law
-        chances = law.inside * law.cells, (ONE - law.inside) * self.window
+        chances = law.inside * law.cells, (UNIT - law.inside) * self.window
         ratio = exact.largest_ratio([chances])
         return self._ratio(
             "law: ratio inside and outside the window",
@@ -203,7 +203,7 @@ class SquareWaveVerifier(LawVerifier):
         )
 
     def likeliest(self) -> tuple[float, float]:
-        inside = self.law.inside / ONE
+        inside = self.law.inside / UNIT
         chance = max(inside / self.window, (1 - inside) / self.law.cells)
         return chance, chance
 
@@ -302,13 +302,13 @@ class FlipsVerifier(LawVerifier):
         """Chance of "+", in 2^-64, at zero and by level; neighbours are at most one level apart."""
         levels = self.law.thresholds
         apart = self.apart
-        pairs = [(ONE // 2, levels[0]), (ONE - levels[0], levels[0]), *pairwise(levels)]
+        pairs = [(UNIT // 2, levels[0]), (UNIT - levels[0], levels[0]), *pairwise(levels)]
         # A coordinate that moves by w units crosses at most ⌈w / width⌉ levels.
         crossed = apart.moves.count
         if len(levels) > 1 and (self.law.weights < apart.largest).any():
             crossed = apart.moves.l1
         wide_enough = bool((self.law.weights >= 1).all())
-        ratio = exact.largest_ratio([*pairs, *((ONE - p, ONE - q) for p, q in pairs)])
+        ratio = exact.largest_ratio([*pairs, *((UNIT - p, UNIT - q) for p, q in pairs)])
         if apart.delta:
             # Flips of one chance, of which so many cost epsilon; how many signs change is a chance.
             signs = range(self.spec.code_length if len(levels) == 1 else 0, 0, -1)
@@ -329,7 +329,7 @@ class FlipsVerifier(LawVerifier):
         width = 1 << grid.bits
         largest = (grid.reach / grid.step + 1) * grid.max_column_l1
         level = math.ceil(largest / (width * float(self.law.weights.min())))
-        flip = self.law.thresholds[min(level, len(self.law.thresholds)) - 1] / ONE
+        flip = self.law.thresholds[min(level, len(self.law.thresholds)) - 1] / UNIT
         return 1 - flip, 1 - 2 * flip * (1 - flip)
 
 
@@ -349,7 +349,7 @@ class IndividualFlipsVerifier(_Individual):
         wrong = [
             n
             for n, q in enumerate(thresholds, 1)
-            if not exact.loss_within((ONE - q, q), self.apart.epsilon / min(n, count))
+            if not exact.loss_within((UNIT - q, q), self.apart.epsilon / min(n, count))
         ]
         return Check(
             "law: ratio of one flip, for every size N of A",

@@ -15,7 +15,7 @@ from itertools import accumulate, pairwise
 import numpy as np
 
 from dpindex.audit import exact_arithmetic as exact
-from dpindex.audit.exact_arithmetic import ONE
+from dpindex.audit.exact_arithmetic import UNIT
 from dpindex.audit.verdict import Check, Counts, LawVerifier
 from dpindex.base.arrays import AnyArray, Floats, Longs
 from dpindex.mechanism.codes import Codes
@@ -133,8 +133,8 @@ class CapVerifier(LawVerifier):
         others = cap.weights[1:]
         half = 1 << len(cap.weights) - 1
         kept = cap_size(others, cap.threshold - cap.weights[0])
-        chances = Fraction(cap.inside * kept, ONE * cap.size)
-        chances += Fraction((ONE - cap.inside) * (half - kept), ONE * (2 * half - cap.size))
+        chances = Fraction(cap.inside * kept, UNIT * cap.size)
+        chances += Fraction((UNIT - cap.inside) * (half - kept), UNIT * (2 * half - cap.size))
         return float(chances), 1.0
 
     def check(self) -> Check:
@@ -143,8 +143,8 @@ class CapVerifier(LawVerifier):
         whole = 1 << k
         size = cap_size(cap.weights, cap.threshold)
         sound = len(cap.weights) == k and min(cap.weights) >= 0 and cap.threshold >= 0
-        sound &= size == cap.size and 0 < size < whole and 0 < cap.inside < ONE
-        chances = cap.inside * (whole - size), (ONE - cap.inside) * size
+        sound &= size == cap.size and 0 < size < whole and 0 < cap.inside < UNIT
+        chances = cap.inside * (whole - size), (UNIT - cap.inside) * size
         return self._ratio(
             "law: ratio inside and outside the cap",
             exact.largest_ratio([chances]) if sound else exact.UNBOUNDED,
@@ -206,9 +206,9 @@ class SymbolVerifier(LawVerifier):
         size = len(self.law.codebook)
         uniform = self.law.uniform
         ratio = exact.UNBOUNDED
-        if size == self.law.size and 0 < likely < size and 0 < uniform < ONE:
-            most = (ONE - uniform) * -(-ONE // likely) + uniform * -(-ONE // size)
-            ratio = exact.largest_ratio([(most, uniform * (ONE // size))])
+        if size == self.law.size and 0 < likely < size and 0 < uniform < UNIT:
+            most = (UNIT - uniform) * -(-UNIT // likely) + uniform * -(-UNIT // size)
+            ratio = exact.largest_ratio([(most, uniform * (UNIT // size))])
         return self._ratio(
             "law: least and largest chance of a symbol, whatever the record",
             ratio,
@@ -225,7 +225,7 @@ class CodebookVerifier(SymbolVerifier):
 
     def likeliest(self) -> tuple[float, float]:
         law = self.law
-        uniform = law.uniform / ONE
+        uniform = law.uniform / UNIT
         chance = (1.0 - uniform) / law.subset + uniform / law.size
         return chance, chance
 
@@ -258,7 +258,7 @@ class SoftmaxVerifier(SymbolVerifier):
         size = len(law.codebook)
         falls = all(weight >= following > 0 for weight, following in pairwise([*table, table[-1]]))
         sound = falls and size == law.size == self.spec.projection.k
-        sound &= size * table[0] < 1 << 63 and 0 <= law.uniform < ONE and law.shift >= 0
+        sound &= size * table[0] < 1 << 63 and 0 <= law.uniform < UNIT and law.shift >= 0
         # The least weight is that of so many of the words.
         least = Fraction(table[-1] << 64, size * table[0])
         ratio = exact.UNBOUNDED
@@ -309,7 +309,7 @@ class SoftmaxVerifier(SymbolVerifier):
         size = len(law.codebook)
         uniform = [-(-(symbol << 64) // size) for symbol in range(size + 1)]
         return [
-            law.uniform * (last - first) + (ONE - law.uniform) * (stop - start)
+            law.uniform * (last - first) + (UNIT - law.uniform) * (stop - start)
             for (first, last), (start, stop) in zip(
                 pairwise(uniform), pairwise(before), strict=True
             )

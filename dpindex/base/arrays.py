@@ -36,6 +36,8 @@ Floats: TypeAlias = npt.NDArray[np.floating[Any]]
 Integers: TypeAlias = npt.NDArray[np.integer[Any]]
 Vectors: TypeAlias = Any
 """What a user hands over: an ndarray of any real dtype, a memory map, or a scipy CSR/CSC matrix."""
+Table: TypeAlias = Any
+"""A ``pyarrow.Table``."""
 
 
 _THREAD = threading.local()

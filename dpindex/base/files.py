@@ -46,7 +46,7 @@ _Parsed = TypeVar("_Parsed")
 
 AnyPath: TypeAlias = str | os.PathLike[str]
 Buffer: TypeAlias = bytes | bytearray | memoryview
-Contents: TypeAlias = tuple[dict[str, Any], dict[str, AnyArray]]
+Unpacked: TypeAlias = tuple[dict[str, Any], dict[str, AnyArray]]
 """Facts and arrays of a container."""
 
 
@@ -323,7 +323,7 @@ def unpack(
     kind: str,
     *,
     verified: bool = False,
-) -> Contents:
+) -> Unpacked:
     """Facts and arrays (read-only views of the bytes) of a container; the inverse of :func:`pack`.
 
     With ``verified`` all bytes were compared with a digest before, and the container's own digest

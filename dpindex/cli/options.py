@@ -77,10 +77,10 @@ RangesFile = Annotated[
 ]
 Collection = Annotated[str, "Name in the vector database, for a URI of one."]
 AsJson = Annotated[bool, "--json", "Print JSON."]
-Metric = Annotated[Literal["cosine", "ip", "l2"], "Similarity to rank by."]
-Denoiser = Literal["auto", "linear", "score"]
+MetricOption = Annotated[Literal["cosine", "ip", "l2"], "Similarity to rank by."]
+DenoiserOption = Literal["auto", "linear", "score"]
 FitDenoiser = Annotated[
-    Denoiser | None,
+    DenoiserOption | None,
     "--denoise KIND",
     "auto, linear or score, learned from the codes.",
 ]

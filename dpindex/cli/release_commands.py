@@ -64,7 +64,7 @@ def build(
     options: o.SpecOptions,
     release: o.CodeReleaseOptions,
     payload: o.PayloadOptions,
-    metric: o.Metric = "cosine",
+    metric: o.MetricOption = "cosine",
     index_type: Annotated[str, "f32, f16, int8, SQ4, HNSW32, …"] = "f32",
     denoise: o.FitDenoiser = None,
     query_epsilon: Annotated[float | None, "Budget of private queries.  [default: epsilon]"] = None,
@@ -275,7 +275,7 @@ def add(
 
 def denoise(
     index: o.IndexPath,
-    kind: Annotated[o.Denoiser, "linear, score, or auto: what suits the codes."] = "auto",
+    kind: Annotated[o.DenoiserOption, "linear, score, or auto: what suits the codes."] = "auto",
 ) -> None:
     """Learn a denoiser from an index, and keep it there.
 

@@ -299,7 +299,7 @@ class MeasureOptions:
 
     runs: Annotated[int, "Builds of each spec, with new seed and noise."] = 10
     neighbours: Annotated[int, "True neighbours of a query."] = 50
-    metric: o.Metric = "cosine"
+    metric: o.MetricOption = "cosine"
     index_type: Annotated[str, "Search structure, as of `dpindex build`."] = "f32"
     query_epsilon: Annotated[float | None, "Budget of private queries.  [default: the index's]"] = (
         None

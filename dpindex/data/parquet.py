@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, islice
-from typing import IO, Any, TypeAlias
+from typing import IO, Any
 
 import numpy as np
 
-from dpindex.base.arrays import AnyArray
+from dpindex.base.arrays import AnyArray, Table
 from dpindex.base.files import AnyPath
 from dpindex.data.source import Location, VectorSource, locate
 
@@ -154,10 +154,6 @@ def _matrices(
         first += len(column)
     if first < rows:
         raise location.error(f"it ends before the {rows} rows it declares; the file is damaged.")
-
-
-Table: TypeAlias = Any
-"""A ``pyarrow.Table``."""
 
 
 def read_payload(location: AnyPath, columns: Sequence[str] | None = None) -> Table:

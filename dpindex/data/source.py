@@ -96,7 +96,7 @@ class Location:
 
     def check_matrix(self, shape: Sequence[int], dtype: np.dtype[Any]) -> None:
         """Refuse anything but a real matrix with at least one row and one column."""
-        if not _is_real(dtype):
+        if not _is_real_type(dtype):
             raise self.error(f"its values are {dtype}; use bool, integers or floats of 16-64 bits.")
         if len(shape) != 2:
             raise self.error(f"it has {len(shape)} dimension(s), not 2; {as_matrix(len(shape))}.")
@@ -180,14 +180,14 @@ def split_key(name: str) -> tuple[str, str | None]:
     return path, key[1:]
 
 
-def _is_real(dtype: np.dtype[Any]) -> bool:
+def _is_real_type(dtype: np.dtype[Any]) -> bool:
     """Whether vectors may have this dtype: bool, any integer, or a float of at most 64 bits."""
     return dtype.kind in "biu" or (dtype.kind == "f" and dtype.itemsize <= 8)
 
 
 def is_matrix(array: Any) -> bool:
     """Whether an array, or what stands for one in a file, has the form of vectors."""
-    return len(array.shape or ()) == 2 and _is_real(array.dtype)
+    return len(array.shape or ()) == 2 and _is_real_type(array.dtype)
 
 
 def by_rows(read_rows: Callable[[int, int], Chunk]) -> Stream:

@@ -26,7 +26,7 @@ from dpindex.base.arrays import (
 from dpindex.base.display import facts_html
 from dpindex.base.errors import DamagedError, InputError, NoDenoiserError
 from dpindex.base.files import checked_array, pack, unpack
-from dpindex.denoise.mixture import Filter
+from dpindex.denoise.mixture import MixtureFilter
 from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.noise import Likelihood, NumberLaw
 from dpindex.mechanism.spec import Spec
@@ -232,7 +232,7 @@ class EPIteration:
     :meth:`dpindex.mechanism.noise.Likelihood.locate`.
     """
 
-    filter: Filter
+    filter: MixtureFilter
     bins: CalibrationBins
     table: ScoreTable
 
@@ -290,7 +290,7 @@ class Denoiser:
         noise: held out and unbiased, so comparable between denoisers of the same codes.
     rows : int
         Codes it was learned from.
-    linear : Filter
+    linear : MixtureFilter
         The optimal linear filter.
     iterations : tuple of EPIteration
         Of expectation propagation; empty if the denoiser is linear.
@@ -302,7 +302,7 @@ class Denoiser:
     spec: Spec
     error: float
     rows: int
-    linear: Filter
+    linear: MixtureFilter
     iterations: tuple[EPIteration, ...] = ()
     error_variance: Doubles = field(default_factory=lambda: np.empty(0))
 
@@ -493,10 +493,10 @@ def denoiser_from_bytes(data: bytes, spec: Spec) -> Denoiser:
         facts, arrays = unpack(data, "denoiser")
         error = finite_number(facts["error"], "error")
         rows = whole_number(facts["rows"], "rows", 0, 2**63)
-        parts: list[tuple[Filter, CalibrationBins]] = []
-        linear = _read(arrays, "linear.", Filter, {"k": spec.code_length})
+        parts: list[tuple[MixtureFilter, CalibrationBins]] = []
+        linear = _read(arrays, "linear.", MixtureFilter, {"k": spec.code_length})
         for number in range(whole_number(facts["iterations"], "iterations", 0, len(arrays))):
-            filter_ = _read(arrays, f"{number}.filter.", Filter, {"k": spec.code_length})
+            filter_ = _read(arrays, f"{number}.filter.", MixtureFilter, {"k": spec.code_length})
             sizes = {"2": 2, "B": CalibrationBins.BINS}
             parts.append((filter_, _read(arrays, f"{number}.bins.", CalibrationBins, sizes)))
         error_variance = checked_array(arrays.pop("error_variance"), "f8", "E", {})
@@ -525,7 +525,7 @@ def _read(arrays: dict[str, AnyArray], prefix: str, part: Any, sizes: dict[str, 
             array, sides = get_args(kind)
             dtype = "f8" if array == Doubles else "f4"
             values[name] = checked_array(arrays.pop(prefix + name), dtype, sides, sizes)
-    if part is Filter:  # what equal sides do not say
+    if part is MixtureFilter:  # what equal sides do not say
         sound = sizes["F"] + sizes["T"] == sizes["R"] and sizes["K"] * sizes["F"] > 0
         if not sound or (values["noise"] <= 0).any():
             raise ValueError("filter")

@@ -12,11 +12,11 @@ import numpy as np
 from dpindex.base.arrays import Doubles, Integers, Singles, limited_threads, row_blocks
 from dpindex.base.errors import InputError, NoDenoiserError, TooLittleSignalError
 from dpindex.denoise.denoiser import CalibrationBins, Channel, Denoiser, EPIteration, ScoreTable
-from dpindex.denoise.mixture import SCALES, Filter, Mixture, signal_directions
+from dpindex.denoise.mixture import SCALES, Mixture, MixtureFilter, signal_directions
 from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.spec import Spec
 
-Kind = Literal["auto", "linear", "score"]
+DenoiserKind = Literal["auto", "linear", "score"]
 
 _MIN_NOISE = 1e-6
 """Less noise than this share of the codes' variance is below single precision: not denoised."""
@@ -75,7 +75,7 @@ _BIN_PRIOR = 16.0
 """Weight of a bin's prior, in elements, at a noise variance equal to the claimed one."""
 
 
-def fit_denoiser(codes: Codes, spec: Spec, kind: Kind = "auto") -> Denoiser:
+def fit_denoiser(codes: Codes, spec: Spec, kind: DenoiserKind = "auto") -> Denoiser:
     """Learn a denoiser from the private codes of a collection.
 
     Parameters
@@ -113,8 +113,8 @@ def fit_denoiser(codes: Codes, spec: Spec, kind: Kind = "auto") -> Denoiser:
     >>> bool(np.mean((denoised - base) ** 2) < 0.5 * np.mean((codes.to_float() - base) ** 2))
     True
     """
-    if kind not in get_args(Kind):
-        raise InputError(f"kind must be one of {', '.join(get_args(Kind))}, not {kind!r}.")
+    if kind not in get_args(DenoiserKind):
+        raise InputError(f"kind must be one of {', '.join(get_args(DenoiserKind))}, not {kind!r}.")
     channel = Channel(spec)
     channel.check(codes)
     can_score = "score" in spec.format_type.denoisers
@@ -143,7 +143,7 @@ def fit_denoiser(codes: Codes, spec: Spec, kind: Kind = "auto") -> Denoiser:
 
 
 def fit_if_possible(
-    fit: Callable[[Kind], Denoiser], spec: Spec, kind: Kind = "auto"
+    fit: Callable[[DenoiserKind], Denoiser], spec: Spec, kind: DenoiserKind = "auto"
 ) -> Denoiser | None:
     """Fit a denoiser to codes of a spec, or return None where none can be fitted.
 
@@ -272,7 +272,7 @@ class TrainingCodes:
         del self.directions
 
 
-def _filter(rows: TrainingCodes, prior: str) -> Filter:
+def _filter(rows: TrainingCodes, prior: str) -> MixtureFilter:
     """The filter for the present observations under a prior of that kind."""
     basis, signal = rows.directions
     analysis = basis / np.sqrt(rows.noise)[:, None]
@@ -286,7 +286,7 @@ def _filter(rows: TrainingCodes, prior: str) -> Filter:
             mixture = Mixture.fit(inner, _COMPONENTS, rows.share)
             rows.share = mixture.responsibilities(inner)
     mixing = mixture.mixing_leverage((rows.held[:_LEVERAGE_ROWS] - rows.mean) @ analysis, basis)
-    return Filter(rows.mean, rows.noise, basis, mixture, mixture.leverage(basis), mixing)
+    return MixtureFilter(rows.mean, rows.noise, basis, mixture, mixture.leverage(basis), mixing)
 
 
 def _unbiased_error(prediction: Singles, y: Singles, channel: Channel) -> float:
@@ -342,7 +342,7 @@ def _clearly_better(new: Singles, old: Singles, y: Singles, min_z: float = _MIN_
 
 @limited_threads(1)  # iterations run on blocks of codes, in threads of their own
 def _fit_iterations(
-    rows: TrainingCodes, linear: Filter, table: ScoreTable
+    rows: TrainingCodes, linear: MixtureFilter, table: ScoreTable
 ) -> tuple[list[EPIteration], Singles, Doubles]:
     """Iterations, until predictions of the held-out rows no longer improve.
 
@@ -388,7 +388,7 @@ def _fit_iterations(
     return iterations, best, np.empty(0)
 
 
-def _error_variance(filter_: Filter, rows: TrainingCodes) -> Doubles:
+def _error_variance(filter_: MixtureFilter, rows: TrainingCodes) -> Doubles:
     """Squared error of an estimate under each scale of a scale mixture, shape (K,).
 
     The posterior variance along the filter's directions, and the signal outside of them, which is
@@ -404,7 +404,7 @@ def _error_variance(filter_: Filter, rows: TrainingCodes) -> Doubles:
 
 
 def _iteration(
-    rows: TrainingCodes, filter_: Filter, table: ScoreTable
+    rows: TrainingCodes, filter_: MixtureFilter, table: ScoreTable
 ) -> tuple[EPIteration, Singles]:
     """An iteration with that filter, calibrated, and its predictions of the validation rows."""
     prediction, claimed, _ = filter_.predict(rows.held)

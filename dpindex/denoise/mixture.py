@@ -358,7 +358,7 @@ class _Common:
 
 
 @dataclass(frozen=True, eq=False)
-class Filter:
+class MixtureFilter:
     """Posterior means under a mixture prior of vectors seen through independent Gaussian noise.
 
     Attributes

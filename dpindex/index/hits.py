@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from dpindex.base.arrays import AnyArray, Bools, Doubles, Floats
+from dpindex.base.arrays import AnyArray, Bools, Doubles, Floats, Table
 from dpindex.base.display import table_html
 from dpindex.base.errors import InputError, import_extra
 from dpindex.similarity.similarity import Estimate
-from dpindex.storage.payload import ID, Table
+from dpindex.storage.payload import ID
 
 _NAMES = {"ids": ID, "scores": "score"}
 _SHOWN = 10

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import numpy as np
 
-from dpindex.base.arrays import AnyArray, Vectors, row_blocks, spaced
+from dpindex.base.arrays import AnyArray, Table, Vectors, row_blocks, spaced
 from dpindex.base.display import facts_html
 from dpindex.base.errors import InputError, import_extra
 from dpindex.base.files import AnyPath
 from dpindex.data.dataset import Dataset, as_dataset
 from dpindex.data.source import as_source
 from dpindex.data.stores import is_url
-from dpindex.denoise import Denoiser, Kind, fit_denoiser
+from dpindex.denoise import Denoiser, DenoiserKind, fit_denoiser
 from dpindex.index.filters import Filter, Selection, kept_rows
 from dpindex.index.hits import Estimates, Hits, without_error
 from dpindex.index.kinds import Ranking, calibration_of, new_ranking, posterior_of
@@ -46,7 +46,6 @@ from dpindex.storage.directory import (
 )
 from dpindex.storage.ids import Rows
 from dpindex.storage.manifest import EXACT, Settings
-from dpindex.storage.payload import Table
 
 if TYPE_CHECKING:
     from dpindex.accounting.ledger import Ledger
@@ -539,7 +538,7 @@ class PrivateIndex(Searchable):
             columns = self._store.payload.checked(payload, len(codes))
             self._store.append(codes, checked, columns, replace=replace)
 
-    def fit_denoiser(self, kind: Kind = "auto") -> Denoiser:
+    def fit_denoiser(self, kind: DenoiserKind = "auto") -> Denoiser:
         """Learn from the private codes how their coordinates hang together, and rank with it.
 
         Post-processing of what is published already: it reads codes and public parameters only and

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, NamedTuple
 
 import numpy as np
 
-from dpindex.base.arrays import AnyArray, Doubles, Vectors, finite_number, row_blocks
+from dpindex.base.arrays import AnyArray, Doubles, Table, Vectors, finite_number, row_blocks
 from dpindex.base.errors import InputError
 from dpindex.index.filters import Filter
 from dpindex.index.hits import Estimates, Hits
@@ -22,7 +22,6 @@ from dpindex.similarity.designed import exact_coordinates
 from dpindex.similarity.similarity import Estimate, Estimator, ExactQueries, PrivateQueries, Queries
 from dpindex.storage.ids import Rows
 from dpindex.storage.manifest import Settings
-from dpindex.storage.payload import Table
 
 if TYPE_CHECKING:
     from dpindex.mechanism.privatizer import Privatizer

@@ -33,7 +33,7 @@ from dpindex.storage.code_store import rows_per_segment
 from dpindex.storage.ids import ids_from_bytes, ids_to_bytes
 
 RECEIPT_BYTES = 32
-Outcome = Literal["stored", "repeated", "taken"]
+Acceptance = Literal["stored", "repeated", "taken"]
 
 _KIND = "accepted"
 _PREFIX = struct.Struct("<QI")
@@ -99,7 +99,7 @@ class Batch:
         return cls(codes, ids, [receipts[place] for place in places])
 
 
-_Waiting: TypeAlias = tuple[Batch, "Future[Outcome]"]
+_Waiting: TypeAlias = tuple[Batch, "Future[Acceptance]"]
 """A submission, and where its sender waits for the outcome."""
 
 
@@ -278,7 +278,7 @@ class Collector:
         """Whether submissions are accepted; False for good once a write has failed."""
         return self._thread.is_alive() and not self._closed
 
-    def submit(self, submission: Batch) -> Future[Outcome]:
+    def submit(self, submission: Batch) -> Future[Acceptance]:
         """Hand over a submission; its outcome comes when it is durable.
 
         The outcome is "stored"; "repeated" if a submission with this receipt was stored before; or
@@ -291,7 +291,7 @@ class Collector:
         """
         if not self.accepts:
             raise UnavailableError
-        outcome: Future[Outcome] = Future()
+        outcome: Future[Acceptance] = Future()
         try:
             self._queue.put_nowait((submission, outcome))
         except queue.Full:
@@ -373,7 +373,7 @@ class Collector:
         for (_, future), outcome in zip(group, outcomes, strict=True):
             future.set_result(outcome)
 
-    def _outcome(self, submission: Batch, new: list[Batch]) -> Outcome:
+    def _outcome(self, submission: Batch, new: list[Batch]) -> Acceptance:
         """Decide about a submission, and append it to the new ones if it is to be stored."""
         if not self._receipts.keys().isdisjoint(submission.receipts):
             return "repeated"

@@ -17,10 +17,9 @@ from typing import Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
 
-from dpindex.base.arrays import AnyArray, Bytes, Doubles, Singles
+from dpindex.base.arrays import AnyArray, Bytes, Doubles, Singles, Table
 from dpindex.base.errors import InputError, import_extra
 from dpindex.base.files import AnyPath, holding_folder
-from dpindex.storage.payload import Table
 
 _OWN = ("id", "code", "vector")
 """Columns that are no payload."""

@@ -10,10 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from dpindex.base.arrays import Bytes, Singles
+from dpindex.base.arrays import Bytes, Singles, Table
 from dpindex.base.errors import InputError, import_extra, one_line
 from dpindex.integrations.database import Database, Layout, Neighbours, arrow, code_bytes
-from dpindex.storage.payload import Table
 
 __all__ = ["Lance"]
 

@@ -25,8 +25,8 @@ from langchain_core.vectorstores.utils import maximal_marginal_relevance  # noqa
 
 __all__ = ["PrivateVectorStore"]
 
-Filter: TypeAlias = Callable[[Document], bool]
-Found: TypeAlias = list[tuple[Document, float]]
+DocumentFilter: TypeAlias = Callable[[Document], bool]
+ScoredDocuments: TypeAlias = list[tuple[Document, float]]
 
 
 class PrivateVectorStore(VectorStore):
@@ -235,7 +235,7 @@ class PrivateVectorStore(VectorStore):
         return [document for document in self._documents.mget(list(ids)) if document is not None]
 
     def similarity_search(
-        self, query: str, k: int = 4, *, filter: Filter | None = None, **options: Any
+        self, query: str, k: int = 4, *, filter: DocumentFilter | None = None, **options: Any
     ) -> list[Document]:
         """Return the documents nearest to a text, best first.
 
@@ -254,8 +254,8 @@ class PrivateVectorStore(VectorStore):
         )
 
     def similarity_search_with_score(
-        self, query: str, k: int = 4, *, filter: Filter | None = None, **options: Any
-    ) -> Found:
+        self, query: str, k: int = 4, *, filter: DocumentFilter | None = None, **options: Any
+    ) -> ScoredDocuments:
         """Return the documents nearest to a text with their exact cosines, best first.
 
         Parameters
@@ -271,7 +271,12 @@ class PrivateVectorStore(VectorStore):
         return self._search(self._embedding.embed_query(query), k, filter)
 
     def similarity_search_by_vector(
-        self, embedding: list[float], k: int = 4, *, filter: Filter | None = None, **options: Any
+        self,
+        embedding: list[float],
+        k: int = 4,
+        *,
+        filter: DocumentFilter | None = None,
+        **options: Any,
     ) -> list[Document]:
         """Return the documents nearest to a vector, best first.
 
@@ -294,7 +299,7 @@ class PrivateVectorStore(VectorStore):
         fetch_k: int = 20,
         lambda_mult: float = 0.5,
         *,
-        filter: Filter | None = None,
+        filter: DocumentFilter | None = None,
         **options: Any,
     ) -> list[Document]:
         """Return documents near to a text and unlike each other.
@@ -325,7 +330,7 @@ class PrivateVectorStore(VectorStore):
         fetch_k: int = 20,
         lambda_mult: float = 0.5,
         *,
-        filter: Filter | None = None,
+        filter: DocumentFilter | None = None,
         **options: Any,
     ) -> list[Document]:
         """Return documents near to a vector and unlike each other.
@@ -349,7 +354,9 @@ class PrivateVectorStore(VectorStore):
         chosen = maximal_marginal_relevance(np.array(embedding), vectors, lambda_mult, k)
         return [near[place] for place in chosen]
 
-    def _search(self, vector: list[float], k: int, filter_: Filter | None) -> Found:
+    def _search(
+        self, vector: list[float], k: int, filter_: DocumentFilter | None
+    ) -> ScoredDocuments:
         """Return documents and similarities: the codes choose, the application's vectors order."""
         ids = self._allowed(filter_)
         if len(self.index) == 0 or (ids is not None and not ids):
@@ -365,7 +372,7 @@ class PrivateVectorStore(VectorStore):
         found = self.get_by_ids(hits.ids[0].tolist())
         return list(zip(found, hits.similarity[0].tolist(), strict=True))
 
-    def _allowed(self, filter_: Filter | None) -> list[str] | None:
+    def _allowed(self, filter_: DocumentFilter | None) -> list[str] | None:
         """Return the ids of documents that a filter keeps; None without one."""
         if filter_ is None:
             return None

@@ -16,10 +16,9 @@ from urllib.parse import quote, unquote
 
 import numpy as np
 
-from dpindex.base.arrays import Bytes, Singles
+from dpindex.base.arrays import Bytes, Singles, Table
 from dpindex.base.errors import InputError, StorageError, import_extra, one_line
 from dpindex.integrations.database import Database, Layout, Neighbours
-from dpindex.storage.payload import Table
 
 __all__ = ["Milvus"]
 

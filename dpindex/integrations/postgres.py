@@ -11,10 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from dpindex.base.arrays import AnyArray, Bytes, Singles
+from dpindex.base.arrays import AnyArray, Bytes, Singles, Table
 from dpindex.base.errors import BusyError, InputError, StorageError, import_extra, one_line
 from dpindex.integrations.database import Database, Layout, Neighbours, arrow
-from dpindex.storage.payload import Table
 
 __all__ = ["Postgres"]
 

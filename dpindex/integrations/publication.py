@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from dpindex.base.arrays import AnyArray, Singles, row_blocks, unit
+from dpindex.base.arrays import AnyArray, Singles, Table, row_blocks, unit
 from dpindex.base.display import no_progress
 from dpindex.base.errors import InputError, naming, refuse_unprintable
 from dpindex.base.files import AnyPath, pack, unpack
@@ -28,7 +28,6 @@ from dpindex.integrations.database import Database, Layout, arrow, code_bytes, o
 from dpindex.mechanism.codes import Codes
 from dpindex.similarity.calibration import SimilarityCalibration, calibration_from_bytes
 from dpindex.storage.manifest import EXACT, Settings
-from dpindex.storage.payload import Table
 
 MARK = "begun"
 """Name of the first document, which is empty: whose collection it is."""

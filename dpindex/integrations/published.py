@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
-from dpindex.base.arrays import AnyArray, id_array, other_kind_of_ids, row_blocks
+from dpindex.base.arrays import AnyArray, Table, id_array, other_kind_of_ids, row_blocks
 from dpindex.base.errors import InputError, naming
 from dpindex.base.files import AnyPath
 from dpindex.denoise import Denoiser
@@ -23,7 +23,7 @@ from dpindex.integrations.database import Database, Neighbours, open_database
 from dpindex.integrations.publication import Publication
 from dpindex.mechanism.codes import Codes
 from dpindex.similarity.similarity import PrivateQueries, Queries
-from dpindex.storage.payload import Payload, Table
+from dpindex.storage.payload import Payload
 
 _FETCHED_BYTES = 1 << 24
 _MAX_GROUP = 1024

@@ -29,7 +29,7 @@ from dpindex.base.files import AnyPath, holding_folder, state_folder
 from dpindex.index.hits import Hits
 from dpindex.index.private_index import PrivateIndex
 from dpindex.index.reranking import Originals
-from dpindex.integrations.collector import Batch, Collector, Outcome, UnavailableError
+from dpindex.integrations.collector import Acceptance, Batch, Collector, UnavailableError
 from dpindex.integrations.database import adapter_of
 from dpindex.integrations.published import PublishedIndex, open_published
 
@@ -54,7 +54,7 @@ _HEADERS = {
     429: {"retry-after": "60"},
     503: {"retry-after": "1"},
 }
-_OUTCOMES: dict[Outcome, tuple[int, str]] = {
+_OUTCOMES: dict[Acceptance, tuple[int, str]] = {
     "stored": (201, "stored durably."),
     "repeated": (200, "this submission was stored before."),
     "taken": (409, "an id of this submission is taken; nothing of it was stored."),

@@ -40,7 +40,7 @@ from dpindex.base.arrays import (
 from dpindex.base.errors import InputError
 from dpindex.mechanism.public_random import PublicStream
 
-Codes: TypeAlias = npt.NDArray[np.uint32]
+HashCodes: TypeAlias = npt.NDArray[np.uint32]
 
 MAX_SUM = 2.0**33
 """Largest L1 norm of a rounded record: times 2^20 it stays at 2^53."""
@@ -96,7 +96,7 @@ class Hash(ABC):
         """Return records in the units of their rounding; the float64 ``records`` may be changed."""
 
     @abstractmethod
-    def codes_of(self, projected: Doubles, offsets: Doubles) -> Codes:
+    def codes_of(self, projected: Doubles, offsets: Doubles) -> HashCodes:
         """Return the codes of projected records, shape (rows, parts, n).
 
         Parameters
@@ -155,7 +155,7 @@ class SRP(Hash):
         shifts = bits - np.frexp(magnitudes)[1]
         return np.ldexp(records, shifts[:, None], out=records)
 
-    def codes_of(self, projected: Doubles, offsets: Doubles) -> Codes:
+    def codes_of(self, projected: Doubles, offsets: Doubles) -> HashCodes:
         signs = (projected >= 0).astype(np.uint32)
         codes = signs[:, :1]
         for bit in range(1, self.bits):
@@ -188,7 +188,7 @@ class PairedSRP(SRP):
         turns = _angles(x, q) / math.pi
         return (1.0 - turns) ** self.bits + turns**self.bits
 
-    def codes_of(self, projected: Doubles, offsets: Doubles) -> Codes:
+    def codes_of(self, projected: Doubles, offsets: Doubles) -> HashCodes:
         codes = super().codes_of(projected, offsets)
         # Of a code and its complement the one with top bit 0 stands for both.
         all_ones = np.uint32((1 << self.bits) - 1)
@@ -238,7 +238,7 @@ class PStable(Hash):
             records *= 2.0**_STEP_BITS / self.bandwidth
         return records
 
-    def codes_of(self, projected: Doubles, offsets: Doubles) -> Codes:
+    def codes_of(self, projected: Doubles, offsets: Doubles) -> HashCodes:
         projected += offsets
         projected *= 2.0 ** -(_DIRECTION_BITS + _STEP_BITS)
         np.floor(projected, out=projected)

@@ -190,7 +190,7 @@ class SketchSpec:
         return cls.from_dict(json_value(text, "the spec of a sketch"))
 
 
-Estimator: TypeAlias = Literal["mean", "median-of-means"]
+EstimatorName: TypeAlias = Literal["mean", "median-of-means"]
 
 MAX_BYTES = 1 << 30
 """No sketch is longer: 2^27 counts of seven bytes, and the header."""
@@ -435,7 +435,7 @@ class RaceSketch:
     def count(
         self,
         q: Vectors,
-        estimator: Estimator = "mean",
+        estimator: EstimatorName = "mean",
         failure: float = _FAILURE,
     ) -> Floats:
         """Return unbiased estimates of the kernel sum ``Σ_x k(x, q)``: how many records lie near q.
@@ -457,7 +457,7 @@ class RaceSketch:
         return self.summary(q, estimator, failure)["count"]
 
     def density(
-        self, q: Vectors, estimator: Estimator = "mean", failure: float = _FAILURE
+        self, q: Vectors, estimator: EstimatorName = "mean", failure: float = _FAILURE
     ) -> Floats:
         """Return the kernel density ``count(q) / size``, shape (nq,).
 
@@ -491,7 +491,7 @@ class RaceSketch:
         return self.summary(q, "median-of-means", failure)["bound"]
 
     def summary(
-        self, q: Vectors, estimator: Estimator = "mean", failure: float = _FAILURE
+        self, q: Vectors, estimator: EstimatorName = "mean", failure: float = _FAILURE
     ) -> dict[str, Floats]:
         """Return ``count``, ``stderr`` and ``density`` by name, shape (nq,) each, from one hashing.
 

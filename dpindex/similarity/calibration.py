@@ -6,10 +6,10 @@ The best of many candidates are those with the luckiest noise, so an unbiased es
 :func:`calibrated` learns from the codes of a collection and from nothing else.
 
 *Decode, then compare.* A decoder scales codes and queries so that their inner product z observes
-the cosine ρ, normal about ``expected(ρ)`` with the variance ``variance(ρ) + s²``: a :class:`Law`,
-and an s² that is known for each pair. Pairs of stored codes are such observations. The histogram n
-of a sample has the expectation ``Σ_ρ π(ρ) p(bin | ρ)``, and the prior ``π ∝ exp Σ θ_b B_b`` with
-cubic B-splines maximises ::
+the cosine ρ, normal about ``expected(ρ)`` with the variance ``variance(ρ) + s²``: an
+:class:`ObservationLaw`, and an s² that is known for each pair. Pairs of stored codes are such
+observations. The histogram n of a sample has the expectation ``Σ_ρ π(ρ) p(bin | ρ)``, and the prior
+``π ∝ exp Σ θ_b B_b`` with cubic B-splines maximises ::
 
     Σ_bin n_bin log Σ_ρ π(ρ) p(bin | ρ)  −  (θ − θ₀)ᵀ P (θ − θ₀) / 2
 
@@ -70,7 +70,7 @@ _LOG_ENERGIES = np.linspace(-5.0, 5.0, 121)
 _NUMBERS = ("energy", "total", "shown", "doubt")
 
 
-class Law(NamedTuple):
+class ObservationLaw(NamedTuple):
     """The law of an observation z of a cosine ρ.
 
     Attributes
@@ -242,7 +242,7 @@ def _energy_likelihood(energy: Doubles, grid: Doubles, variance: Doubles) -> Dou
 
 
 def calibrated(
-    sides: tuple[Decoded, Decoded], law: Law, known: SimilarityCalibration
+    sides: tuple[Decoded, Decoded], law: ObservationLaw, known: SimilarityCalibration
 ) -> SimilarityCalibration:
     """Return a calibration with the prior that explains pairs of codes.
 
@@ -250,7 +250,7 @@ def calibrated(
     ----------
     sides : two Decoded
         Some thousand codes in a random order: as codes, and as private queries.
-    law : Law
+    law : ObservationLaw
         Of their pairs.
     known : SimilarityCalibration
         What is known of the collection without a prior.
@@ -272,7 +272,7 @@ def own_variance(noise: Doubles, query_noise: Doubles, k: int) -> Doubles:
     return noise + query_noise + k * noise * query_noise
 
 
-def fitted_prior(z: Doubles, squares: Doubles, law: Law, rows: int) -> Doubles:
+def fitted_prior(z: Doubles, squares: Doubles, law: ObservationLaw, rows: int) -> Doubles:
     """Return the chances of the cells of cosines, shape (128,), that explain observations best.
 
     One vector in ``rows`` may have any cosine.
@@ -386,10 +386,10 @@ class PosteriorTable:
     Parameters
     ----------
     calibration : SimilarityCalibration
-    law : Law
+    law : ObservationLaw
     """
 
-    def __init__(self, calibration: SimilarityCalibration, law: Law) -> None:
+    def __init__(self, calibration: SimilarityCalibration, law: ObservationLaw) -> None:
         self._law = law
         self._tables = self._new_tables(calibration.density)
 

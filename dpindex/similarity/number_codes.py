@@ -26,7 +26,7 @@ from dpindex.similarity.similarity import (
     Queries,
 )
 
-EXACT = NoiseMoments.additive(0.0, 0.0)
+NOISELESS = NoiseMoments.additive(0.0, 0.0)
 """Of vectors without noise."""
 
 
@@ -49,12 +49,12 @@ class NoisyVectorStats:
     total: Doubles
     squares: Doubles
     k: int
-    noise: NoiseMoments = EXACT
+    noise: NoiseMoments = NOISELESS
     norm: float | Doubles | None = None
 
     @classmethod
     def of(
-        cls, decoded: Floats, noise: NoiseMoments = EXACT, norm: float | None = None
+        cls, decoded: Floats, noise: NoiseMoments = NOISELESS, norm: float | None = None
     ) -> NoisyVectorStats:
         """The sums of decoded vectors, shape (…, k); ``total`` and ``squares`` have shape (…)."""
         wide = decoded.astype(np.float64, copy=False)
@@ -292,7 +292,9 @@ class NumberSimilarity(InnerProductSimilarity):
 
     def _corrected(self, ip: Doubles, x: Floats, y: Doubles, queries: Queries) -> Estimate:
         norm = self.spec.norm
-        query_noise = queries.spec.noise_moments if isinstance(queries, PrivateQueries) else EXACT
+        query_noise = (
+            queries.spec.noise_moments if isinstance(queries, PrivateQueries) else NOISELESS
+        )
         codes = NoisyVectorStats.of(x, self.spec.noise_moments, norm)
         other_side = NoisyVectorStats.of(y[:, None], query_noise, norm)
         return METRICS[self.metric](

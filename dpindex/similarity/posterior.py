@@ -21,7 +21,7 @@ from dpindex.similarity.calibration import (
     GRID,
     PAIRED_ROWS,
     Decoded,
-    Law,
+    ObservationLaw,
     PosteriorTable,
     SimilarityCalibration,
     calibrated,
@@ -96,7 +96,7 @@ class TablePosterior(Posterior):
         )
 
     @abstractmethod
-    def law(self, query_spec: Spec | None) -> Law:
+    def law(self, query_spec: Spec | None) -> ObservationLaw:
         """The law for private queries under a spec, or for exact ones (None)."""
 
     @abstractmethod
@@ -157,9 +157,9 @@ class NumberPosterior(TablePosterior):
         least = 1e-4 * grid**2
         return typical.energy_variance + least
 
-    def law(self, query_spec: Spec | None) -> Law:
+    def law(self, query_spec: Spec | None) -> ObservationLaw:
         # What the noise does is in s².
-        return Law(GRID, self.spec.projection.inner_product_factor * (1 - GRID**2) ** 2)
+        return ObservationLaw(GRID, self.spec.projection.inner_product_factor * (1 - GRID**2) ** 2)
 
     def decode(self, codes: Codes) -> Decoded:
         return self._decoded(codes.to_float().astype(np.float64), self.spec)
@@ -211,16 +211,16 @@ class SignPosterior(TablePosterior):
             return None
         return cls(spec, SimilarityCalibration(rows))._with_prior(codes)
 
-    def law(self, query_spec: Spec | None) -> Law:
+    def law(self, query_spec: Spec | None) -> ObservationLaw:
         factor = self.spec.projection.inner_product_factor
         k = self.spec.code_length
         law = self.spec.sign_law
         rms = sign_deviation(self.spec)
         if query_spec is None:
-            return Law(GRID, score_variance(GRID, k, law, rms, factor))
+            return ObservationLaw(GRID, score_variance(GRID, k, law, rms, factor))
         curve = agreement_curve(law, rms, query_spec.sign_law, sign_deviation(query_spec))
         expected = np.interp(np.arcsin(GRID), curve.angles, curve.agreement)
-        return Law(expected, agreement_variance(GRID, k, curve, factor))
+        return ObservationLaw(expected, agreement_variance(GRID, k, curve, factor))
 
     def decode(self, codes: Codes) -> Decoded:
         return Decoded.plain(codes.to_float())

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from dpindex.base.arrays import AnyArray, Integers
+from dpindex.base.arrays import AnyArray, Integers, Table
 from dpindex.mechanism.codes import CodeFormat, Codes, check_format
 from dpindex.mechanism.spec import Spec
 from dpindex.storage.ids import IdBlock, Ids, RowParts, Rows, StoredIds, appended
-from dpindex.storage.payload import Payload, Table
+from dpindex.storage.payload import Payload
 
 MAPPED_BYTES = 1 << 20
 """Files of segments that are mapped where they lie; smaller ones are read and joined."""

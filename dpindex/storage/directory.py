@@ -21,7 +21,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, TypeAlias
 
-from dpindex.base.arrays import row_blocks, spaced
+from dpindex.base.arrays import Table, row_blocks, spaced
 from dpindex.base.errors import BusyError, DamagedError, InputError, StorageError
 from dpindex.base.files import (
     Buffer,
@@ -58,7 +58,7 @@ from dpindex.storage.manifest import (
     file_path,
     segment_number,
 )
-from dpindex.storage.payload import Payload, Table, payload_from_bytes, payload_to_bytes
+from dpindex.storage.payload import Payload, payload_from_bytes, payload_to_bytes
 
 if TYPE_CHECKING:  # most indexes have none
     from dpindex.denoise import Denoiser
@@ -70,7 +70,7 @@ release if it has a token."""
 
 _REQUESTS = 8
 
-Segment: TypeAlias = tuple[Codes, IdBlock, Table]
+SegmentContents: TypeAlias = tuple[Codes, IdBlock, Table]
 """Codes, ids, and payload or None; what is large is mapped where it lies."""
 
 
@@ -136,7 +136,7 @@ class IndexDirectory:
 
     # Reading: every file is compared with the manifest before it is parsed.
 
-    def segments(self, manifest: Manifest) -> Iterator[Segment]:
+    def segments(self, manifest: Manifest) -> Iterator[SegmentContents]:
         """Yield codes, ids and payload of every segment, verified against the manifest first."""
         fingerprint = manifest.settings.spec.fingerprint
         for number, count in manifest.segments.items():

@@ -10,11 +10,11 @@ import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
-from dpindex.base.arrays import AnyArray
+from dpindex.base.arrays import AnyArray, Table
 from dpindex.base.errors import DamagedError, InputError, import_extra, one_line, refuse_unprintable
 
 ID = "id"
@@ -28,9 +28,6 @@ _PLAIN = (
 )
 _COMPRESSION = 3
 """Number of the field ``compression`` in the table RecordBatch of Arrow's Message.fbs."""
-
-Table: TypeAlias = Any
-"""A ``pyarrow.Table``."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -57,7 +57,7 @@ _IDS_AT_ONCE = 1 << 22
 Attempt: TypeAlias = dict[str, dict[str, bytes]]
 """Files that were drawn for segments, by the number of the segment; that of its codes is last."""
 
-Labels: TypeAlias = Mapping[str, bytes]
+LabelFiles: TypeAlias = Mapping[str, bytes]
 """Files of the ids and of the payload, if there is one, by their kind: published in the clear."""
 
 Files: TypeAlias = Mapping[str, FileMark]
@@ -110,7 +110,7 @@ class Shard:
     segments: tuple[Segment, ...]
     ids: IdBlock | None = None
 
-    def read(self, key: bytes) -> Iterator[tuple[Segment, Chunk, Labels]]:
+    def read(self, key: bytes) -> Iterator[tuple[Segment, Chunk, LabelFiles]]:
         """Read the segments, each with its vectors and labels, and tagged under a key.
 
         Raises
@@ -269,7 +269,7 @@ class CodeDraw:
         }
 
     def _drawn(
-        self, shard: Shard, segment: Segment, chunk: Chunk, labels: Labels
+        self, shard: Shard, segment: Segment, chunk: Chunk, labels: LabelFiles
     ) -> dict[str, bytes]:
         """Draw a segment, and return its files; that of codes comes last."""
         first_row = shard.part.start + segment.start

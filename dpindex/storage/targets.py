@@ -15,7 +15,13 @@ from dpindex.base.errors import DamagedError, InputError, NoDenoiserError
 from dpindex.base.files import AnyPath
 from dpindex.data.dataset import Dataset
 from dpindex.data.stores import Bucket, local_path
-from dpindex.denoise import Denoiser, Kind, denoiser_from_bytes, denoiser_to_bytes, fit_denoiser
+from dpindex.denoise import (
+    Denoiser,
+    DenoiserKind,
+    denoiser_from_bytes,
+    denoiser_to_bytes,
+    fit_denoiser,
+)
 from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Projector, Spec
@@ -149,7 +155,7 @@ class IndexOptions:
         one; beside a folder it is ``NAME.unpublished``.
     """
 
-    denoise: Kind | None = None
+    denoise: DenoiserKind | None = None
     allow_unprotected: bool = False
     private: AnyPath | None = None
 

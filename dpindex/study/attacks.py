@@ -39,7 +39,7 @@ from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec
 from dpindex.study.bounds import max_inference_rate, max_top_k_rate, max_tpr
 from dpindex.study.ranking import (
-    Ranking,
+    TruePlaces,
     best_odds,
     best_scores,
     learned_map,
@@ -261,7 +261,7 @@ class _Panel:
         cosine = cosines(self._estimates + self._reconstruct.guess, truth).mean()
         yield self._figure("reconstruction", "cosine", cosine, cosines(guess, truth).mean())
 
-    def _rankings(self) -> Iterator[Ranking]:
+    def _rankings(self) -> Iterator[TruePlaces]:
         """Yield rankings by reconstructed vectors, by denoised codes, and by the exact law."""
         yield rank_candidates(self._estimates, self._base - self._reconstruct.guess, self._attacked)
         expected = self._expected(self._base)

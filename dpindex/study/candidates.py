@@ -24,7 +24,7 @@ from dpindex.privacy import Attribute, Record, l2
 from dpindex.study.population import MAX_DENSE_DIM
 from dpindex.study.sample import Sample, fit_codebook
 from dpindex.study.specs import spec_grid
-from dpindex.study.target import Target
+from dpindex.study.target import PlanTarget
 
 # Bounds are narrowed to the middle of the sample's values, where these lie within such a share of a
 # change, up to an epsilon beyond which noise costs less than clipping.
@@ -50,12 +50,12 @@ _SUBSETS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96)
 _CONTRAST = "raw-gaussian"
 
 
-class Candidates:
+class CandidateSpecs:
     """Specs to try under the terms of a plan, with public parts that are made of a sample.
 
     Parameters
     ----------
-    target : Target
+    target : PlanTarget
     terms : dict
         Fields of :class:`dpindex.Spec` that the plan's user stated.
     source : VectorSource
@@ -76,7 +76,7 @@ class Candidates:
     """
 
     def __init__(
-        self, target: Target, terms: dict[str, Any], source: VectorSource, sample: Sample
+        self, target: PlanTarget, terms: dict[str, Any], source: VectorSource, sample: Sample
     ) -> None:
         if isinstance(target.adjacency, Record):
             defaults = {field.name: field.default for field in fields(Spec)}

@@ -23,7 +23,7 @@ import numpy as np
 
 from dpindex.base.errors import InputError
 from dpindex.base.files import AnyPath, holding_lock, make_folder, read_file
-from dpindex.denoise import Kind
+from dpindex.denoise import DenoiserKind
 from dpindex.index.search import QueryMode
 from dpindex.mechanism.spec import Spec
 from dpindex.similarity.similarity import Metric
@@ -169,7 +169,7 @@ class Curve:
     metric: Metric
     index_type: str
     query_epsilon: float | None
-    denoise: Kind | None = None
+    denoise: DenoiserKind | None = None
     examples: Examples | None = None
 
     @property

@@ -25,14 +25,14 @@ from dpindex.base.display import Progress, no_progress
 from dpindex.base.errors import InputError
 from dpindex.base.files import AnyPath, machine_secret
 from dpindex.data import VectorSource, as_source
-from dpindex.denoise import Kind
+from dpindex.denoise import DenoiserKind
 from dpindex.index.private_index import PrivateIndex
 from dpindex.index.search import QueryMode
 from dpindex.mechanism.spec import Spec
 from dpindex.similarity.similarity import Metric
 from dpindex.storage.leak_check import LeakCheck, LeakEvidence, refuse_leaks
 from dpindex.study.curve import Curve, Run, RunsFile, kept_in, recall_within
-from dpindex.study.examples import Gallery, Sample
+from dpindex.study.examples import ExampleBuild, Gallery
 from dpindex.study.specs import common_adjacency, hides_records, in_ranges, label
 from dpindex.study.trial import LINKED, Trial, in_threads
 from dpindex.study.truth import GroundTruth, ground_truth, recall_of
@@ -56,7 +56,7 @@ def evaluate(
     metric: Metric = "cosine",
     index_type: str = "f32",
     query_epsilon: float | None = None,
-    denoise: Kind | None = None,
+    denoise: DenoiserKind | None = None,
     max_queries: int | None = None,
     examples: int = 0,
     report: AnyPath | None = None,
@@ -330,7 +330,7 @@ def _measured(
         gallery = Gallery(task.base, task.queries, truth, curve.metric, levels, examples)
     known = frozenset(kept.lines)
 
-    def measure(build: _Build) -> tuple[list[Run], Sample | None]:
+    def measure(build: _Build) -> tuple[list[Run], ExampleBuild | None]:
         is_known = known.issuperset(build.keys.values())
         is_shown = gallery is not None and build.is_first
         if is_known and not is_shown:
@@ -340,7 +340,7 @@ def _measured(
         return runs, gallery.sample(trial, build.keys) if gallery and is_shown else None
 
     runs: list[Run] = []
-    samples: list[Sample] = []
+    samples: list[ExampleBuild] = []
     with closing(in_threads(measure, task.builds, workers)) as results:
         for done, build in enumerate(task.builds):
             name = label(build.spec)

@@ -26,7 +26,7 @@ from dpindex.study.reconstruction import can_be_reconstructed, cosines
 from dpindex.study.trial import Trial, attacked_rows
 from dpindex.study.truth import GroundTruth, ground_truth
 
-FOUND = 10
+SHOWN = 10
 """Answers shown for each query."""
 
 _MAX_TEXT = 200
@@ -56,7 +56,7 @@ class Reconstructed:
 
 
 @dataclass(frozen=True, eq=False)
-class Sample:
+class ExampleBuild:
     """One build of one spec.
 
     Attributes
@@ -87,7 +87,7 @@ class Examples:
         Rows of the queries that are asked, and of the base that are attacked.
     truth : int64 array, shape (queries, 10)
         The true neighbours of each query, best first.
-    samples : tuple of Sample
+    samples : tuple of ExampleBuild
         One for each spec of the curve.
 
     >>> rows = np.zeros(0, dtype=np.int64)
@@ -98,7 +98,7 @@ class Examples:
     queries: Rows
     records: Rows
     truth: Rows
-    samples: tuple[Sample, ...]
+    samples: tuple[ExampleBuild, ...]
 
 
 class Gallery:
@@ -136,28 +136,28 @@ class Gallery:
         self._truth = truth.of_queries(self._rows)
         self._scores = _scores(base, self._queries, metric)
 
-    def sample(self, trial: Trial, modes: Iterable[QueryMode]) -> Sample:
+    def sample(self, trial: Trial, modes: Iterable[QueryMode]) -> ExampleBuild:
         """Return what searches of a build find, and what attacks on its codes give back."""
         spec = trial.index.spec
         found = {}
         true = {}
         for mode in modes:
             rows = trial.nearest(self._queries, self._levels[-1], mode)
-            answers = [rows[:, :FOUND]]
+            answers = [rows[:, :SHOWN]]
             answers += [_ordered(rows[:, :level], self._scores) for level in self._levels[1:]]
             found[mode] = np.stack(answers)
-            true[mode] = np.stack([self._truth.relevant(answer, FOUND) for answer in answers])
+            true[mode] = np.stack([self._truth.relevant(answer, SHOWN) for answer in answers])
         reconstructed = None
         if can_be_reconstructed(spec):
             vectors = trial.attacker(trial.index.codes.take(self._records))
             nearest = _nearest(self._base, vectors)
             originals = dense_rows(self._base, self._records)
             reconstructed = Reconstructed(vectors, cosines(vectors, originals), nearest)
-        return Sample(spec, found, true, reconstructed)
+        return ExampleBuild(spec, found, true, reconstructed)
 
-    def examples(self, samples: Iterable[Sample]) -> Examples:
+    def examples(self, samples: Iterable[ExampleBuild]) -> Examples:
         """Return samples, with what they are of."""
-        truth = self._truth.ids[:, :FOUND]
+        truth = self._truth.ids[:, :SHOWN]
         return Examples(self._rows, self._records, truth, tuple(samples))
 
 
@@ -174,7 +174,7 @@ def _scores(base: VectorSource, queries: AnyArray, metric: Metric) -> Doubles:
 def _ordered(rows: AnyArray, scores: Doubles) -> Rows:
     """Return the first ten of each line of rows after their owner put them in order."""
     order = np.argsort(-np.take_along_axis(scores, rows, axis=1), axis=1, kind="stable")
-    return np.take_along_axis(rows, order[:, :FOUND], axis=1)
+    return np.take_along_axis(rows, order[:, :SHOWN], axis=1)
 
 
 def _nearest(base: VectorSource, vectors: Singles) -> Rows:

@@ -26,7 +26,7 @@ from dpindex.study.target import (
     AttackFigures,
     Measure,
     Row,
-    recall_of,
+    recall_measure,
     reranked,
 )
 
@@ -135,7 +135,7 @@ class Plan:
     @property
     def measures(self) -> tuple[Measure, ...]:
         """What is shown for each spec; specs are ranked by the first."""
-        recall = recall_of(self.at)
+        recall = recall_measure(self.at)
         if self.candidates > self.at:
             return (reranked(self.at, self.candidates), recall)
         return (recall, PRECISION)

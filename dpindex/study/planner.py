@@ -19,7 +19,7 @@ from dpindex.base.arrays import (
 from dpindex.base.display import Progress, no_progress
 from dpindex.base.errors import InputError, NoGuaranteeError
 from dpindex.data import VectorSource, as_source
-from dpindex.denoise import Kind
+from dpindex.denoise import DenoiserKind
 from dpindex.index.search import QueryMode
 from dpindex.mechanism.noise.additive import AdditiveNoise
 from dpindex.mechanism.noise.signs import FlipsByLevel
@@ -28,7 +28,7 @@ from dpindex.mechanism.public_parts import MAX_SIZE
 from dpindex.mechanism.spec import Spec
 from dpindex.privacy import Record, VectorAdjacency
 from dpindex.similarity.similarity import Metric
-from dpindex.study.candidates import Candidates
+from dpindex.study.candidates import CandidateSpecs
 from dpindex.study.plan_result import Plan, plan_png
 from dpindex.study.population import MAX_DENSE_DIM, inferred_groups, numbered_groups
 from dpindex.study.prediction import COUNTED_ROUNDS, noise_share, predicted_rows
@@ -38,10 +38,10 @@ from dpindex.study.sample import (
     fit_codebook,
     sample_rows,
 )
-from dpindex.study.target import FOUND, AttackFigures, Found, Measure, Row, Target
+from dpindex.study.target import FOUND, AttackFigures, FoundShares, Measure, PlanTarget, Row
 from dpindex.study.trial import Trial, in_threads
 
-__all__ = ["Found", "Measure", "Plan", "Row", "fit_codebook", "plan", "plan_png"]
+__all__ = ["FoundShares", "Measure", "Plan", "Row", "fit_codebook", "plan", "plan_png"]
 
 _MAX_EPSILON = 64.0
 _MIN_EPSILON = 0.05
@@ -185,7 +185,7 @@ def plan(
     >>> outcome.best.method
     'raw-staircase'
     """
-    target = Target(
+    target = PlanTarget(
         dim, n, adjacency, epsilon, recall, candidates, at, query, metric, max_bytes, methods
     )
     terms = {
@@ -198,7 +198,7 @@ def plan(
     limits = (scale * bounds[0], scale * bounds[1]) if clip else None
     sample, without_groups = _sample(target, source, groups, public_queries, limits)
     planner = _Planner(
-        target, Candidates(target, terms, source, sample), sample, progress or no_progress
+        target, CandidateSpecs(target, terms, source, sample), sample, progress or no_progress
     )
     chosen = epsilon or _smallest_epsilon(planner, target)
     rows = planner.ranked(chosen)
@@ -226,7 +226,7 @@ def plan(
 
 
 def _sample(
-    target: Target,
+    target: PlanTarget,
     source: VectorSource,
     groups: Any | None,
     public_queries: Any | None,
@@ -264,11 +264,11 @@ class _Planner:
 
     Attributes
     ----------
-    candidates : Candidates
+    candidates : CandidateSpecs
     """
 
     def __init__(
-        self, target: Target, candidates: Candidates, sample: Sample, progress: Progress
+        self, target: PlanTarget, candidates: CandidateSpecs, sample: Sample, progress: Progress
     ) -> None:
         self._target = target
         self.candidates = candidates
@@ -395,7 +395,7 @@ class _Planner:
             groups[alike].append(spec)
 
         def predicted(alike: list[Spec]) -> list[Row]:
-            kinds: list[Kind | None] = ["linear", *[None] * (len(alike) - 1)]
+            kinds: list[DenoiserKind | None] = ["linear", *[None] * (len(alike) - 1)]
             return [
                 self._row(spec, noises[spec], _SCREENING_QUERIES, _SCREENING_ROUNDS, kind)
                 for spec, kind in zip(alike, kinds, strict=True)
@@ -445,7 +445,9 @@ class _Planner:
         rounds = max(1, codes // played)
         return self._row(row.spec, row.noise, _ALL_QUERIES, rounds, "auto")
 
-    def _row(self, spec: Spec, noise: float, queries: int, rounds: int, kind: Kind | None) -> Row:
+    def _row(
+        self, spec: Spec, noise: float, queries: int, rounds: int, kind: DenoiserKind | None
+    ) -> Row:
         """Return the row of codes as they are, or of denoised ones if those are worth it."""
         target = self._target
         population = self._sample.population_of(spec).of_queries(queries)
@@ -464,7 +466,7 @@ def is_worth_denoising(plain: float, denoised: float) -> bool:
     return denoised > plain + min(_WORTH_OF_MISSED * (1.0 - plain), _WORTH_OF_FOUND * plain)
 
 
-def _fewest_candidates(rows: Sequence[Row], target: Target) -> int:
+def _fewest_candidates(rows: Sequence[Row], target: PlanTarget) -> int:
     """Return the fewest candidates among which the best spec finds the recall.
 
     Raises
@@ -487,7 +489,7 @@ def _fewest_candidates(rows: Sequence[Row], target: Target) -> int:
     return max(fewest, target.at)
 
 
-def _smallest_epsilon(planner: _Planner, target: Target) -> float:
+def _smallest_epsilon(planner: _Planner, target: PlanTarget) -> float:
     """Return the smallest epsilon at which the best method reaches the recall, to two digits.
 
     Raises

@@ -30,7 +30,7 @@ from dpindex.base.arrays import (
     stacked,
     unit,
 )
-from dpindex.denoise import Denoiser, Kind, fit_denoiser, fit_if_possible
+from dpindex.denoise import Denoiser, DenoiserKind, fit_denoiser, fit_if_possible
 from dpindex.mechanism.codes import Codes, SignFormat
 from dpindex.mechanism.noise import SymbolLaw
 from dpindex.mechanism.privatizer import Privatizer
@@ -39,7 +39,7 @@ from dpindex.mechanism.spec import Spec
 from dpindex.similarity.designed import decoded, decoded_queries, exact_coordinates
 from dpindex.similarity.similarity import ExactQueries, PrivateQueries, Queries
 from dpindex.study.population import NEIGHBOURS, Population
-from dpindex.study.target import FOUND, Found, Row, never_falling
+from dpindex.study.target import FOUND, FoundShares, Row, never_falling
 
 # Codes of each vector that are counted, and codes of each query's own vector.
 COUNTED_ROUNDS = 12
@@ -129,7 +129,7 @@ class Prediction:
 
     def found(
         self, at: int, ladder: Sequence[int], denoiser: Denoiser | None = None
-    ) -> tuple[Found, Found]:
+    ) -> tuple[FoundShares, FoundShares]:
         """Return what private and exact queries find, of codes as they are or denoised.
 
         Parameters
@@ -183,7 +183,7 @@ class Prediction:
         at: int,
         ladder: Sequence[int],
         denoiser: Denoiser | None,
-    ) -> Found:
+    ) -> FoundShares:
         """Return what is found by scores of codes and of a query's own, and by those of near ranks.
 
         Parameters
@@ -202,7 +202,7 @@ class Prediction:
             spread = np.maximum(scores.std(axis=1), _TINY)
             lead = (own_scores.mean(axis=1) - scores.mean(axis=1)) / spread
             if lead.mean() < _MIN_LEAD:
-                return Found.by_chance(at, ladder, population.n)
+                return FoundShares.by_chance(at, ladder, population.n)
         if self._has_symbols or self._has_signs:  # equal ones differ by rounding errors
             scores = scores.round(5)
             own_scores = own_scores.round(5)
@@ -322,7 +322,7 @@ def counted(
     at: int,
     ladder: Sequence[int],
     absent: Bools | None = None,
-) -> Found:
+) -> FoundShares:
     """Return the shares of true neighbours among the best codes and near ranks.
 
     Parameters
@@ -375,7 +375,7 @@ def counted(
 
     (precision,) = shares(NEIGHBOURS, [FOUND])
     recall, *within = shares(at, [at, *ladder])
-    return Found(precision, recall, never_falling(dict(zip(ladder, within, strict=True))))
+    return FoundShares(precision, recall, never_falling(dict(zip(ladder, within, strict=True))))
 
 
 def _best_first(scores: AnyArray, seen: Bools, count: int) -> Integers:
@@ -408,7 +408,7 @@ def predicted_rows(
     at: int,
     ladder: Sequence[int],
     noise: float,
-    denoise: Kind | None = None,
+    denoise: DenoiserKind | None = None,
 ) -> list[Row]:
     """Return the row of codes as they are, and one of denoised codes if a denoiser can be fitted.
 

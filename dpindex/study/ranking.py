@@ -25,7 +25,7 @@ _CODES = 2048
 
 
 @dataclass(frozen=True, eq=False)
-class Ranking:
+class TruePlaces:
     """Places of true vectors in rankings of the same candidates.
 
     Attributes
@@ -35,7 +35,7 @@ class Ranking:
     candidates : int
         Their number, the true vector included.
 
-    >>> Ranking(np.array([0, 0, 3, 99]), 100).found(100)
+    >>> TruePlaces(np.array([0, 0, 3, 99]), 100).found(100)
     0.5
     """
 
@@ -53,7 +53,7 @@ class Ranking:
         return float(np.average(chances, weights=counts))
 
 
-def rank_candidates(estimates: Floats, candidates: Floats, own: Integers) -> Ranking:
+def rank_candidates(estimates: Floats, candidates: Floats, own: Integers) -> TruePlaces:
     """Rank candidates by their cosines to estimates of the vectors behind codes.
 
     Parameters
@@ -70,7 +70,7 @@ def rank_candidates(estimates: Floats, candidates: Floats, own: Integers) -> Ran
     return rank_by_scores(lambda codes: targets[codes] @ directions.T, own, len(candidates))
 
 
-def rank_by_scores(scores: Callable[[slice], Floats], own: Integers, candidates: int) -> Ranking:
+def rank_by_scores(scores: Callable[[slice], Floats], own: Integers, candidates: int) -> TruePlaces:
     """Rank candidates by scores of theirs.
 
     Parameters
@@ -89,7 +89,7 @@ def rank_by_scores(scores: Callable[[slice], Floats], own: Integers, candidates:
         above = (score > true).sum(axis=1)
         ties = (score == true).sum(axis=1) - 1
         better[codes] = above + ties // 2
-    return Ranking(better, candidates)
+    return TruePlaces(better, candidates)
 
 
 _ABOVE_ALL_COSINES = 3.0
@@ -99,7 +99,7 @@ _SHORT_LIST = 1000
 _CELLS = 1 << 18
 
 
-def rank_by_law(spec: Spec, codes: Codes, candidates: Floats, own: Integers) -> Ranking:
+def rank_by_law(spec: Spec, codes: Codes, candidates: Floats, own: Integers) -> TruePlaces:
     """Rank candidates by the likelihood of codes under their public law.
 
     Parameters
@@ -132,7 +132,7 @@ def rank_by_law(spec: Spec, codes: Codes, candidates: Floats, own: Integers) -> 
 
 def _rank_numbers(
     likelihood: Likelihood, readings: Doubles, projected: Floats, own: Integers
-) -> Ranking:
+) -> TruePlaces:
     """Rank the candidates of the highest cosines by likelihood, and the others by cosine."""
     mean = projected.mean(axis=0)
     directions = unit(projected - mean)

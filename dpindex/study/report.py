@@ -41,7 +41,7 @@ from dpindex.study.curve import (
     recall_within,
     refuse_other_report,
 )
-from dpindex.study.examples import FOUND, Examples, Sample, Sheet, Shown
+from dpindex.study.examples import SHOWN, ExampleBuild, Examples, Sheet, Shown
 from dpindex.study.specs import hides_records
 from dpindex.study.texts import TextAttack
 from dpindex.study.trial import LINKED
@@ -51,7 +51,7 @@ TITLE = "What an epsilon hides, and what it finds"
 
 _FILES = Path(__file__).parent / "page"
 _NEED = "a report needs jinja2 and pillow"
-_RECALL = f"recall@{FOUND}"
+_RECALL = f"recall@{SHOWN}"
 _DIGITS = 4
 # Of charts and tables, by query mode or measure.
 _HEADINGS = {
@@ -322,7 +322,7 @@ def page_data(curves: Sequence[Curve], shown: Shown | None = None) -> dict[str, 
         "queries": {"name": curve.queries[0], "count": curve.queries[1]},
         "metric": curve.metric,
         "denoise": curve.denoise,
-        "found": FOUND,
+        "found": SHOWN,
         "candidates": list(curve.candidates),
         "views": [_view(curve) for curve in curves],
         "opens": _opening(curves, shown),
@@ -473,14 +473,14 @@ def _number(value: float) -> float | None:
     return round(float(value), _DIGITS)
 
 
-def _hits(sample: Sample, mode: Any, number: Mapping[int, int]) -> Any:
+def _hits(sample: ExampleBuild, mode: Any, number: Mapping[int, int]) -> Any:
     """The answers by candidates and query; one that is not a true neighbour is −1 − item."""
     items = np.vectorize(number.__getitem__, otypes=[int])(sample.found[mode])
     return np.where(sample.true[mode], items, -1 - items).tolist()
 
 
 def _reconstructed(
-    sample: Sample, number: Mapping[int, int], sheet: Sheet, sizes: AnyArray
+    sample: ExampleBuild, number: Mapping[int, int], sheet: Sheet, sizes: AnyArray
 ) -> dict[str, Any] | None:
     """Return what comes back from the codes of the records, with their tiles."""
     found = sample.reconstructed

@@ -11,7 +11,7 @@ import numpy as np
 
 from dpindex.base.arrays import checked_epsilon, finite_number, whole_number
 from dpindex.base.errors import InputError, NoGuaranteeError
-from dpindex.denoise import Kind
+from dpindex.denoise import DenoiserKind
 from dpindex.index.search import QueryMode
 from dpindex.mechanism.codes import SignFormat
 from dpindex.mechanism.spec import Spec
@@ -25,7 +25,7 @@ FOUND = 10
 
 
 @dataclass(frozen=True)
-class Found:
+class FoundShares:
     """Expected shares of true neighbours in one query mode.
 
     Attributes
@@ -39,7 +39,7 @@ class Found:
         Recall by numbers of candidates: share of the k nearest that are among the first so many
         answers of the codes, which is recall@k once the owner of the vectors has ordered them.
 
-    >>> found = Found(precision=0.5, recall=0.3, within={10: 0.3, 1000: 0.9})
+    >>> found = FoundShares(precision=0.5, recall=0.3, within={10: 0.3, 1000: 0.9})
     >>> round(found.recall_within(100), 3), found.candidates_for(0.6)
     (0.6, 100)
     """
@@ -63,7 +63,7 @@ class Found:
         return math.ceil(round(number / unit, 6)) * int(unit)
 
     @classmethod
-    def by_chance(cls, at: int, ladder: Sequence[int], n: int) -> Found:
+    def by_chance(cls, at: int, ladder: Sequence[int], n: int) -> FoundShares:
         """Return what random answers find: ``at`` of ``n``, and each number of a ``ladder``."""
         return cls(NEIGHBOURS / n, at / n, {number: number / n for number in ladder})
 
@@ -90,7 +90,7 @@ class Row:
         Kind of the denoiser that is predicted for, as of ``fit_denoiser(kind)``; None if codes are
         ranked as they are. "auto" is tried for the most promising specs only. Another kind may find
         much less than this row says.
-    private, exact : Found
+    private, exact : FoundShares
         What is expected to be found, by query mode; 0 where noise leaves next to nothing of a code.
     bytes_per_vector : int
         Size of a published code.
@@ -102,15 +102,16 @@ class Row:
 
     >>> from dpindex import attribute
     >>> spec = Spec("dp-oporp-staircase", dim=8, epsilon=1.0, adjacency=attribute(1.0))
-    >>> row = Row(spec, None, Found(0.2, 0.1), Found(0.5, 0.3), bytes_per_vector=16, noise=0.4)
+    >>> private, exact = FoundShares(0.2, 0.1), FoundShares(0.5, 0.3)
+    >>> row = Row(spec, None, private, exact, bytes_per_vector=16, noise=0.4)
     >>> row.found("exact").recall
     0.3
     """
 
     spec: Spec
-    denoiser: Kind | None
-    private: Found
-    exact: Found
+    denoiser: DenoiserKind | None
+    private: FoundShares
+    exact: FoundShares
     bytes_per_vector: int
     noise: float
     centroids: bool = False
@@ -127,7 +128,7 @@ class Row:
         ladder : sequence of int
             Numbers of candidates.
         """
-        nothing = Found(0.0, 0.0, dict.fromkeys(ladder, 0.0))
+        nothing = FoundShares(0.0, 0.0, dict.fromkeys(ladder, 0.0))
         return cls(spec, None, nothing, nothing, spec.format.max_row_bytes, noise)
 
     @property
@@ -164,7 +165,7 @@ class Row:
     def guarantee(self) -> Guarantee:
         return self.spec.guarantee
 
-    def found(self, query: QueryMode) -> Found:
+    def found(self, query: QueryMode) -> FoundShares:
         """Return what is expected to be found in that query mode."""
         if query == "private":
             return self.private
@@ -261,19 +262,19 @@ class Measure:
     of : callable
         From what is found to the share.
 
-    >>> print(recall_of(10))
+    >>> print(recall_measure(10))
     recall@10 of the true 10
     """
 
     kind: str
     terms: str
-    of: Callable[[Found], float]
+    of: Callable[[FoundShares], float]
 
     def __str__(self) -> str:
         return f"{self.kind} {self.terms}"
 
 
-def recall_of(at: int) -> Measure:
+def recall_measure(at: int) -> Measure:
     """Return recall@k of the first k answers of the codes."""
     return Measure(f"recall@{at}", f"of the true {at}", lambda found: found.recall)
 
@@ -294,7 +295,7 @@ _CANDIDATES = 1000
 
 
 @dataclass(frozen=True)
-class Target:
+class PlanTarget:
     """What is planned for: see :func:`plan`.
 
     Raises
@@ -365,7 +366,7 @@ class Target:
         """Numbers of candidates at which recall is predicted, from k to a quarter of n.
 
         >>> from dpindex import attribute
-        >>> Target(dim=384, n=20_000, adjacency=attribute(1.0), epsilon=8.0).ladder
+        >>> PlanTarget(dim=384, n=20_000, adjacency=attribute(1.0), epsilon=8.0).ladder
         (10, 20, 50, 100, 200, 500, 1000, 2000, 5000)
         """
         steps = {self.at, self.counted_candidates, *self.shown_candidates}

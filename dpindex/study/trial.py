@@ -35,7 +35,7 @@ from dpindex.base.arrays import (
     stacked,
 )
 from dpindex.data import as_source, dense_rows
-from dpindex.denoise import Denoiser, Kind, fit_if_possible
+from dpindex.denoise import Denoiser, DenoiserKind, fit_if_possible
 from dpindex.index.kinds import kind_of
 from dpindex.index.private_index import PrivateIndex
 from dpindex.index.search import QueryMode
@@ -116,7 +116,7 @@ class Trial:
         metric: Metric = "cosine",
         index_type: str = "f32",
         query_epsilon: float | None = None,
-        denoise: Kind | None = None,
+        denoise: DenoiserKind | None = None,
     ) -> None:
         self._base = as_source(base, "base")
         self._privatizer = Privatizer(spec, allow_unprotected=True)  # discarded, never published

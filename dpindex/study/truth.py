@@ -16,7 +16,7 @@ from dpindex.similarity.similarity import Metric
 from dpindex.storage.ids import Rows
 
 # Scores and row numbers, best first, shape (nq, count) each.
-Nearest: TypeAlias = tuple[Singles, Rows]
+ScoredRows: TypeAlias = tuple[Singles, Rows]
 
 # Relative tolerance of a tie: what single precision leaves open.
 TIE = 1e-6
@@ -177,7 +177,7 @@ def _prepared(source: VectorSource, rows: Any, first: int, metric: Metric, spars
     return np.ascontiguousarray(narrow.toarray() if given_sparse else narrow)
 
 
-def _nearest(base: VectorSource, queries: Any, count: int, metric: Metric) -> Nearest:
+def _nearest(base: VectorSource, queries: Any, count: int, metric: Metric) -> ScoredRows:
     """The ``count`` nearest rows of the base for every query."""
     blocks = [queries[rows] for rows in row_blocks(queries.shape[0], _QUERY_ROWS)]
     heaps = [faiss.ResultHeap(block.shape[0], count, keep_max=True) for block in blocks]
@@ -192,13 +192,13 @@ def _nearest(base: VectorSource, queries: Any, count: int, metric: Metric) -> Ne
     return np.concatenate([heap.D for heap in heaps]), np.concatenate([heap.I for heap in heaps])
 
 
-def _nearest_dense(queries: Singles, vectors: Singles, count: int, metric: Metric) -> Nearest:
+def _nearest_dense(queries: Singles, vectors: Singles, count: int, metric: Metric) -> ScoredRows:
     kind = faiss.METRIC_L2 if metric == "l2" else faiss.METRIC_INNER_PRODUCT
     scores, ids = faiss.knn(queries, vectors, count, metric=kind)
     return (-scores if metric == "l2" else scores), ids
 
 
-def _nearest_sparse(queries: Any, vectors: Any, count: int, metric: Metric) -> Nearest:
+def _nearest_sparse(queries: Any, vectors: Any, count: int, metric: Metric) -> ScoredRows:
     scores: Singles = (queries @ vectors.T).toarray()
     if metric == "l2":
         squares = np.asarray(vectors.multiply(vectors).sum(axis=1)).ravel()

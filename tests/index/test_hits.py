@@ -12,7 +12,7 @@ import pytest
 
 import dpindex as dpi
 from dpindex.privacy import Attribute
-from dpindex.study.planner import Found, Plan, Row
+from dpindex.study.planner import FoundShares, Plan, Row
 
 SPEC = dpi.Spec("dp-oporp-staircase", 6, k=3, epsilon=20.0, adjacency=dpi.attribute(1.0))
 VECTORS = np.random.default_rng(0).uniform(-1, 1, (12, 6))
@@ -131,7 +131,7 @@ def test_short_text_and_escaped_html(index: dpi.PrivateIndex) -> None:
     hits = index.search(VECTORS[:2], k=3)
     assert repr(hits) == "<Hits: 2 queries, 3 neighbours each, with t&, score>"
     assert eval(repr(SPEC), {"Spec": dpi.Spec, "Attribute": Attribute}) == SPEC
-    found = Found(0.5, 0.5, {10: 0.5})
+    found = FoundShares(0.5, 0.5, {10: 0.5})
     row = Row(SPEC, None, found, found, bytes_per_vector=9, noise=0.1)
     plan = Plan((row,), "exact", n=10, at=10, candidates=10, shown_candidates=(10,), refused=(),
                 )  # fmt: skip

@@ -15,10 +15,10 @@ from collector_contract import CollectorContract
 
 import dpindex as dpi
 from dpindex.integrations.collector import (
+    Acceptance,
     AcceptedLog,
     Batch,
     Collector,
-    Outcome,
     UnavailableError,
 )
 
@@ -53,7 +53,7 @@ def reopened(index: dpi.PrivateIndex) -> dpi.PrivateIndex:
     return dpi.PrivateIndex.open(index.path)
 
 
-def done(outcome: Future[Outcome]) -> Outcome:
+def done(outcome: Future[Acceptance]) -> Acceptance:
     return outcome.result(timeout=600)
 
 

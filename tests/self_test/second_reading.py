@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpindex.audit import verify
-from dpindex.audit.exact_arithmetic import ONE
+from dpindex.audit.exact_arithmetic import UNIT
 from dpindex.audit.input_checks import code_checks, sketch_checks
 from dpindex.audit.record_verifiers import (
     SHARE_BITS,
@@ -175,7 +175,7 @@ class FlipsReader(Reader):
         width = self.law.weights.astype(np.int64) << self.spec.grid.bits
         level = np.clip(-(-np.abs(x) // width), 1, len(self.law.thresholds))
         chances = np.array(self.law.thresholds, dtype=np.uint64)[level - 1]
-        chances[x == 0] = ONE // 2
+        chances[x == 0] = UNIT // 2
         return (x > 0) ^ flips(chances, words)
 
     def probes(self) -> Iterator[AnyArray]:
@@ -212,7 +212,7 @@ class IndividualFlipsReader(_Individual):
         near = np.abs(x) <= 1 << self.spec.grid.bits
         by_size = self.law.table[1 + np.count_nonzero(near, axis=1)]
         chances = np.where(near, by_size[:, None], np.uint64(0))
-        chances[x == 0] = ONE // 2
+        chances[x == 0] = UNIT // 2
         return (x > 0) ^ flips(chances, words)
 
     def probes(self) -> Iterator[AnyArray]:

@@ -14,7 +14,7 @@ from dpindex.index.kinds import kind_of
 from dpindex.mechanism.spec import Projector
 from dpindex.similarity.calibration import (
     GRID,
-    Law,
+    ObservationLaw,
     PosteriorTable,
     SimilarityCalibration,
     calibration_from_bytes,
@@ -34,8 +34,8 @@ FLOATS: dict[str, Any] = {"method": "dp-oporp-staircase", "k": 48, "norm": 1.0}
 UNDECLARED: dict[str, Any] = {**FLOATS, "norm": None}
 
 
-def law(deviation: float) -> Law:
-    return Law(GRID, np.full(len(GRID), deviation**2))
+def law(deviation: float) -> ObservationLaw:
+    return ObservationLaw(GRID, np.full(len(GRID), deviation**2))
 
 
 def truths(count: int, seed: int) -> Array:
@@ -107,7 +107,7 @@ def test_the_table_is_a_quadrature(s: float) -> None:
     density = fitted_prior(seen, np.zeros_like(seen), law(0.01), 20_000)
     fine = np.linspace(-1, 1, 20_001)
     prior = np.interp(fine, GRID, density)
-    some = Law(GRID, 0.01 * (1 - GRID**2) ** 2)
+    some = ObservationLaw(GRID, 0.01 * (1 - GRID**2) ** 2)
     variance = s**2 + 0.01 * (1 - fine**2) ** 2
     z = np.linspace(-0.6, 1.0, 47)
     weight = prior * np.exp(-((z[:, None] - fine) ** 2) / variance / 2) / np.sqrt(variance)

@@ -19,7 +19,7 @@ from dpindex.study import attacks as panel
 from dpindex.study.attacks import Labels, attack_panel
 from dpindex.study.bounds import max_inference_rate, max_top_k_rate, max_tpr
 from dpindex.study.ranking import (
-    Ranking,
+    TruePlaces,
     best_odds,
     best_scores,
     learned_map,
@@ -47,7 +47,7 @@ def whole(method: str, epsilon: float, **terms: Any) -> dpi.Spec:
 
 def test_ranks_are_averaged_over_every_draw_of_candidates() -> None:
     """Five others, two of them better: all draws of three others, counted out."""
-    ranking = Ranking(np.array([2]), 6)
+    ranking = TruePlaces(np.array([2]), 6)
     draws = list(combinations(range(5), 3))  # others 0 and 1 are better
     for places in (1, 2, 3):
         hits = [sum(other < 2 for other in draw) < places for draw in draws]
