@@ -38,6 +38,7 @@ from scipy.sparse import issparse
 from shuffle_collector import ShuffleCollector, ShuffledFile
 
 from dpindex.accounting.ledger import Ledger
+from dpindex.base.errors import InputError
 from dpindex.data.ranges import Ranges
 from dpindex.index.hits import Estimates
 from dpindex.index.private_index import PrivateIndex
@@ -389,11 +390,13 @@ def exact_in_langchain(patch: Patch) -> None:
 
 
 def second_is_free(original: Any) -> Any:
-    def count(self: Ledger, db: Any, names: Any, allowed: bool) -> int:
-        known = original(self, db, names, True)
-        return original(self, db, names, allowed) if known > 1 else int(known)
+    def record(self: Ledger, spec: Any, ids: Any, **how: Any) -> int:
+        try:
+            return int(original(self, spec, ids, **how))
+        except InputError:
+            return int(original(self, spec, ids, **{**how, "allow_rerelease": True}))
 
-    return count
+    return record
 
 
 def any_token(original: Any) -> Any:
@@ -561,7 +564,7 @@ def bytes_of_order(size: Any) -> Callable[[Any], Any]:
 
 def in_front(original: Any) -> Any:
     def grow(file: ShuffledFile, count: int) -> None:
-        with in_force(instead(shuffle_collector, "_secret_order", lambda _: np.arange)):
+        with in_force(instead(shuffle_collector, "secret_order", lambda _: np.arange)):
             original(file, count)
 
     return grow
@@ -569,9 +572,9 @@ def in_front(original: Any) -> Any:
 
 def in_groups(original: Any) -> Any:
     def append(file: ShuffledFile, codes: Any) -> None:
-        if len(codes) > len(file._free):
-            file._grow(len(codes))
-        file._free[: len(codes)] = np.sort(file._free[: len(codes)])
+        if len(codes) > len(file.free):
+            file.grow(len(codes))
+        file.free[: len(codes)] = np.sort(file.free[: len(codes)])
         original(file, codes)
 
     return append
@@ -579,7 +582,7 @@ def in_groups(original: Any) -> Any:
 
 def too_few(original: Any) -> Any:
     def publish(collector: ShuffleCollector) -> None:
-        collector._promised = replace(collector._promised, codes=1)
+        collector.promised = replace(collector.promised, codes=1)
         original(collector)
 
     return publish
@@ -707,7 +710,7 @@ RELEASES = [
            instead(PrivateIndex, "add", under_the_budget_of_queries)),
     Mutant("index", "other rows are removed than were named",
            ("test_removed_vectors_are_not_found",),
-           instead(CodeStore, "_without", last_rows)),
+           instead(CodeStore, "without", last_rows)),
     Mutant("index", "codes of another spec are taken",
            ("test_a_fault_is_named_and_changes_nothing",),
            instead(PrivateIndex, "add_codes", lambda f: lambda i, codes, *a, **n: f(
@@ -720,7 +723,7 @@ RELEASES = [
            instead(code_store, "appended", last_of_two_calls)),
     Mutant("index", "files of replaced codes stay",
            ("test_unnamed_files_are_discarded_unread_and_others_are_left",),
-           instead(IndexDirectory, "_discard", lambda _: lambda directory, named: None)),
+           instead(IndexDirectory, "discard_unnamed", lambda _: lambda directory, named: None)),
     Mutant("index", "LangChain keeps vectors as payload",
            ("test_texts_and_vectors_stay_with_the_application",), means_as_payload),
     Mutant("index", "a transformer is pickled with a row", PATHS, transformer("fit", with_a_row)),
@@ -730,9 +733,9 @@ RELEASES = [
     Mutant("build", "Dask halves the vectors of a shard", LARGE, dask_shard),
     Mutant("build", "values under nulls are written",
            ("test_a_file_holds_nothing_of_what_was_removed_or_masked",),
-           everywhere(payload, "_copied", lambda _: lambda table: table.combine_chunks())),
+           everywhere(payload, "copied_values", lambda _: lambda table: table.combine_chunks())),
     Mutant("build", "ranges widen to the data", ("test_low_ranges_learn_nothing_from_the_data",),
-           instead(Ranges, "_scaled", widened)),
+           instead(Ranges, "scaling", widened)),
     # Private queries
     Mutant("queries", "private queries without noise", KEEPS, during(QueryMaker, "__call__", BARE)),
     Mutant("queries", "the mean of ten private queries", KEEPS,
@@ -779,24 +782,24 @@ RELEASES = [
     # The ledger, composition and promises
     Mutant("ledger", "a release again is not noticed",
            ("test_a_second_release_is_refused_or_counted",),
-           instead(Ledger, "_count_known", second_is_free)),
+           instead(Ledger, "record", second_is_free)),
     Mutant("ledger", "any resumed work counts as recorded",
            ("test_work_that_is_resumed_is_recorded_once",), instead(Ledger, "record", any_token)),
     Mutant("ledger", "totals count each spec once",
            ("test_a_second_release_is_refused_or_counted",),
-           everywhere(ledger, "_promises",
+           everywhere(ledger, "promises_of",
                       lambda f: lambda specs, d: f(list(dict.fromkeys(specs)), d))),
     Mutant("ledger", "a tight total of a group moves by a root", PATHS_GAUSS,
-           everywhere(composition, "_distribution", by_a_root)),
+           everywhere(composition, "loss_distribution", by_a_root)),
     Mutant("ledger", "a total leaves out smaller changes", PATHS,
-           everywhere(ledger, "_promises", smaller_changes_left_out)),
+           everywhere(ledger, "promises_of", smaller_changes_left_out)),
     Mutant("ledger", "the tight total of a second promise is that of the first",
            ("test_tight_totals_have_both",),
-           everywhere(composition, "_tight_epsilon", lambda f: lambda releases, delta, change: f(
+           everywhere(composition, "tight_epsilon", lambda f: lambda releases, delta, change: f(
                releases, delta, next(iter(releases)).guarantee.adjacency))),
     Mutant("ledger", "persons are told apart by their first names",
            ("test_persons_whose_names_are_nearly_alike_are_told_apart",),
-           everywhere(ledger, "_names", lambda f: lambda ids, **how: [
+           everywhere(ledger, "id_names", lambda f: lambda ids, **how: [
                name.split(b" ")[0] for name in f(ids, **how)])),
     Mutant("chain", "a design's grid has no room for its centre",
            ("test_differences_from_a_far_centre_are_exact",),
@@ -856,24 +859,24 @@ RELEASES = [
            ("test_ranges_of_numbered_columns_keep_their_order",),
            instead(Ranges, "__init__", columns_as_text)),
     Mutant("build", "ranges are applied in single precision", OWN_RANGE,
-           instead(Ranges, "_scaled", single)),
+           instead(Ranges, "scaling", single)),
     Mutant("build", "columns after the twelfth share a range", OWN_RANGE,
            instead(Ranges, "__post_init__", shared_range)),
     # The collector of the example
     Mutant("collector", "a shuffle keeps the order of arrival", SHUFFLE,
-           instead(shuffle_collector, "_secret_order", lambda _: np.arange)),
+           instead(shuffle_collector, "secret_order", lambda _: np.arange)),
     Mutant("collector", "a shuffle in a public order", SHUFFLE,
-           instead(shuffle_collector, "_secret_order",
+           instead(shuffle_collector, "secret_order",
                    lambda _: lambda n: np.random.default_rng(n).permutation(n))),
     Mutant("collector", "slots are ordered by one byte", SHUFFLE,
-           instead(shuffle_collector, "_secret_order", bytes_of_order(np.uint8))),
+           instead(shuffle_collector, "secret_order", bytes_of_order(np.uint8))),
     Mutant("collector", "slots are ordered by two bytes", SHUFFLE,
-           instead(shuffle_collector, "_secret_order", bytes_of_order(np.uint16))),
+           instead(shuffle_collector, "secret_order", bytes_of_order(np.uint16))),
     Mutant("collector", "a file that grows keeps what came first in front", SHUFFLE,
-           instead(ShuffledFile, "_grow", in_front)),
+           instead(ShuffledFile, "grow", in_front)),
     Mutant("collector", "codes that arrive together lie in their order", SHUFFLE,
            instead(ShuffledFile, "append", in_groups)),
     Mutant("collector", "a shuffle of too few is published", PATHS_CAP,
-           instead(ShuffleCollector, "_publish", too_few)),
+           instead(ShuffleCollector, "publish", too_few)),
 ]  # fmt: skip
 """Those of everything that releases, counts or states."""

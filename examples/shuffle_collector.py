@@ -125,25 +125,25 @@ class ShuffledFile:
         self._slot = np.dtype([("check", "<u4"), ("code", number, (format_.width,))])
         if not path.exists():
             self._write(np.zeros(_FIRST_SLOTS, self._slot), 0)
-        self._file, self._free, self._count = self._opened()
+        self._file, self.free, self._count = self._opened()
 
     def __len__(self) -> int:
         return self._count
 
     def append(self, codes: Codes) -> None:
         """Put codes into random free slots; they are on the disk when this returns."""
-        if len(codes) > len(self._free):
-            self._grow(len(codes))
+        if len(codes) > len(self.free):
+            self.grow(len(codes))
         slots = np.zeros(len(codes), self._slot)
         slots["code"] = codes.stored
         slots["check"] = _checks(slots["code"])
-        chosen = self._free[: len(codes)]
+        chosen = self.free[: len(codes)]
         # What was there before this group was answered: a later start misses none of it.
         self._put(self._header(self._count), 0)
         for place, slot in zip(chosen.tolist(), slots, strict=True):
             self._put(slot.tobytes(), _HEADER_BYTES + place * self._slot.itemsize)
         os.fsync(self._file)
-        self._free = self._free[len(codes) :]
+        self.free = self.free[len(codes) :]
         self._count += len(codes)
 
     def _put(self, data: bytes, place: int) -> None:
@@ -174,17 +174,17 @@ class ShuffledFile:
         full = self._read()["check"] != 0
         free = np.flatnonzero(~full)
         file = os.open(self._path, os.O_RDWR | OWN_FILE)
-        return file, free[_secret_order(len(free))], int(full.sum())
+        return file, free[secret_order(len(free))], int(full.sum())
 
-    def _grow(self, count: int) -> None:
+    def grow(self, count: int) -> None:
         """Put all codes into random slots of a larger file, with room for some more."""
         slots = self._read()
         codes = slots[slots["check"] != 0]
         larger = np.zeros(2 * max(len(slots), len(codes) + count), self._slot)
-        larger[_secret_order(len(larger))[: len(codes)]] = codes
+        larger[secret_order(len(larger))[: len(codes)]] = codes
         self._write(larger, len(codes))
         os.close(self._file)
-        self._file, self._free, self._count = self._opened()
+        self._file, self.free, self._count = self._opened()
 
     def _header(self, answered: int) -> bytes:
         facts = _HEADER.pack(_MAGIC, self._shuffle.codes, self._shuffle.delta, answered)
@@ -225,7 +225,7 @@ class ShuffledFile:
         )
 
 
-def _secret_order(count: int) -> npt.NDArray[np.intp]:
+def secret_order(count: int) -> npt.NDArray[np.intp]:
     """Return a secret uniform permutation of 0 … count − 1."""
     return np.argsort(secret_stream().words(count, np.uint64), kind="stable")
 
@@ -252,7 +252,7 @@ class ShuffleCollector:
     def __init__(self, index: dpi.PrivateIndex, folder: Path, shuffle: Shuffle) -> None:
         self.spec = index.spec
         self.promise = shuffle.guarantee(index.spec)
-        self._promised = shuffle
+        self.promised = shuffle
         self._index = index
         self._folder = folder
         self._lock = Lock()
@@ -270,7 +270,7 @@ class ShuffleCollector:
 
     def __exit__(self, *_: object) -> None:
         with self._lock:
-            self._publish()
+            self.publish()
             self._file.close()
 
     def submit(self, codes: Codes, receipt: bytes | None = None) -> bool:
@@ -291,9 +291,9 @@ class ShuffleCollector:
                 self._receipts.add(receipt)
             return True
 
-    def _publish(self) -> None:
+    def publish(self) -> None:
         """Publish the codes if they are enough."""
-        if len(self._file) >= self._promised.codes:
+        if len(self._file) >= self.promised.codes:
             self._index.add_codes(self._file.codes())  # which lie in a secret order
             self._index.save(self._folder)
             self._file.remove()

@@ -121,7 +121,7 @@ def known_noise(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def few_queries(monkeypatch: pytest.MonkeyPatch) -> None:
     """Plans predict with 200 queries, not 1000: for tests of what they say and advise."""
-    monkeypatch.setattr("dpindex.study.planner._ALL_QUERIES", 200)
+    monkeypatch.setattr("dpindex.study.planner.ALL_QUERIES", 200)
 
 
 @pytest.fixture

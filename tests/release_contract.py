@@ -366,7 +366,7 @@ class ReleaseContract:
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stride: int
     ) -> None:
         """The first is stopped while the second runs to its end, and goes on then."""
-        monkeypatch.setattr(ledger, "_BUSY_SECONDS", 0.2)
+        monkeypatch.setattr(ledger, "BUSY_SECONDS", 0.2)
 
         def second(case: Case, one: Stopped) -> None:
             (case.folder / "second").write_text(str(in_child(case.run)))

@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -53,7 +52,7 @@ from dpindex.race import PStable, RaceSketch, SketchSpec
 from dpindex.storage.directory import IndexDirectory
 from dpindex.storage.journal import Journal
 from dpindex.storage.manifest import Settings
-from dpindex.storage.release import CodeDraw, release
+from dpindex.storage.release import CodeDraw, ReleaseRun
 
 STAIRCASE = Spec("dp-oporp-staircase", dim=24, k=8, epsilon=1.0, adjacency=attribute(1.0))
 CAP = Spec("record-cap", dim=24, k=64, epsilon=1.0, adjacency=record())
@@ -387,8 +386,8 @@ def single_replacements_at_twice_epsilon(patch: Patch) -> Spec:
 
 
 def half_the_noise_where_a_ledger_counts(patch: Patch) -> Spec:
-    original = CodeDraw._drawn
-    privatized = dpindex.storage.release._privatized
+    original = CodeDraw.draw_segment
+    privatized = dpindex.storage.release.privatized
 
     def halved(*arguments: Any) -> Any:
         codes = privatized(*arguments)
@@ -396,10 +395,10 @@ def half_the_noise_where_a_ledger_counts(patch: Patch) -> Spec:
 
     def drawn(draw: CodeDraw, *arguments: Any) -> Any:
         with pytest.MonkeyPatch.context() as inner:
-            inner.setattr(dpindex.storage.release, "_privatized", halved)
+            inner.setattr(dpindex.storage.release, "privatized", halved)
             return original(draw, *arguments)
 
-    patch.setattr(CodeDraw, "_drawn", drawn)
+    patch.setattr(CodeDraw, "draw_segment", drawn)
     return STAIRCASE
 
 
@@ -436,14 +435,14 @@ def filtered_exactly(patch: Patch) -> Spec:
 
 
 def hash_beside_the_codes(patch: Patch) -> Spec:
-    original = CodeDraw._drawn
+    original = CodeDraw.draw_segment
 
     def drawn(draw: CodeDraw, shard: Any, segment: Any, chunk: Any, labels: Any) -> Any:
         seal = hashlib.sha256(np.ascontiguousarray(chunk).tobytes()).digest()
         files = {f"segments/{segment.number}.seal": seal}
         return files | original(draw, shard, segment, chunk, labels)
 
-    patch.setattr(CodeDraw, "_drawn", drawn)
+    patch.setattr(CodeDraw, "draw_segment", drawn)
     return STAIRCASE
 
 
@@ -462,7 +461,7 @@ def ids_from_vectors(patch: Patch) -> Spec:
 
 
 def shuffle_in_order(patch: Patch) -> Spec:
-    patch.setattr(shuffle_collector, "_secret_order", np.arange)
+    patch.setattr(shuffle_collector, "secret_order", np.arange)
     return CAP
 
 
@@ -470,7 +469,7 @@ def shuffle_in_a_public_order(patch: Patch) -> Spec:
     def order(count: int) -> Any:
         return np.random.default_rng(count).permutation(count)
 
-    patch.setattr(shuffle_collector, "_secret_order", order)
+    patch.setattr(shuffle_collector, "secret_order", order)
     return CAP
 
 
@@ -478,9 +477,9 @@ def shuffle_in_groups(patch: Patch) -> Spec:
     original = ShuffledFile.append
 
     def append(file: ShuffledFile, codes: Any) -> None:
-        if len(codes) > len(file._free):
-            file._grow(len(codes))
-        file._free[: len(codes)] = np.sort(file._free[: len(codes)])
+        if len(codes) > len(file.free):
+            file.grow(len(codes))
+        file.free[: len(codes)] = np.sort(file.free[: len(codes)])
         original(file, codes)
 
     patch.setattr(ShuffledFile, "append", append)
@@ -522,7 +521,7 @@ def transformer_of_two_releases(patch: Patch) -> Spec:
 
 
 def ranges_from_the_data(patch: Patch) -> Spec:
-    original = Ranges._scaled
+    original = Ranges.scaling
 
     def scaled(ranges: Ranges, dtype: Any) -> Callable[[Any], Any]:
         scale = original(ranges, dtype)
@@ -533,7 +532,7 @@ def ranges_from_the_data(patch: Patch) -> Spec:
 
         return widened
 
-    patch.setattr(Ranges, "_scaled", scaled)
+    patch.setattr(Ranges, "scaling", scaled)
     return STAIRCASE
 
 
@@ -606,28 +605,28 @@ def slots_by_one_byte(patch: Patch) -> Spec:
     def order(count: int) -> Any:
         return np.argsort(secret_stream().words(count, np.uint64) & np.uint64(255), kind="stable")
 
-    patch.setattr(shuffle_collector, "_secret_order", order)
+    patch.setattr(shuffle_collector, "secret_order", order)
     return CAP
 
 
 def shuffle_of_too_few(patch: Patch) -> Spec:
-    original = ShuffleCollector._publish
+    original = ShuffleCollector.publish
 
     def finish(collector: ShuffleCollector) -> None:
-        collector._promised = Shuffle(1, collector._promised.delta)
+        collector.promised = Shuffle(1, collector.promised.delta)
         original(collector)
 
-    patch.setattr(ShuffleCollector, "_publish", finish)
+    patch.setattr(ShuffleCollector, "publish", finish)
     return CAP
 
 
 def replaced_codes_that_stay(patch: Patch) -> Spec:
-    patch.setattr(IndexDirectory, "_discard", lambda directory, named: None)
+    patch.setattr(IndexDirectory, "discard_unnamed", lambda directory, named: None)
     return STAIRCASE
 
 
 def values_under_nulls(patch: Patch) -> Spec:
-    patch.setattr(dpindex.storage.payload, "_copied", lambda table: table.combine_chunks())
+    patch.setattr(dpindex.storage.payload, "copied_values", lambda table: table.combine_chunks())
     return STAIRCASE
 
 
@@ -656,17 +655,17 @@ def reranked_queries_in_the_address(patch: Patch) -> Spec:
 
 
 def ledger_told_too_late(patch: Patch) -> Spec:
-    run: Any = sys.modules[release.__module__]._Run
-    book, draw = run._book, run._draw
+    run: Any = ReleaseRun
+    book, draw = run.book, run.draw
     told_later: list[Any] = []
-    patch.setattr(run, "_book", lambda run, *told: told_later.append(told))
+    patch.setattr(run, "book", lambda run, *told: told_later.append(told))
 
     def drawn(run: Any, *work: Any) -> Any:
         receipts = draw(run, *work)
         book(run, *told_later.pop())
         return receipts
 
-    patch.setattr(run, "_draw", drawn)
+    patch.setattr(run, "draw", drawn)
     return STAIRCASE
 
 

@@ -92,7 +92,7 @@ def compose(
         raise InputError(f"delta must lie in [{_MIN_DELTA:g}, 1), not {delta:g}.")
     promises = []
     for promise in plain.promises:
-        epsilon = _tight_epsilon(Counter(specs), delta, promise.adjacency)
+        epsilon = tight_epsilon(Counter(specs), delta, promise.adjacency)
         if promise.delta > delta or promise.epsilon > epsilon * (1 + _WORTH):
             promise = Guarantee(epsilon, delta, "DP", promise.adjacency, exact=False)
         promises.append(promise)
@@ -100,7 +100,7 @@ def compose(
     return replace(first, also=tuple(also))
 
 
-def _tight_epsilon(
+def tight_epsilon(
     releases: Counter[Spec],
     delta: float,
     change: Adjacency,
@@ -122,7 +122,7 @@ def _tight_epsilon(
     interval = max(_INTERVAL, losses / _MAX_INTERVALS)
     parts = []
     for spec, count in releases.items():
-        once = _distribution(spec, change, interval)
+        once = loss_distribution(spec, change, interval)
         parts.append(once.self_compose(count))
     together = reduce(lambda left, right: left.compose(right), parts)
     epsilon = float(together.get_epsilon_for_delta(delta * (1 - _FOR_ROUNDING)))
@@ -136,7 +136,7 @@ def _tight_epsilon(
     return epsilon * (1 + 1e-12)
 
 
-def _distribution(spec: Spec, change: Adjacency, interval: float) -> Any:
+def loss_distribution(spec: Spec, change: Adjacency, interval: float) -> Any:
     """The privacy-loss distribution of a pair that dominates every pair that ``change`` leads to.
 
     m changes of a neighbour move a code by at most m sensitivities.

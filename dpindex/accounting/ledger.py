@@ -36,7 +36,7 @@ _APPLICATION = int.from_bytes(b"DPLG", "big")
 _VERSION = 1
 _KEY_BYTES = 32
 _MAX_BYTES = 1 << 33
-_BUSY_SECONDS = 10.0
+BUSY_SECONDS = 10.0
 _ROWS_AT_A_TIME = 1 << 16
 _WRITE = "BEGIN IMMEDIATE"
 _BESIDE = ("-journal", "-wal", "-shm")
@@ -193,7 +193,7 @@ class Ledger:
         """Raise the InputError that ``record`` would raise for ``ids``; writes nothing.
 
         ``allow_rerelease`` is that of ``record``."""
-        names = _names(ids, unique=True)
+        names = id_names(ids, unique=True)
         if self.path.exists() or self.key_path.exists():
             with self._opened() as (db, releases):
                 if releases:
@@ -232,7 +232,7 @@ class Ledger:
             For an id released before, unless ``allow_rerelease``; for a damaged ledger or a missing
             key; and if another process uses the ledger for too long. Nothing is recorded then.
         """
-        names = _names(ids, unique=True)
+        names = id_names(ids, unique=True)
         text = spec.to_json()
         with self._opened(_WRITE) as (db, releases):
             key = self._key(releases)
@@ -324,7 +324,7 @@ class Ledger:
         """
         names = None
         if ids is not None:
-            names = _names(ids)
+            names = id_names(ids)
         with self._opened() as (db, releases):
             if not releases:
                 return []
@@ -343,7 +343,7 @@ class Ledger:
         for (history,), count in histories.items():
             found[tuple(sorted(number[release] for release in history.split(",")))] += count
         totals = [
-            Total(count, len(past), *_promises([spec_of[first] for first in past], delta))
+            Total(count, len(past), *promises_of([spec_of[first] for first in past], delta))
             for past, count in sorted(found.items())
         ]
         return sorted(totals, key=lambda t: (-t.releases, -max(g.epsilon for g in t.guarantees)))
@@ -392,7 +392,7 @@ class Ledger:
                 if os.path.islink(f"{self.path}{ending}"):
                     raise OSError(f"{self.path.name}{ending} beside it is a symbolic link")
             uri = f"{self.path.as_uri()}?mode=rw"
-            db = sqlite3.connect(uri, timeout=_BUSY_SECONDS, isolation_level=None, uri=True)
+            db = sqlite3.connect(uri, timeout=BUSY_SECONDS, isolation_level=None, uri=True)
             with closing(db):
                 try:
                     releases = _begin(db, begin, kept, ids)
@@ -472,7 +472,7 @@ def _failure(path: Path, error: Exception) -> InputError:
     )
 
 
-def _promises(
+def promises_of(
     specs: Sequence[Spec | SketchRelease], delta: float | None
 ) -> tuple[tuple[Guarantee, ...], str]:
     """Return what releases of one vector promise, and why not together ("" if they do).
@@ -508,7 +508,7 @@ def _promises(
     return tuple(promises), apart
 
 
-def _names(ids: _Ids, *, unique: bool = False) -> list[bytes]:
+def id_names(ids: _Ids, *, unique: bool = False) -> list[bytes]:
     """Ids as text: whole numbers in decimal, so that 7 and "7" are the same id."""
     if ids is None:
         raise InputError("a ledger counts releases by id; give every vector an id.", field="ids")

@@ -177,7 +177,7 @@ class Ranges:
         if source.is_sparse:
             raise InputError(f"{source.name}: sparse vectors take no ranges, which move zeros.")
         self.check_columns(source.shape[1], source.name)
-        return source.mapped(self._scaled(source.dtype), np.dtype(np.float64))
+        return source.mapped(self.scaling(source.dtype), np.dtype(np.float64))
 
     def __str__(self) -> str:
         """The ends of the ranges by the names of their columns, twelve columns at most."""
@@ -253,8 +253,8 @@ class Ranges:
             chosen.append((self.columns[column], round(share, 2)))
         return chosen
 
-    def _scaled(self, dtype: np.dtype[Any]) -> Callable[[AnyArray], AnyArray]:
-        """Return the function that scales chunks of a type.
+    def scaling(self, dtype: np.dtype[Any]) -> Callable[[AnyArray], AnyArray]:
+        """Return the function that scales chunks of ``dtype``; InputError if a range exceeds it.
 
         An end that the type rounds to a value beyond it is accepted there, as that end. Ranges
         themselves are not rounded: a change would count as more of a range than it is.

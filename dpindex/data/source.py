@@ -42,8 +42,8 @@ _CONVERSIONS = {
 }
 """What to do with tables of text, where they are not read."""
 
-_CHUNK_NUMBERS = 1 << 22
-_SPARSE_ROWS = 4096
+CHUNK_NUMBERS = 1 << 22
+SPARSE_ROWS = 4096
 
 Chunk: TypeAlias = Any
 """An ``npt.NDArray`` or, from a sparse source, a ``scipy.sparse.csr_matrix``."""
@@ -296,9 +296,9 @@ class VectorSource(AbstractContextManager["VectorSource"]):
         """
         rows = self.shape[0]
         if rows_per_chunk is None:
-            rows_per_chunk = max(1, _CHUNK_NUMBERS // self.shape[1])
+            rows_per_chunk = max(1, CHUNK_NUMBERS // self.shape[1])
             if self.is_sparse:
-                rows_per_chunk = _SPARSE_ROWS
+                rows_per_chunk = SPARSE_ROWS
         if rows_per_chunk < 1:
             raise self._location.error(f"a chunk needs at least one row, not {rows_per_chunk}.")
         if not 0 <= start <= rows:

@@ -19,8 +19,8 @@ from typing import IO, Any
 from dpindex.base.errors import DamagedError, InputError, StorageError, import_extra, one_line
 from dpindex.base.files import AnyPath
 
-_FILE = "file://"
-_WAITS = (0.1, 0.5, 2.0, 5.0)
+FILE_URL = "file://"
+WAITS = (0.1, 0.5, 2.0, 5.0)
 """Seconds before a PUT of unknown outcome is tried again; the client itself retries as well."""
 
 
@@ -31,8 +31,8 @@ def local_path(location: AnyPath) -> Path | None:
     True
     """
     text = os.fspath(location)
-    if text.startswith(_FILE):
-        path = Path(text.removeprefix(_FILE))
+    if text.startswith(FILE_URL):
+        path = Path(text.removeprefix(FILE_URL))
         if not path.is_absolute():
             raise InputError(f"{text} names another machine; write file:///PATH, or the path.")
         return path
@@ -120,7 +120,7 @@ class Bucket(Store):
         exists = self._obstore.exceptions.AlreadyExistsError
         with suppress(exists):
             with self._asking("written", exists):
-                self._put(path, data)
+                self.put(path, data)
             raise InputError(
                 f"{self.location} overwrites objects that it should only create (If-None-Match is "
                 f"ignored), so codes could be published twice; use another store."
@@ -134,9 +134,9 @@ class Bucket(Store):
         InputError
             If the store cannot be written.
         """
-        for wait in (*_WAITS, None):
+        for wait in (*WAITS, None):
             try:
-                self._put(path, data)
+                self.put(path, data)
             except Exception as error:  # it may be there: by us, by another attempt, or not at all
                 try:
                     stored = self.read(path, len(data))
@@ -156,8 +156,11 @@ class Bucket(Store):
         with self._asking("tidied up"):
             self._obstore.delete(self._store, list(paths))
 
-    def _put(self, path: str, data: bytes) -> None:
-        # In one request: parts of an upload that was cut off would lie in the bucket.
+    def put(self, path: str, data: bytes) -> None:
+        """Ask for an object that is not there yet, in one request.
+
+        Parts of an upload that was cut off would lie in the bucket.
+        """
         self._obstore.put(self._store, path, data, mode="create", use_multipart=False)
 
     def read(self, path: str, max_bytes: int) -> bytes | None:

@@ -54,12 +54,12 @@ The linear filter then leaves four fifths of the weight to the code itself. On t
 columns errors were 4 to 13, and the score, although it predicted better, found .07 and .80 of ten
 where the linear filter found .15 and .85. On 14 columns they were 1.7 and on images at most .7."""
 
-_MIN_Z_SCALES = 5.0
+MIN_Z_SCALES = 5.0
 """The same for a scale mixture, decided at the first iteration. On natural images it is better by
 five to twenty and finds more neighbours; on sentence embeddings, all of norm 1, one that was better
 by three found fewer."""
 
-_MIN_Z_MIXTURE = 10.0
+MIN_Z_MIXTURE = 10.0
 """The same for a mixture of Gaussians. On natural images one that was better by up to nine at the
 first iteration was worse in the end; on digits it is better by twenty to fifty and stays so."""
 
@@ -353,7 +353,7 @@ def _fit_iterations(
     chosen = "gaussian"
     first = {chosen: _iteration(rows, linear, table)}
     if len(rows) >= _MIN_ROWS_FOR_MIXTURE:  # the first iteration decides for all
-        for prior, min_z in (("scales", _MIN_Z_SCALES), ("mixture", _MIN_Z_MIXTURE)):
+        for prior, min_z in (("scales", MIN_Z_SCALES), ("mixture", MIN_Z_MIXTURE)):
             first[prior] = _iteration(rows, _filter(rows, prior), table)
             if _clearly_better(first[prior][1], first[chosen][1], y, min_z):
                 chosen = prior

@@ -20,7 +20,7 @@ from dpindex.storage.ids import Rows
 from dpindex.storage.manifest import EXACT, parse_index_type
 
 _ROWS_PER_LIST = 64
-_SAMPLE_ROWS = 65536
+SAMPLE_ROWS = 65536
 _EXACT_SAMPLE_ROWS = 1024
 _SAMPLE_NUMBERS = 1 << 25
 _PROBES = 100
@@ -45,7 +45,7 @@ class FaissVectors(SearchBackend):
         self._normalise = metric == "cosine"
         self._distance = metric == "l2"
         self.exact = self._type.exact
-        sample = max(_SAMPLE_ROWS, _ROWS_PER_LIST * self._type.lists)
+        sample = max(SAMPLE_ROWS, _ROWS_PER_LIST * self._type.lists)
         sample = min(_EXACT_SAMPLE_ROWS if self.exact else sample, _SAMPLE_NUMBERS // width)
         self.max_subset = _SAMPLE_NUMBERS // width
         self.sample_rows = max(self._type.min_rows, sample)

@@ -249,7 +249,7 @@ class _Translator:
         )
 
 
-_FEW = 8
+FEW = 8
 _SPARE = 16
 
 
@@ -278,7 +278,7 @@ class Selection:
         """Return scores and rows of the best ``count`` ≤ m, m ≥ 1, for each query, best first."""
         total = len(self._ranking.backend)
         candidates = 2 * count * total // len(self._rows) + _SPARE
-        if len(self._rows) * _FEW < total or candidates >= total:
+        if len(self._rows) * FEW < total or candidates >= total:
             return self._search_alone(queries, count)
         scores, rows = self._ranking.search(queries, candidates)
         kept = self._mask[rows]

@@ -176,7 +176,7 @@ def direction(metric: Metric) -> float:
 Rerank: TypeAlias = Any
 """An owner, or what :func:`owner_of` makes one of."""
 
-_BLOCK_NUMBERS = 1 << 22
+BLOCK_NUMBERS = 1 << 22
 """Numbers of original vectors that are compared together: 32 MB."""
 
 _ROUNDING = 1e-5
@@ -322,7 +322,7 @@ class Originals(Owner):
         """Return where ascending rows lie in a stretch, a block at a time."""
         start, stop = np.searchsorted(rows, [stretch.first, stretch.stop]).tolist()
         numbers = 1 if issparse(stretch.vectors) else self._table.columns
-        return row_blocks(stop, _BLOCK_NUMBERS // numbers, start)
+        return row_blocks(stop, BLOCK_NUMBERS // numbers, start)
 
     def _rows(self, candidates: Candidates) -> Rows:
         """Return the row of each candidate, −1 for one without a vector."""
@@ -379,7 +379,7 @@ class Fetched(Owner):
     def similarities(self, queries: Doubles, candidates: Candidates, metric: Metric) -> Doubles:
         dim = queries.shape[1]
         result = np.empty(candidates.ids.shape)
-        for lines, columns in _blocks(result.shape, max(1, _BLOCK_NUMBERS // dim)):
+        for lines, columns in _blocks(result.shape, max(1, BLOCK_NUMBERS // dim)):
             ids = candidates.ids[lines, columns]
             unique, inverse = np.unique(ids, return_inverse=True)
             vectors = self._vectors(unique, dim)
@@ -547,7 +547,7 @@ def _checked_answers(answers: Doubles, metric: Metric) -> Doubles:
     return answers
 
 
-_MAPPED_BYTES = 1 << 29
+MAPPED_BYTES = 1 << 29
 """Bytes of a memory map that are in memory at a time."""
 
 
@@ -610,7 +610,7 @@ def open_rows(vectors: Any) -> RowTable:
         return RowTable(vectors.name, vectors.rows, vectors.columns, joined, stretches)
     as_source(vectors, name)  # refuses what is no matrix of numbers
     array: Any = canonical_csr(vectors) if issparse(vectors) else as_table(vectors)
-    is_mapped = _is_shared_map(vectors) and array.nbytes > _MAPPED_BYTES
+    is_mapped = _is_shared_map(vectors) and array.nbytes > MAPPED_BYTES
     rows, columns = array.shape
     return RowTable(name, rows, columns, None, partial(_of_map if is_mapped else _of_array, array))
 
@@ -624,7 +624,7 @@ def _of_map(array: AnyArray, rows: Rows) -> Iterator[Stretch]:
 
     Pages near a row that is read are mapped with it, and count as memory until they are let go of.
     """
-    size = _MAPPED_BYTES * len(array) // array.nbytes
+    size = MAPPED_BYTES * len(array) // array.nbytes
     for block in row_blocks(len(array), size):
         if _have_between(rows, block.start, block.stop):
             yield Stretch(block.start, block.stop, array[block])

@@ -32,7 +32,7 @@ BLOCK_NUMBERS = 1 << 22
 BATCH_QUERIES = 128
 """Query batch size: Ctrl-C is honoured between batches, 0.2 seconds on a million sign codes."""
 
-_BATCH_CANDIDATES = 1 << 22
+BATCH_CANDIDATES = 1 << 22
 """Candidates of a batch of queries, each of which takes about 50 bytes."""
 
 
@@ -260,7 +260,7 @@ class Searchable(ABC):
         parts = []
         exact = []
         with self._selected(filter_, count) as selection:
-            size = min(BATCH_QUERIES, _BATCH_CANDIDATES // count)
+            size = min(BATCH_QUERIES, BATCH_CANDIDATES // count)
             for block in row_blocks(len(queries), size):
                 found = self._find(queries[block], count, selection)
                 if reranking is not None:

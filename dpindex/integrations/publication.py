@@ -48,7 +48,7 @@ _PART = 64_000
 """Characters of a document in one row: a string of Milvus has at most 65 535."""
 _PARTS = 100
 """Rows of a document that are read and written together."""
-_CHUNK_BYTES = 1 << 20
+CHUNK_BYTES = 1 << 20
 """Bytes of one request: Milvus Lite takes 50 times as long for a row in a request of 8 MB."""
 _ROW_BYTES = 256
 
@@ -364,7 +364,7 @@ def _write(
     _begin(database, documents)
     database.create(layout)
     row_bytes = layout.code_bytes + 4 * layout.vector_width + _ROW_BYTES
-    for rows in row_blocks(len(ids), _CHUNK_BYTES // row_bytes):
+    for rows in row_blocks(len(ids), CHUNK_BYTES // row_bytes):
         table = None
         if payload is not None:
             table = payload.slice(rows.start, rows.stop - rows.start)

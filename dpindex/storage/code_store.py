@@ -20,7 +20,7 @@ MAPPED_BYTES = 1 << 20
 
 _SEGMENT_BYTES = 1 << 25
 _SEGMENT_ROWS = 65536
-_BLOCK_NUMBERS = 1 << 20
+BLOCK_NUMBERS = 1 << 20
 """Coordinates of codes that are handled together: 16 MB of float32."""
 
 
@@ -138,7 +138,7 @@ class CodeStore:
     ) -> CodeStore:
         """Return a store with more codes, as :meth:`append` adds them; this one stays as it is."""
         if replace:
-            store = self._without(self.ids.rows(ids, missing=True))
+            store = self.without(self.ids.rows(ids, missing=True))
             store.removals = self.removals + 1
         else:
             store = copy(self)
@@ -163,7 +163,7 @@ class CodeStore:
 
         A block has at most ``rows`` rows; by default a few megabytes.
         """
-        step = rows or max(1, _BLOCK_NUMBERS // self.format.code_length)
+        step = rows or max(1, BLOCK_NUMBERS // self.format.code_length)
         for _, stored in self.table.within(start, len(self), step):
             yield self.format.codes(stored)
 
@@ -187,10 +187,10 @@ class CodeStore:
             If one of the ids is not there; nothing is removed then.
         """
         rows = self.ids.rows(ids)
-        self._become(self._without(rows))
+        self._become(self.without(rows))
         return len(rows)
 
-    def _without(self, rows: Rows) -> CodeStore:
+    def without(self, rows: Rows) -> CodeStore:
         """Return a new store without some rows."""
         store = CodeStore(self.format)
         count = len(self.ids)

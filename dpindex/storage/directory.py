@@ -321,13 +321,13 @@ class IndexDirectory:
             # None where it was published before, and its removal was cut off.
             text = private.get(f"{seal[0]}/{MANIFEST}", MAX_MANIFEST_BYTES)
             if text is not None and seal[1] == self.manifest_digest:
-                self._publish(self.unpublished / seal[0], text)
+                self.publish_staged(self.unpublished / seal[0], text)
             if seal[2] and text in (None, self._text()):
                 # The release has ended. Should its mark come back, so does the seal.
                 (self.unpublished / RELEASE_MARK).unlink(missing_ok=True)
         if manifest is None or manifest.digest != self.manifest_digest:
             manifest = self.manifest()
-        self._discard(manifest.paths)
+        self.discard_unnamed(manifest.paths)
         # Until the seal is gone whoever comes next does the same.
         if os.path.lexists(self.unpublished / RELEASE_MARK):  # an unfinished release stays
             private.discard(_OF_SAVES)
@@ -335,7 +335,7 @@ class IndexDirectory:
             shutil.rmtree(self.unpublished, ignore_errors=True)
         private.close()
 
-    def _publish(self, staged: Path, text: bytes) -> None:
+    def publish_staged(self, staged: Path, text: bytes) -> None:
         for folder in FOLDERS:
             if not (staged / folder).is_dir():
                 continue
@@ -348,7 +348,7 @@ class IndexDirectory:
             sync_folder(self.path / folder)
         write_file(self.path / MANIFEST, text)
 
-    def _discard(self, named: Collection[str]) -> None:
+    def discard_unnamed(self, named: Collection[str]) -> None:
         """Delete, unread and durably, the numbered files that the manifest does not name."""
         for folder in FOLDERS:
             if not (self.path / folder).is_dir():

@@ -176,7 +176,7 @@ class StoredIds:
         keys = _NONE
         if blocks:
             self.kind = _kind_of(blocks)
-            keys = _joined([_keys(block[:]) for block in blocks])
+            keys = _joined([id_keys(block[:]) for block in blocks])
             if self.kind == "i":
                 blocks = [keys]
         self._parts = RowParts(blocks)
@@ -214,7 +214,7 @@ class StoredIds:
         rows = np.full(len(ids), -1, dtype=np.int64)
         if self.kind != ids.dtype.kind:
             return rows
-        keys = _keys(ids)
+        keys = id_keys(ids)
         if self._order is None:
             place = places(self._sorted, keys)
         else:
@@ -266,7 +266,7 @@ def _kind_of(blocks: Sequence[IdBlock]) -> str:
     return "U"
 
 
-def _keys(ids: AnyArray) -> Rows:
+def id_keys(ids: AnyArray) -> Rows:
     """Return numbers that are equal for equal ids: numbers themselves, hashes of strings."""
     if ids.dtype.kind == "i":
         return ids

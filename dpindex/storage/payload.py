@@ -78,7 +78,7 @@ class Payload:
             raise InputError(f"the payload has {len(table)} rows for {count} vectors.")
         if self.table is not None:
             table = _fitted(table, self.table.schema)
-        return _copied(table)
+        return copied_values(table)
 
     def extended(self, rows: int, table: Table, count: int) -> Payload:
         """Return the first ``rows`` rows and ``count`` more: those of a table, or nulls."""
@@ -188,7 +188,7 @@ def _fitted(table: Table, schema: Any) -> Table:
         raise InputError(f"the payload does not fit that of the index: {error}.") from None
 
 
-def _copied(table: Table) -> Table:
+def copied_values(table: Table) -> Table:
     """Return a copy of values alone: slices and nulls of Arrow may keep what was cut or masked."""
     return table.combine_chunks().take(np.arange(len(table)))
 
@@ -206,7 +206,7 @@ def payload_to_bytes(table: Table) -> bytes:
     [{'year': 1999}, {'year': None}]
     """
     pa = _pyarrow()
-    table = _copied(table).combine_chunks()
+    table = copied_values(table).combine_chunks()
     if table.nbytes > _MAX_BYTES:
         raise InputError(
             f"the payload of {len(table)} rows takes {table.nbytes} bytes; keep large values "

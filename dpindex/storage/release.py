@@ -53,7 +53,7 @@ if TYPE_CHECKING:  # devices keep no ledger
 
 _MAX_HEADER_BYTES = 1 << 16
 _MUCH_CLIPPED = 0.01
-_IDS_AT_ONCE = 1 << 22
+IDS_AT_ONCE = 1 << 22
 Attempt: TypeAlias = dict[str, dict[str, bytes]]
 """Files that were drawn for segments, by the number of the segment; that of its codes is last."""
 
@@ -264,25 +264,25 @@ class CodeDraw:
             If the vectors, ids or payload are not those that were checked.
         """
         return {
-            segment.number: self._drawn(shard, segment, chunk, labels)
+            segment.number: self.draw_segment(shard, segment, chunk, labels)
             for segment, chunk, labels in shard.read(self.key)
         }
 
-    def _drawn(
+    def draw_segment(
         self, shard: Shard, segment: Segment, chunk: Chunk, labels: LabelFiles
     ) -> dict[str, bytes]:
         """Draw a segment, and return its files; that of codes comes last."""
         first_row = shard.part.start + segment.start
         # Who releases refused methods without protection before anything was read.
         privatizer = Privatizer(self.spec, allow_unprotected=True)
-        codes = _privatized(privatizer, shard.part.name, first_row, chunk, self.threads)
+        codes = privatized(privatizer, shard.part.name, first_row, chunk, self.threads)
         files = {"codes": codes.to_bytes()}
         if self.with_labels:
             files = {**labels, **files}
         return {file_path(kind, segment.number): data for kind, data in files.items()}
 
 
-def _privatized(
+def privatized(
     privatizer: Privatizer,
     name: str,
     first_row: int,
@@ -329,7 +329,7 @@ def release_in_memory(
     clipped = 0.0
     done = 0
     for name, first_row, chunk in chunks:
-        codes = _privatized(privatizer, name, first_row, chunk)
+        codes = privatized(privatizer, name, first_row, chunk)
         stored.append(codes.stored)
         if spec.clip:
             clipped += chunk.shape[0] * privatizer.clipped(chunk)
@@ -615,12 +615,12 @@ def release(
         vectors, codes that were published already, and what the target refuses. A fault in the
         last vector costs no budget.
     """
-    run = _Run(dataset, target, terms or Terms(), engine, threads, progress or no_progress)
+    run = ReleaseRun(dataset, target, terms or Terms(), engine, threads, progress or no_progress)
     return run.release()
 
 
 @dataclass(frozen=True)
-class _Run(Generic[Published]):
+class ReleaseRun(Generic[Published]):
     """One attempt at a release."""
 
     dataset: Dataset
@@ -645,7 +645,7 @@ class _Run(Generic[Published]):
                 self._refuse_known(ids)
             shards, clipped = self._check(journal, blocks)
             may_draw = self._begin(journal, shards, ids)
-            drawn = self._draw(journal, shards, may_draw)
+            drawn = self.draw(journal, shards, may_draw)
             digest = target.digest(journal, drawn)
             # From here on nothing is drawn under this token. The journal tells whoever goes on;
             # the ledger remembers it where the journal is an older copy of itself.
@@ -698,7 +698,7 @@ class _Run(Generic[Published]):
         tags = b"".join(segment.tag for segment in segments)
         if journal.begun:
             journal.refuse_other(facts, tags)
-            self._book(journal.token, ids)
+            self.book(journal.token, ids)
             if not self._is_drawn(journal):
                 return True
             if len(self.target.found(journal, segments)) == len(segments):
@@ -708,7 +708,7 @@ class _Run(Generic[Published]):
             journal.end()  # this token is spent; a new one is booked
         journal.begin(facts, tags)
         try:
-            self._book(journal.token, ids)
+            self.book(journal.token, ids)
         except StorageError:
             raise  # it may have been booked: whoever goes on books it under the same token
         except InputError:
@@ -722,7 +722,7 @@ class _Run(Generic[Published]):
             return True
         return journal.digest() is not None
 
-    def _draw(
+    def draw(
         self,
         journal: Journal,
         shards: list[Shard],
@@ -762,7 +762,7 @@ class _Run(Generic[Published]):
             for batch in _batches(ids):
                 ledger.check(batch, allow_rerelease=self.terms.allow_rerelease)
 
-    def _book(self, token: str, ids: StoredIds | None) -> None:
+    def book(self, token: str, ids: StoredIds | None) -> None:
         """Tell the ledger of every id, durably; what it knows by this token it counts once."""
         ledger = self.terms.ledger
         if ledger is not None:
@@ -823,5 +823,5 @@ def _batches(ids: StoredIds | None) -> Iterator[AnyArray | None]:
     if ids is None:
         yield None
         return
-    for rows in row_blocks(len(ids), _IDS_AT_ONCE):
+    for rows in row_blocks(len(ids), IDS_AT_ONCE):
         yield ids[rows]

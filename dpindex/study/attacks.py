@@ -58,7 +58,7 @@ from dpindex.study.specs import in_ranges
 from dpindex.study.trial import in_threads
 
 _COLLECTION = 20_000
-_ATTACKED = 500
+ATTACKED_ROWS = 500
 _CANDIDATES = (10, 1000)
 _PLACES = (1, 10)
 _PAIRS = (10, 100, 1000)
@@ -222,7 +222,7 @@ class _Panel:
         self._labels = labels
         self._base = _encoded(spec, base)
         self._public = _encoded(spec, public)
-        self._attacked = spaced(len(base), _ATTACKED)
+        self._attacked = spaced(len(base), ATTACKED_ROWS)
         self._learned = np.arange(len(public)) % 3 < 2
         self._privatizer = Privatizer(spec, allow_unprotected=True)  # discarded, never published
         self._codes = self._privatizer.privatize(self._base)

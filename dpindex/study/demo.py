@@ -29,7 +29,7 @@ _COMMON: dict[str, Any] = {
 }  # fmt: skip
 
 _INDEX = Spec(method="dp-oporp-staircase", dim=64, k=32, epsilon=5.0, seed=1, **_COMMON)
-_EPSILONS = (1.0, 2.0, 3.0, 5.0, 10.0)
+EPSILONS = (1.0, 2.0, 3.0, 5.0, 10.0)
 # Method and k of what is measured.
 _METHODS: dict[str, tuple[int | None, ...]] = {
     "raw-square-wave": (None,),
@@ -40,7 +40,7 @@ _METHODS: dict[str, tuple[int | None, ...]] = {
 }
 # Measured for whole records, on digits brought to norm 1.
 _RECORD_METHODS = {"record-cap": None, "raw-gaussian": None, "none-oporp": 32}
-_RECORD_EPSILONS = (4.0, 6.0, 8.0, 10.0, 16.0)
+RECORD_EPSILONS = (4.0, 6.0, 8.0, 10.0, 16.0)
 
 
 @dataclass(frozen=True)
@@ -100,9 +100,9 @@ def run_demo(directory: AnyPath, *, runs: int = 3, progress: Progress | None = N
     found = index.search(queries, k=10, query="private").ids
     same_digit = float((digits[found] == digits[-_QUERIES:, None]).mean())
 
-    grids = [spec_grid(64, [name], _EPSILONS, ks, **_COMMON) for name, ks in _METHODS.items()]
+    grids = [spec_grid(64, [name], EPSILONS, ks, **_COMMON) for name, ks in _METHODS.items()]
     grids += [
-        spec_grid(64, [name], _RECORD_EPSILONS, [k], adjacency=record())
+        spec_grid(64, [name], RECORD_EPSILONS, [k], adjacency=record())
         for name, k in _RECORD_METHODS.items()
     ]
     source = as_source(base, "handwritten digits of scikit-learn")

@@ -32,7 +32,7 @@ SHOWN = 10
 _MAX_TEXT = 200
 _MAX_SIDE = 32
 _MAX_STRIPES = 64
-_MAX_PNG_BYTES = 2_500_000
+MAX_PNG_BYTES = 2_500_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -318,7 +318,7 @@ class Sheet:
         kind = "png"
         buffer = io.BytesIO()
         picture.save(buffer, "PNG", optimize=True)
-        if buffer.tell() > _MAX_PNG_BYTES:
+        if buffer.tell() > MAX_PNG_BYTES:
             kind = "webp"
             buffer = io.BytesIO()
             picture.save(buffer, "WEBP", quality=70)

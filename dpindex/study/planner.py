@@ -53,11 +53,11 @@ _MIDDLE_EPSILON = 4.0
 _SCREENING_QUERIES = 50
 _SCREENING_ROUNDS = 2
 _MARGIN = 1.5
-_QUERIES = 250
+QUERIES = 250
 _ROUNDS = 5
 # Queries of what is promised. It counts as many codes of each vector as there may be: with 5
 # precision is .01 to .02 too high, as each stands for more vectors of the collection.
-_ALL_QUERIES = 1000
+ALL_QUERIES = 1000
 _CONTENDERS = 5
 # Vectors of the sample that are used, of wide sparse ones fewer.
 _ROWS = 1 << 13
@@ -242,14 +242,14 @@ def _sample(
         rows = sample_rows(some, most)
         return unit(in_units_of_largest(rows)) if whole_records else rows
 
-    asked: Any = _ALL_QUERIES
+    asked: Any = ALL_QUERIES
     if public_queries is not None:
         queries = as_source(public_queries, "the public queries")
         if queries.shape[1] != target.dim:
             raise InputError(
                 f"{queries.name} has {queries.shape[1]} columns, not dim = {target.dim}."
             )
-        asked = taken(queries, _ALL_QUERIES)
+        asked = taken(queries, ALL_QUERIES)
     rows = taken(source, count)
     labels = numbered_groups(groups, source, count)
     stated = Sample(rows, target.n, asked, labels, target.metric, limits)
@@ -358,7 +358,7 @@ class _Planner:
         if spec is None:
             return ()
         noise = noise_share(spec, self._sample.vectors[:_SCREENING_QUERIES])
-        return (self._row(spec, noise, _QUERIES, _ROUNDS, None),)
+        return (self._row(spec, noise, QUERIES, _ROUNDS, None),)
 
     def attacks(self, spec: Spec) -> AttackFigures:
         """Return what attacks on codes of public vectors find."""
@@ -438,12 +438,12 @@ class _Planner:
     def refined(self, row: Row, *, denoise: bool = False) -> Row:
         """Return the row from more trials, with the best denoiser if that is worth trying."""
         if not denoise:
-            return self._row(row.spec, row.noise, _QUERIES, _ROUNDS, row.denoiser)
+            return self._row(row.spec, row.noise, QUERIES, _ROUNDS, row.denoiser)
         length = row.spec.code_length
         codes = min(max(_FITTED_CODES, _FITTED_PER_COORDINATE * length), _FITTED_NUMBERS // length)
         played = self._sample.population_of(row.spec).vectors.shape[0]
         rounds = max(1, codes // played)
-        return self._row(row.spec, row.noise, _ALL_QUERIES, rounds, "auto")
+        return self._row(row.spec, row.noise, ALL_QUERIES, rounds, "auto")
 
     def _row(
         self, spec: Spec, noise: float, queries: int, rounds: int, kind: DenoiserKind | None

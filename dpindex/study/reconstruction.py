@@ -43,7 +43,7 @@ FITTED = 8192
 
 # The largest projections that are inverted on request, and as a part of every evaluation.
 _MAX_ENTRIES = 1 << 26
-_MAX_MEASURED_ENTRIES = 1 << 22
+MAX_MEASURED_ENTRIES = 1 << 22
 _MAX_MEASURED_LENGTH = 2048
 # Fewer public vectors than this tell no covariance.
 _MIN_PUBLIC = 40
@@ -374,7 +374,7 @@ def can_be_reconstructed(spec: Spec) -> bool:
     if spec.codebook is not None:
         return True
     entries = spec.dim * spec.code_length
-    return entries <= _MAX_MEASURED_ENTRIES and spec.code_length <= _MAX_MEASURED_LENGTH
+    return entries <= MAX_MEASURED_ENTRIES and spec.code_length <= _MAX_MEASURED_LENGTH
 
 
 def attackers_denoiser(

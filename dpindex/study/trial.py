@@ -59,7 +59,7 @@ _RECONSTRUCTED = 500
 _MAX_NUMBERS = 1 << 26
 # Relative difference of log-odds that tie, and log-odds that are held at a time.
 _TIE = 1e-5
-_MAX_SCORES = 1 << 22
+MAX_SCORES = 1 << 22
 
 LINKED = "linked"
 """The name of this measure: the share of known vectors whose own code fits best among all."""
@@ -236,7 +236,7 @@ def measure_linkage(
     margin = _TIE * np.maximum(np.abs(own_odds), 1.0)
     better = np.zeros(count, dtype=np.int64)
     tied = np.zeros(count, dtype=np.int64)
-    for block in row_blocks(len(codes), max(1, _MAX_SCORES // everyone.shape[0])):
+    for block in row_blocks(len(codes), max(1, MAX_SCORES // everyone.shape[0])):
         lead = log_odds(likelihoods.logs(codes.take(block)), count) - own_odds
         better += (lead > margin).sum(axis=1)
         tied += (np.abs(lead) <= margin).sum(axis=1)

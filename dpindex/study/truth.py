@@ -21,11 +21,11 @@ ScoredRows: TypeAlias = tuple[Singles, Rows]
 # Relative tolerance of a tie: what single precision leaves open.
 TIE = 1e-6
 # Neighbours stored beyond ``depth``, and neighbours stored for queries with ties beyond those.
-_MARGIN = 32
+MARGIN = 32
 _MAX_TIED = 4096
 # Queries that are compared with a chunk of the base at a time: about a fifth of a second of work;
 # Ctrl-C is honoured in between.
-_QUERY_ROWS = 512
+QUERY_ROWS = 512
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,7 +138,7 @@ def ground_truth(base: Any, queries: Any, depth: int, metric: Metric = "cosine")
             f"{queries.name}: row {int(sizes.argmin())} is the zero vector, which has no direction "
             f"and so no nearest neighbours by cosine; leave it out."
         )
-    stored = min(count, depth + _MARGIN)
+    stored = min(count, depth + MARGIN)
     scores, ids = _nearest(base, prepared, stored, metric)
     tied = np.flatnonzero(scores[:, -1] >= _lowest(scores, depth))
     deeper = min(count, _MAX_TIED)
@@ -179,7 +179,7 @@ def _prepared(source: VectorSource, rows: Any, first: int, metric: Metric, spars
 
 def _nearest(base: VectorSource, queries: Any, count: int, metric: Metric) -> ScoredRows:
     """The ``count`` nearest rows of the base for every query."""
-    blocks = [queries[rows] for rows in row_blocks(queries.shape[0], _QUERY_ROWS)]
+    blocks = [queries[rows] for rows in row_blocks(queries.shape[0], QUERY_ROWS)]
     heaps = [faiss.ResultHeap(block.shape[0], count, keep_max=True) for block in blocks]
     nearest_of = _nearest_sparse if base.is_sparse else _nearest_dense
     for first, chunk in base.chunks():

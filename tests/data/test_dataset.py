@@ -47,7 +47,7 @@ def test_a_partitioned_dataset(
     (folder / ".crc" / "x.parquet").write_bytes(b"as well")
     if remote:
         pytest.importorskip("obstore")
-        monkeypatch.setattr("dpindex.data.stores._FILE", "none")
+        monkeypatch.setattr("dpindex.data.stores.FILE_URL", "none")
         folder = f"file://{folder}"
     dataset = open_dataset(folder, id_column="id", rows_per_part=most)
     order = _in_order(240, 4)

@@ -464,7 +464,7 @@ def test_ctrl_c_between_blocks_does_not_shift_rows(
     index_type: str, after: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     index = _filled("none-oporp", metric="l2", index_type=index_type)
-    monkeypatch.setattr("dpindex.storage.code_store._BLOCK_NUMBERS", 20 * index.codes.k)
+    monkeypatch.setattr("dpindex.storage.code_store.BLOCK_NUMBERS", 20 * index.codes.k)
     plain, calls = FaissVectors.add, [0]
 
     def interrupted(self: FaissVectors, items: Array) -> None:

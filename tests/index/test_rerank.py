@@ -116,7 +116,7 @@ def test_files_of_vectors(file: str, files: Path) -> None:
 
 @pytest.mark.parametrize("metric", METRICS)
 def test_every_kind_of_originals(metric: Any, files: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr(reranking, "_BLOCK_NUMBERS", 37 * DIM)  # many blocks
+    monkeypatch.setattr(reranking, "BLOCK_NUMBERS", 37 * DIM)  # many blocks
     index = _index(metric=metric)
     shuffled = np.random.default_rng(1).permutation(N)
     with open_dataset(files / "x.npy", rows_per_part=70) as dataset:
@@ -268,7 +268,7 @@ def test_one_query_alone_and_sparse_queries() -> None:
 
 
 def test_batches_are_bounded_by_candidates(monkeypatch: Any) -> None:
-    monkeypatch.setattr("dpindex.index.search._BATCH_CANDIDATES", 2 * N)
+    monkeypatch.setattr("dpindex.index.search.BATCH_CANDIDATES", 2 * N)
     sizes = []
 
     class Counted(dpi.Owner):
@@ -358,7 +358,7 @@ def test_squared_distances_of_owners_are_not_negative() -> None:
 
 
 def test_a_large_memory_map_is_read_in_stretches(files: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr(reranking, "_MAPPED_BYTES", 50 * 8 * DIM)
+    monkeypatch.setattr(reranking, "MAPPED_BYTES", 50 * 8 * DIM)
     released = []
     monkeypatch.setattr(reranking, "release_pages", released.append)
     _check(_index().search(Q, K, candidates=N, rerank=files / "x.npy"), "cosine")

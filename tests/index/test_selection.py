@@ -111,7 +111,7 @@ def test_subsets_that_do_not_fit_into_memory(
     monkeypatch.setattr(index._ranking.backend, "max_subset", 50)
     parts = index.search(Q, k=5, filter=mask)
     assert np.allclose(whole.scores, parts.scores, rtol=1e-5, atol=1e-6)
-    monkeypatch.setattr(selection, "_FEW", 1000)
+    monkeypatch.setattr(selection, "FEW", 1000)
     assert mask[index.search(Q, k=5, filter=mask).ids].all()
 
 

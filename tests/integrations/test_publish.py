@@ -26,7 +26,7 @@ X = np.random.default_rng(0).uniform(-1, 1, (60, 16))
 
 @pytest.fixture(params=PLACES)
 def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setattr(publication, "_CHUNK_BYTES", 3000)  # some ten rows
+    monkeypatch.setattr(publication, "CHUNK_BYTES", 3000)  # some ten rows
     return address(tmp_path, request.param)
 
 

@@ -505,7 +505,7 @@ def test_only_plain_files(ledger: Ledger) -> None:
 
 def test_one_writer_at_a_time(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     ledger.record(SPEC, ["a"])
-    monkeypatch.setattr("dpindex.accounting.ledger._BUSY_SECONDS", 0.0)
+    monkeypatch.setattr("dpindex.accounting.ledger.BUSY_SECONDS", 0.0)
     other = sqlite3.connect(ledger.path, isolation_level=None)
     try:
         other.execute("BEGIN IMMEDIATE")
@@ -528,7 +528,7 @@ def test_two_processes_that_record_at_once_are_both_booked(ledger: Ledger) -> No
         "import sys\n"
         "import dpindex.accounting.ledger\n"
         "from dpindex import Ledger, Spec\n"
-        "dpindex.accounting.ledger._BUSY_SECONDS = 600.0\n"
+        "dpindex.accounting.ledger.BUSY_SECONDS = 600.0\n"
         "ledger, spec, name = Ledger(sys.argv[1]), Spec.from_json(sys.argv[2]), sys.argv[3]\n"
         "print('ready', flush=True)\n"
         "sys.stdin.readline()\n"

@@ -7,7 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
-from shuffle_collector import Shuffle, ShuffleCollector, ShuffledFile, _secret_order
+from shuffle_collector import Shuffle, ShuffleCollector, ShuffledFile, secret_order
 
 from dpindex.audit.verdict import Check
 from dpindex.base.arrays import AnyArray
@@ -57,7 +57,7 @@ def shuffle_check() -> Check:
     for name, sequence in places.items():
         if not faults and abs(_excess_of_ascents(sequence)) > _DEVIATIONS:
             faults.append(f"neighbours by {name} are in the order of the other too often")
-    if abs(_excess_of_ascents(_secret_order(_MANY))) > _DEVIATIONS:
+    if abs(_excess_of_ascents(secret_order(_MANY))) > _DEVIATIONS:
         faults.append(f"neighbours of {_MANY} are in order too often")
     if words < len(orders) * _CODES:
         faults.append(f"{words} secret words for {len(orders) * _CODES} codes")

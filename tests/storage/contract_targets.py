@@ -228,7 +228,7 @@ class TestStored(ReleaseContract):
         store = pytest.importorskip("obstore.store")
         opened_at = store.from_url
         monkeypatch.setattr(store, "from_url", lambda url: opened_at(url, mkdir=True))
-        monkeypatch.setattr("dpindex.data.stores._FILE", "none")
+        monkeypatch.setattr("dpindex.data.stores.FILE_URL", "none")
 
 
 KILLED_AT = 19

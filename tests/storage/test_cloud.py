@@ -42,7 +42,7 @@ def proxy(server: tuple[str, int], monkeypatch: pytest.MonkeyPatch) -> Iterator[
 
     for name, value in KEYS.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(stores, "_WAITS", (0.02, 0.1, 0.5, 2.0))
+    monkeypatch.setattr(stores, "WAITS", (0.02, 0.1, 0.5, 2.0))
     with proxied(server, share=0.0) as (proxy, url):
         monkeypatch.setenv("AWS_ENDPOINT_URL", url)
         store = obstore.store.from_url("s3://lake/data")

@@ -106,8 +106,8 @@ STOPS: dict[str, tuple[Any, str]] = {
     "booked, no code yet": (Privatizer, "privatize"),
     "codes in memory": (private_index, "write_index"),
     "codes staged": (IndexDirectory, "grow"),
-    "sealed, nothing visible": (IndexDirectory, "_publish"),
-    "visible, not tidied up": (IndexDirectory, "_discard"),
+    "sealed, nothing visible": (IndexDirectory, "publish_staged"),
+    "visible, not tidied up": (IndexDirectory, "discard_unnamed"),
 }
 
 

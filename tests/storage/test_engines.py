@@ -336,7 +336,7 @@ def test_the_ledger_knows_every_id_before_a_code_is_there(data: Path, tmp_path: 
 def test_the_ledger_is_told_in_batches(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dpindex.storage.release._IDS_AT_ONCE", 70)
+    monkeypatch.setattr("dpindex.storage.release.IDS_AT_ONCE", 70)
     ledger = dpi.Ledger(tmp_path / "ledger")
     for _ in range(2):
         begun(opened(data), tmp_path / "index", SPEC, None, Terms(ledger))
@@ -630,7 +630,7 @@ def bucket_at(folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     store = pytest.importorskip("obstore.store")
     opened_at = store.from_url
     monkeypatch.setattr(store, "from_url", lambda url: opened_at(url, mkdir=True))
-    monkeypatch.setattr("dpindex.data.stores._FILE", "none")
+    monkeypatch.setattr("dpindex.data.stores.FILE_URL", "none")
     folder.mkdir()
     return f"file://{folder}"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -38,7 +39,7 @@ def _stored(values: list[Any], pieces: int = 3) -> StoredIds:
 def test_rows_are_those_of_a_dict(values: list[Any], one_hash: bool) -> None:
     with pytest.MonkeyPatch.context() as patch:
         if one_hash and isinstance(values[0], str):
-            patch.setattr(stored_ids, "_keys", lambda ids: np.zeros(len(ids), np.int64))
+            patch.setattr(stored_ids, "id_keys", lambda ids: np.zeros(len(ids), np.int64))
         half = len(values) // 2
         ids = _stored(values[:half] + values[half + 1 :])
         known = {value: row for row, value in enumerate(ids[:].tolist())}
@@ -68,10 +69,13 @@ def test_ids_of_the_other_kind_are_not_there() -> None:
 
 
 def test_ascending_numbers_take_eight_bytes_each() -> None:
-    ids = StoredIds([np.arange(10), np.arange(10, 20)])
-    (array,) = ids._parts.arrays
-    assert ids._order is None
-    assert np.shares_memory(ids._sorted, array)
+    count = 100_000
+    tracemalloc.start()
+    ids = StoredIds([np.arange(count // 2), np.arange(count // 2, count)])
+    held, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert len(ids) == count
+    assert held < 9 * count
 
 
 @pytest.mark.slow

@@ -148,8 +148,8 @@ def test_attacks_have_fresh_noise():
 
 def test_every_form_of_the_same_vectors_gives_the_same_curve(tmp_path, monkeypatch):
     """Without noise and with few rows a chunk: arrays, a file and a sparse matrix agree."""
-    monkeypatch.setattr("dpindex.data.source._CHUNK_NUMBERS", 40 * DIM)
-    monkeypatch.setattr("dpindex.data.source._SPARSE_ROWS", 40)
+    monkeypatch.setattr("dpindex.data.source.CHUNK_NUMBERS", 40 * DIM)
+    monkeypatch.setattr("dpindex.data.source.SPARSE_ROWS", 40)
     np.save(tmp_path / "base.npy", BASE)
     spec = Spec(method="none-oporp", dim=DIM, k=5, adjacency=attribute(1.0))
 

@@ -284,7 +284,7 @@ def test_sheets(monkeypatch: pytest.MonkeyPatch) -> None:
     assert tiles({"sheet": colours.to_dict()})[0].tolist() == [[[1, 2, 3], [4, 5, 6]]]
     large = Sheet((64, 128), (0.0, 1.0))
     large.add(np.ones((1, 64 * 128)))
-    monkeypatch.setattr("dpindex.study.examples._MAX_PNG_BYTES", 0)
+    monkeypatch.setattr("dpindex.study.examples.MAX_PNG_BYTES", 0)
     facts = large.to_dict()
     assert (facts["height"], facts["width"]) == (16, 32)
     assert facts["src"].startswith("data:image/webp;base64,")
@@ -353,7 +353,7 @@ def test_vectors_at_norm_1_are_measured_as_they_are() -> None:
 def test_sparse_vectors_and_a_projection_too_large_to_invert(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("dpindex.study.reconstruction._MAX_MEASURED_ENTRIES", 1)
+    monkeypatch.setattr("dpindex.study.reconstruction.MAX_MEASURED_ENTRIES", 1)
     sparse = scipy.sparse.csr_matrix(BASE)
     curves = evaluate(sparse, sparse[:3], specs()[-5:], runs=1, neighbours=10, examples=6)
     shown = Shown(as_source(sparse), as_source(sparse[:3]))

@@ -32,10 +32,10 @@ def plain_scores(base: np.ndarray, queries: np.ndarray, metric: str) -> np.ndarr
 @pytest.fixture
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks so small that merging and the last, shorter block are met."""
-    monkeypatch.setattr("dpindex.data.source._CHUNK_NUMBERS", 7 * 6)
-    monkeypatch.setattr("dpindex.data.source._SPARSE_ROWS", 7)
-    monkeypatch.setattr(MODULE, "_QUERY_ROWS", 3)
-    monkeypatch.setattr(MODULE, "_MARGIN", 2)
+    monkeypatch.setattr("dpindex.data.source.CHUNK_NUMBERS", 7 * 6)
+    monkeypatch.setattr("dpindex.data.source.SPARSE_ROWS", 7)
+    monkeypatch.setattr(MODULE, "QUERY_ROWS", 3)
+    monkeypatch.setattr(MODULE, "MARGIN", 2)
 
 
 @pytest.mark.usefixtures("small_blocks")

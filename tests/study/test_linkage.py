@@ -42,7 +42,7 @@ def test_blocks_of_any_size_and_vectors_of_any_kind_count_the_same(
     privatizer = Privatizer(spec, allow_unprotected=True)
     codes = privatizer.privatize(X)
     dense = linked(privatizer, X[:100], codes)
-    monkeypatch.setattr("dpindex.study.trial._MAX_SCORES", 150 * 100)
+    monkeypatch.setattr("dpindex.study.trial.MAX_SCORES", 150 * 100)
     sparse = linked(privatizer, scipy.sparse.csr_matrix(X[:100]), codes)
     assert dense == pytest.approx(sparse, abs=1e-9)
     assert 0.0 <= dense <= 1.0

@@ -322,7 +322,7 @@ def test_the_page_says_what_was_measured(name: str, method: str, epsilons: tuple
 def test_the_command_writes_a_table_and_a_section(
     run: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(panel, "_ATTACKED", 50)
+    monkeypatch.setattr(panel, "ATTACKED_ROWS", 50)
     for name, x in (("x", directions(300, 1)), ("q", directions(5, 3)), ("p", directions(150, 2))):
         np.save(tmp_path / f"{name}.npy", x)
     np.save(tmp_path / "lx.npy", np.arange(300) % 2)

@@ -261,7 +261,7 @@ def known_noise() -> Iterator[None]:
 @pytest.fixture(scope="module")
 def outcome() -> Any:
     with noise_known() as patch:
-        patch.setattr(planner, "_QUERIES", 500)
+        patch.setattr(planner, "QUERIES", 500)
         return dpi.plan(**TERMS, public=collection(2000, 1), methods=FEW)
 
 
