@@ -140,7 +140,8 @@ def query(
 
     opened = RaceSketch.open(sketch)
     with open_vectors(queries) as source, naming(queries):
-        answers = opened.summary(source.read(), estimator)
+        chunks = (chunk for _, chunk in source.chunks())
+        answers = opened.summary(chunks, estimator)
     if as_json:
         facts = {"guarantee": opened.guarantee.to_dict(), **json_columns(answers)}
         out.print_json(facts, indent=None)

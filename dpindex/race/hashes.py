@@ -307,11 +307,13 @@ class Hasher:
         return self.whole_directions * 2.0**-_DIRECTION_BITS
 
     def blocks(
-        self, x: Any, first_row: int = 0, *, clip: bool = False
-    ) -> Iterator[tuple[int, Any]]:
+        self,
+        x: Any,
+        first_row: int = 0,
+        *,
+        clip: bool = False,
+    ) -> Iterator[Any]:
         """Yield blocks of checked records, rounded to exact integers held in float64.
-
-        Each block comes with the number of its first row in ``x``.
 
         Parameters
         ----------
@@ -332,7 +334,8 @@ class Hasher:
         step = max(64, min(_ROWS_AT_ONCE, _BLOCK_NUMBERS // widest))
         for rows in row_blocks(x.shape[0], step):
             block = x[rows].astype(np.float64)
-            check_values(block, first_row + rows.start)
+            row = first_row + rows.start
+            check_values(block, row)
             block = self.hash.scaled(block)
             values = block.data if sparse.issparse(block) else block
             np.rint(values, out=values)
@@ -341,11 +344,11 @@ class Hasher:
             far = ~(sums <= MAX_SUM)  # NaN is far too
             if far.any():
                 if not clip:
-                    raise _too_far(first_row + rows.start + int(far.argmax()))
+                    raise _too_far(row + int(far.argmax()))
                 if sparse.issparse(block):
                     far = np.repeat(far, np.diff(block.indptr))
                 values[far] = np.clip(values[far], -limit, limit)
-            yield rows.start, block
+            yield block
 
     def each(
         self,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from dpindex.base.arrays import check_values
@@ -89,7 +88,16 @@ class SketchTarget(Target[RaceSketch]):
         self._sketch = RaceSketch(spec)  # refuses now what could not be released
 
     def checking(self, key: bytes, leak_check: LeakCheck | None) -> Callable[[Shard], Checked]:
-        return _SketchCheck(self.spec, key)
+        def check(shard: Shard) -> Checked:
+            segments = []
+            for segment, chunk, _ in shard.read(key):
+                with naming(shard.part.name):
+                    records = self.spec.vectors(chunk, "records")
+                    check_values(records, shard.part.start + segment.start)
+                segments.append(segment)
+            return Checked(shard.first_row, tuple(segments))
+
+        return check
 
     def drawing(self, key: bytes, threads: int | None) -> Callable[[Shard], Attempt]:
         def count(shard: Shard) -> Attempt:
@@ -117,19 +125,3 @@ class SketchTarget(Target[RaceSketch]):
         data = journal.get(_SKETCH, MAX_BYTES) or b""
         publish_file(journal, self.path, data)
         return RaceSketch.from_bytes(data)
-
-
-@dataclass(frozen=True)
-class _SketchCheck:
-    """Checks the records of a shard."""
-
-    spec: SketchSpec
-    key: bytes
-
-    def __call__(self, shard: Shard) -> Checked:
-        segments = []
-        for segment, chunk, _ in shard.read(self.key):
-            with naming(shard.part.name):
-                check_values(self.spec.vectors(chunk, "records"), shard.part.start + segment.start)
-            segments.append(segment)
-        return Checked(shard.first_row, tuple(segments))

@@ -313,7 +313,6 @@ class RaceSketch:
         spec = self.spec
         width = spec.columns
         fresh = np.zeros_like(counts)
-        done = 0
         if isinstance(chunks, np.ndarray) or sparse.issparse(chunks):
             chunks = [chunks]
 
@@ -324,14 +323,25 @@ class RaceSketch:
             fresh[rows] += counted.reshape(n, width)
 
         with ThreadPoolExecutor(cores()) as pool:
-            for chunk in chunks:
-                records = spec.vectors(chunk, "records")
-                for _, block in spec.hasher.blocks(records, done, clip=True):
-                    spec.hasher.each(block, count, pool)
-                done += records.shape[0]
+            for block in self._blocks(chunks, "records", clip=True):
+                spec.hasher.each(block, count, pool)
         counts += fresh
         fresh.fill(0)
         return self
+
+    def _blocks(
+        self,
+        chunks: Iterable[Vectors],
+        name: str,
+        *,
+        clip: bool,
+    ) -> Iterator[Any]:
+        """Yield what the hasher takes, for records or queries that come in chunks."""
+        done = 0
+        for chunk in chunks:
+            rows = self.spec.vectors(chunk, name)
+            yield from self.spec.hasher.blocks(rows, done, clip=clip)
+            done += rows.shape[0]
 
     def release(self) -> RaceSketch:
         """Add the noise, once and for ever, to the exact counts, and return this sketch."""
@@ -434,7 +444,7 @@ class RaceSketch:
 
     def count(
         self,
-        q: Vectors,
+        q: Vectors | Iterator[Vectors],
         estimator: EstimatorName = "mean",
         failure: float = _FAILURE,
     ) -> Floats:
@@ -442,11 +452,11 @@ class RaceSketch:
 
         Parameters
         ----------
-        q : array or sparse matrix, shape (nq, dim)
+        q : array or sparse matrix, shape (nq, dim), or iterator of them
             Queries in the units of the records; (dim,) is one query.
         estimator : "mean" or "median-of-means"
             The mean over rows (unbiased, least variance), or the median over ``⌈8 log(1/failure)⌉``
-            group means, for which ``error_bound`` holds.
+            group means, for which the ``bound`` of :meth:`summary` holds.
         failure : float
             For the median of means, in (0, 1).
 
@@ -457,7 +467,10 @@ class RaceSketch:
         return self.summary(q, estimator, failure)["count"]
 
     def density(
-        self, q: Vectors, estimator: EstimatorName = "mean", failure: float = _FAILURE
+        self,
+        q: Vectors | Iterator[Vectors],
+        estimator: EstimatorName = "mean",
+        failure: float = _FAILURE,
     ) -> Floats:
         """Return the kernel density ``count(q) / size``, shape (nq,).
 
@@ -466,37 +479,24 @@ class RaceSketch:
         """
         return self.summary(q, estimator, failure)["density"]
 
-    def stderr(self, q: Vectors) -> Floats:
-        """Return the standard error of ``count(q)`` from the spread over rows, shape (nq,).
-
-        It includes the noise.
-
-        Raises
-        ------
-        InputError
-            For a sketch of one row, which has no spread.
-        """
-        if self.spec.rows < 2:
-            raise InputError("one row has no spread; a standard error needs at least two.")
-        return self.summary(q)["stderr"]
-
-    def error_bound(self, q: Vectors, failure: float = _FAILURE) -> Floats:
-        """Return Theorem 4's bound on the error of the median of means at ``q``, shape (nq,).
-
-        It is exceeded with probability at most ``failure``.
-
-        The unknown ``f̃ = Σ√k`` is replaced by its bound ``√(N·Σk)`` (Cauchy–Schwarz), read from the
-        sketch itself; the paper's constants make the result generous.
-        """
-        return self.summary(q, "median-of-means", failure)["bound"]
-
     def summary(
-        self, q: Vectors, estimator: EstimatorName = "mean", failure: float = _FAILURE
+        self,
+        q: Vectors | Iterator[Vectors],
+        estimator: EstimatorName = "mean",
+        failure: float = _FAILURE,
     ) -> dict[str, Floats]:
-        """Return ``count``, ``stderr`` and ``density`` by name, shape (nq,) each, from one hashing.
+        """Return what a sketch says of queries, by name, from one hashing.
 
-        With the median of means also ``bound``, its :meth:`error_bound`. The standard error of one
-        row is NaN. ``q``, ``estimator`` and ``failure`` are those of :meth:`count`.
+        ``q``, ``estimator`` and ``failure`` are those of :meth:`count`.
+
+        Returns
+        -------
+        float64 arrays of shape (nq,): ``count`` and ``density``; ``stderr``, the standard error of
+        the mean count from the spread over rows, noise included (NaN for a sketch of one row); and
+        with the median of means ``bound``, Theorem 4's bound on the error of the count, exceeded
+        with probability at most ``failure``. There the unknown ``f̃ = Σ√k`` is replaced by its own
+        bound ``√(N·Σk)`` (Cauchy–Schwarz), read from the sketch; the paper's constants make the
+        result generous.
 
         Raises
         ------
@@ -537,19 +537,18 @@ class RaceSketch:
             answers["bound"] = np.asarray(bound * self._stretch)
         return answers
 
-    def _hits(self, q: Vectors) -> Iterator[Doubles]:
+    def _hits(self, q: Vectors | Iterator[Vectors]) -> Iterator[Doubles]:
         """Yield the released counts that blocks of queries fall into, shape (rows, n)."""
         counts = self._open().counts
-        hasher = self.spec.hasher
-        queries = self.spec.vectors(q, "queries")
+        chunks = q if isinstance(q, Iterator) else [q]
 
         def look_up(hits: Doubles, rows: slice, columns: Longs) -> None:
             hits[rows] = np.take_along_axis(counts[rows], columns, axis=1)
 
         with ThreadPoolExecutor(cores()) as pool:
-            for _, block in hasher.blocks(queries):
+            for block in self._blocks(chunks, "queries", clip=False):
                 hits = np.empty((self.spec.rows, block.shape[0]))
-                hasher.each(block, partial(look_up, hits), pool)
+                self.spec.hasher.each(block, partial(look_up, hits), pool)
                 yield hits
 
     def neighbours(self) -> tuple[float, float]:

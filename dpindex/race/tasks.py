@@ -126,6 +126,11 @@ class _KernelEstimator(_SketchEstimator):
     rows: int | None = 300
     width: int | None = 200
 
+    def _sketched(self, X: Vectors) -> RaceSketch:
+        """Return the released sketch of checked records."""
+        records = validate_data(self, X, accept_sparse=self._sparse)
+        return self.new_sketch(self._kernel_spec()).fit(records).release()
+
     def _kernel_spec(self) -> SketchSpec:
         hash = self.hash
         if hash is None:
@@ -173,8 +178,7 @@ class RaceDensity(base.DensityMixin, _KernelEstimator):  # type: ignore[misc]
 
     def fit(self, X: Vectors, y: Any = None) -> RaceDensity:
         """Sketch the records ``X``, shape (n, dim), and release; ``y`` is for pipelines only."""
-        records = validate_data(self, X, accept_sparse=self._sparse)
-        self.sketch_ = self.new_sketch(self._kernel_spec()).fit(records).release()
+        self.sketch_ = self._sketched(X)
         _warn(self.sketch_.warnings())
         return self
 
@@ -224,8 +228,7 @@ class RaceOutliers(base.OutlierMixin, _KernelEstimator):  # type: ignore[misc]
     def fit(self, X: Vectors, y: Any = None) -> RaceOutliers:
         """Sketch the records ``X``, shape (n, dim), and release; ``y`` is for pipelines only."""
         share = finite_number(self.fraction, "fraction", above=0.0)
-        records = validate_data(self, X, accept_sparse=self._sparse)
-        self.sketch_ = self.new_sketch(self._kernel_spec()).fit(records).release()
+        self.sketch_ = self._sketched(X)
         self.offset_ = share * self.sketch_.mean_density()
         _warn(self.sketch_.warnings())
         return self

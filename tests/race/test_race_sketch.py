@@ -147,8 +147,7 @@ def test_exact_counts_are_gone_after_release() -> None:
 READ: list[Callable[[RaceSketch], object]] = [
     lambda s: s.count(data(1)),
     lambda s: s.density(data(1)),
-    lambda s: s.stderr(data(1)),
-    lambda s: s.error_bound(data(1)),
+    lambda s: s.summary(data(1)),
     lambda s: s.mean_density(),
     lambda s: s.counts,
     lambda s: s.size,
@@ -245,7 +244,7 @@ def test_standard_error_is_the_spread_over_releases() -> None:
     x, q = data(3000), data(5, seed=9)
     sketches = [small(rows=50, seed=seed).fit(x).release() for seed in range(80)]
     spread = np.std([sketch.count(q) for sketch in sketches], axis=0, ddof=1)
-    stated = np.mean([sketch.stderr(q) for sketch in sketches], axis=0)
+    stated = np.mean([sketch.summary(q)["stderr"] for sketch in sketches], axis=0)
     assert stated == pytest.approx(spread, rel=0.5)
 
 
@@ -257,9 +256,10 @@ def test_size_density_and_bound() -> None:
     # N̂ has a standard deviation of √(2·200·100)/2 = 100.
     assert abs(sketch.size - 20_000) < 600
     assert sketch.density(q) == pytest.approx(sketch.count(q) / sketch.size)
-    median = sketch.count(q, "median-of-means", 0.01)
-    assert (np.abs(median - truth) <= sketch.error_bound(q, 0.01)).all()
-    assert (np.abs(sketch.count(q) - truth) < 6 * sketch.stderr(q)).all()
+    median = sketch.summary(q, "median-of-means", 0.01)
+    assert (np.abs(median["count"] - truth) <= median["bound"]).all()
+    mean = sketch.summary(q)
+    assert (np.abs(mean["count"] - truth) < 6 * mean["stderr"]).all()
 
 
 @pytest.mark.slow
@@ -386,7 +386,9 @@ def test_merged_answers_stay_unbiased() -> None:
     options: dict[str, Any] = {"epsilon": 8.0, "rows": 400, "width": 100}
     a, b = (small(**options).fit(part).release() for part in (x[:1000], x[1000:]))
     merged = a.merge(b, disjoint=True)
-    assert abs(merged.count(q)[0] - kernel_sum(PStable(1.0, 2), x, q)[0]) < 6 * merged.stderr(q)[0]
+    answers = merged.summary(q)
+    truth = kernel_sum(PStable(1.0, 2), x, q)[0]
+    assert abs(answers["count"][0] - truth) < 6 * answers["stderr"][0]
     assert abs(merged.size - 4000) < 6 * math.sqrt(2 * 2 * 400 * 100) / 8 + 1
 
 
@@ -611,8 +613,8 @@ def test_bad_requests() -> None:
     sketch.release()
     with pytest.raises(InputError, match="estimator must be"):
         sketch.count(data(1), "mode")  # type: ignore[arg-type]
-    with pytest.raises(InputError, match="at least two"):
-        small(rows=1).fit(data()).release().stderr(data(1))
+    one_row = small(rows=1).fit(data()).release()
+    assert np.isnan(one_row.summary(data(1))["stderr"]).all()  # which has no spread
 
 
 def test_the_promise_in_words() -> None:
@@ -637,6 +639,19 @@ def test_finding_10_an_empty_collection_is_released_like_any_other(records: Any)
 
 # Hashes: known answers, kernels by simulation.
 
+
+def test_queries_in_chunks_are_those_of_one_array() -> None:
+    sketch = small().fit(data()).release()
+    q = data(50, seed=9)
+    together = sketch.summary(q, "median-of-means", 0.5)
+    chunked = sketch.summary(iter(np.array_split(q, 3)), "median-of-means", 0.5)
+    for name, answers in together.items():
+        assert (chunked[name] == answers).all()
+    q[40, 1] = np.nan
+    with pytest.raises(InputError, match="row 40, column 1 is NaN"):
+        sketch.count(iter(np.array_split(q, 3)))
+
+
 HASHES: list[Hash] = [SRP(5), SRP(12), PairedSRP(4), PStable(1.5), PStable(0.7, 3)]
 
 
@@ -645,12 +660,14 @@ def columns(hasher: Hasher, x: object) -> np.ndarray:
     rows = sparse.csr_matrix(x) if sparse.issparse(x) else np.asarray(x)
     out = np.empty((hasher.rows, rows.shape[0]), dtype=np.int64)
     with ThreadPoolExecutor(2) as pool:
-        for start, block in hasher.blocks(rows):
+        start = 0
+        for block in hasher.blocks(rows):
 
             def keep(places: slice, found: np.ndarray, start: int = start) -> None:
                 out[places, start : start + found.shape[1]] = found
 
             hasher.each(block, keep, pool)
+            start += block.shape[0]
     return out
 
 
@@ -685,12 +702,12 @@ def test_products_are_exact_integers() -> None:
     """Sums at the very limit of what is let in still lie within 2^53."""
     hasher = Hasher(PStable(1.0), 4, 50, 100, 0)
     most = 2.0**33 / 4096
-    (_, block), *_ = hasher.blocks(np.array([[most / 4] * 4, [most, 0, 0, 0]]))
+    block, *_ = hasher.blocks(np.array([[most / 4] * 4, [most, 0, 0, 0]]))
     assert abs(block).sum(axis=1).max() == 2.0**33
     assert abs(hasher.directions).max() * 2**16 < 2**20
     for dim in (1, 2, 3, 784, 5000):
         signs = Hasher(SRP(1), dim, 1, 2, 0)
-        (_, block), *_ = signs.blocks(np.full((1, dim), 1.7e300))
+        block, *_ = signs.blocks(np.full((1, dim), 1.7e300))
         assert abs(block).sum() <= 2.0**33
         assert (block == np.rint(block)).all()
 
@@ -774,7 +791,7 @@ def test_finding_10_a_far_record_counts_at_the_nearest_point_of_the_box(
     edge = (2**33 // 3) / 2**12 * 0.5
     x = np.array([[1.0, 2.0, 3.0], [size, -size, 0.0], [size, 5.0, -7.0], [0.0, 0.0, 0.25]])
     near = np.clip(x, -edge, edge)
-    (_, block), = hasher.blocks(make(x), clip=True)  # fmt: skip
+    (block,) = hasher.blocks(make(x), clip=True)
     wanted = np.rint(np.clip(x, -2 * edge, 2 * edge) * 2**13)
     wanted[1:3] = np.clip(wanted[1:3], -(2**33 // 3), 2**33 // 3)
     found = block.toarray() if sparse.issparse(block) else block
@@ -782,7 +799,7 @@ def test_finding_10_a_far_record_counts_at_the_nearest_point_of_the_box(
     assert (np.abs(found).sum(axis=1) <= 2**33).all()
     assert (found == np.rint(near * 2**13)).all()
     for row in range(len(x)):
-        (_, alone), = hasher.blocks(make(x[row : row + 1]), clip=True)  # fmt: skip
+        (alone,) = hasher.blocks(make(x[row : row + 1]), clip=True)
         assert ((alone.toarray() if sparse.issparse(alone) else alone) == wanted[row]).all()
 
 
