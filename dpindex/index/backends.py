@@ -23,17 +23,20 @@ def best_of(scores: AnyArray, rows: Rows, count: int) -> tuple[AnyArray, Rows]:
         return _best_of_integers(scores, rows, count)
     order = np.argsort(-scores, axis=1)  # several times as fast as a sort that keeps rows in order
     in_order = np.take_along_axis(scores, order, axis=1)
-    tied = (in_order[:, 1:] == in_order[:, :-1]).any(axis=1)
+    equals_next = in_order[:, 1:] == in_order[:, :-1]
+    tied = equals_next.any(axis=1)
     if tied.any():
         order[tied] = np.lexsort((rows[tied], -scores[tied]), axis=1)
-    return in_order[:, :count], np.take_along_axis(rows, order[:, :count], axis=1)
+    best = order[:, :count]
+    return in_order[:, :count], np.take_along_axis(rows, best, axis=1)
 
 
 def _best_of_integers(scores: AnyArray, rows: Rows, count: int) -> tuple[AnyArray, Rows]:
     """Sort whole scores and rows, none negative, as one number each."""
     span = 1 + int(rows.max(initial=0))
-    keys = np.sort(rows - span * scores.astype(np.int64), axis=1)[:, :count]
-    negated, ordered = np.divmod(keys, span)
+    keys = rows - span * scores.astype(np.int64)
+    keys.sort(axis=1)
+    negated, ordered = np.divmod(keys[:, :count], span)
     return -negated, ordered
 
 
@@ -87,11 +90,11 @@ class SearchBackend(ABC):
         """Items that were added."""
 
     @abstractmethod
-    def begin(self, sample: AnyArray) -> None:
-        """Forget all items, and fit whatever is fitted to a sample of those that will come."""
+    def begin(self, sample: AnyArray, count: int = 0) -> None:
+        """Forget all items, and fit whatever is fitted to a sample of those that will come.
 
-    def reserve(self, count: int) -> None:  # noqa: B027
-        """Called after :meth:`begin`, with the number of items that come; by default nothing."""
+        ``count`` of them are expected.
+        """
 
     @abstractmethod
     def add(self, items: AnyArray) -> None:
@@ -139,8 +142,10 @@ def _shuffled(rows: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
     """A fixed public permutation of 64-bit numbers (the finalizer of splitmix64)."""
     mixed = rows + np.uint64(0x9E3779B97F4A7C15)
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
-        mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
-    return mixed ^ (mixed >> np.uint64(31))
+        mixed ^= mixed >> np.uint64(shift)
+        mixed *= np.uint64(factor)
+    mixed ^= mixed >> np.uint64(31)
+    return mixed
 
 
 class SymbolLists(SearchBackend):
@@ -151,16 +156,15 @@ class SymbolLists(SearchBackend):
     """
 
     def __init__(self, width: int, metric: str, index_type: str) -> None:
-        self._parts: list[npt.NDArray[np.uint16]] = []
-        self._count = 0
         self.begin(np.empty((0, 1)))
 
     def __len__(self) -> int:
         return self._count
 
-    def begin(self, sample: AnyArray) -> None:
-        self._parts = []
+    def begin(self, sample: AnyArray, count: int = 0) -> None:
+        self._parts: list[npt.NDArray[np.uint16]] = []
         self._count = 0
+        # Row numbers, symbol after symbol, and where the rows of each symbol start.
         self._rows: Rows = np.empty(0, dtype=np.int64)
         self._starts: Rows = np.zeros(1, dtype=np.int64)
 
@@ -182,10 +186,13 @@ class SymbolLists(SearchBackend):
     def _sort(self, names: Rows) -> None:
         """Make the lists; within one, the row numbers in the whole index decide the order."""
         (symbols,) = self._parts
-        chance = _shuffled(names.astype("<u8")).view("<u2").reshape(-1, 4)
+        chance = _shuffled(names.astype("<u8"))
         # Keys of 16 bits are sorted by radix.
-        self._rows = np.lexsort((*chance.T[1:], symbols)).astype(np.int64, copy=False)
-        self._starts = np.searchsorted(symbols[self._rows], np.arange(int(symbols.max()) + 2))
+        keys = chance.view("<u2").reshape(-1, 4).T
+        order = np.lexsort((*keys[1:], symbols))
+        self._rows = order.astype(np.int64, copy=False)
+        every_symbol = np.arange(int(symbols.max()) + 2)
+        self._starts = np.searchsorted(symbols[order], every_symbol)
 
     def search(self, queries: AnyArray, count: int) -> tuple[Doubles, Rows]:
         sizes = np.zeros(queries.shape[1], dtype=np.int64)
@@ -193,26 +200,33 @@ class SymbolLists(SearchBackend):
         scores = np.empty((len(queries), count))
         rows = np.empty((len(queries), count), dtype=np.int64)
         for i, query in enumerate(queries):
-            best = self._best_symbols(query, sizes, count)
+            best = _best_symbols(query, sizes, count)
             lists = [self._rows[self._starts[s] : self._starts[s + 1]] for s in best]
             rows[i] = np.concatenate(lists)[:count]
-            scores[i] = np.repeat(query[best], sizes[best])[:count]
+            score_of_row = np.repeat(query[best], sizes[best])
+            scores[i] = score_of_row[:count]
         return scores, rows
 
-    def _best_symbols(self, query: AnyArray, sizes: Longs, count: int) -> Indices:
-        """The symbols of highest score that have ``count`` rows together, ties by symbol."""
-        candidates = _FIRST_SYMBOLS
-        filled = np.flatnonzero(sizes)
-        while candidates < len(filled):
-            cut = np.partition(query[filled], len(filled) - candidates)[len(filled) - candidates]
-            top = filled[query[filled] >= cut]
-            if sizes[top].sum() >= count:
-                filled = top
-                break
-            candidates *= 4
-        order = filled[np.argsort(-query[filled], kind="stable")]
-        enough = int(np.searchsorted(np.cumsum(sizes[order]), count)) + 1
-        return order[:enough]
+
+def _best_symbols(query: AnyArray, sizes: Longs, count: int) -> Indices:
+    """The symbols of highest score that have ``count`` rows together, ties by symbol."""
+    symbols = np.flatnonzero(sizes)
+    # Few symbols have all that is wanted: to find the highest costs less than to sort all.
+    candidates = _FIRST_SYMBOLS
+    while candidates < len(symbols):
+        similarity = query[symbols]
+        place = len(symbols) - candidates
+        cut = np.partition(similarity, place)[place]
+        top = symbols[similarity >= cut]
+        if sizes[top].sum() >= count:
+            symbols = top
+            break
+        candidates *= 4
+    order = np.argsort(-query[symbols], kind="stable")
+    best = symbols[order]
+    rows_so_far = np.cumsum(sizes[best])
+    enough = int(np.searchsorted(rows_so_far, count)) + 1
+    return best[:enough]
 
 
 _SCAN_KERNEL = 15
@@ -252,29 +266,32 @@ class FaissSigns(SearchBackend):
     def __len__(self) -> int:
         return len(self._codes)
 
-    def begin(self, sample: AnyArray) -> None:
+    def begin(self, sample: AnyArray, count: int = 0) -> None:
         self._codes = RowParts([sample[:0]])
         self._scans: list[Any] = []
 
     def add(self, items: Bytes) -> None:
-        *others, last = self._codes.arrays
-        if len(last) < _SMALL_ROWS:  # each part costs every search some time
-            items = np.concatenate([last, items]) if len(last) else items
-            self._codes = RowParts([*others, items])
-        else:
-            self._codes = RowParts([*self._codes.arrays, items])
+        parts = [*self._codes.arrays, items]
+        *others, last, _ = parts
+        if not len(last):
+            parts = [*others, items]
+        elif len(last) < _SMALL_ROWS:  # each part costs every search some time
+            parts = [*others, np.concatenate([last, items])]
+        self._codes = RowParts(parts)
 
     def _scanned(self) -> list[Any]:
         """Fast scans of all codes, of :data:`_SCAN_ROWS` each; 0.3 s per million to be made."""
         with self._building:  # searches run side by side
             scans = self._scans
-            if scans and scans[-1].ntotal < min(
-                _SCAN_ROWS, len(self) - _SCAN_ROWS * len(scans[1:])
-            ):
-                scans.pop()  # a scan cannot be appended to
+            if scans:
+                rows_from_last = len(self) - _SCAN_ROWS * (len(scans) - 1)
+                if scans[-1].ntotal < min(_SCAN_ROWS, rows_from_last):
+                    scans.pop()  # a scan cannot be appended to
             for start in range(_SCAN_ROWS * len(scans), len(self), _SCAN_ROWS):
-                scans.append(_fast_scan(self._codes.take(slice(start, start + _SCAN_ROWS))))
-                for _, part in self._codes.within(start, start + _SCAN_ROWS):
+                stop = start + _SCAN_ROWS
+                codes = self._codes.take(slice(start, stop))
+                scans.append(_fast_scan(codes))
+                for _, part in self._codes.within(start, stop):
                     release_pages(part)
             return scans
 
@@ -295,10 +312,11 @@ class FaissSigns(SearchBackend):
         near = np.empty((len(queries), 0), dtype=np.int32)
         rows = np.empty((len(queries), 0), dtype=np.int64)
         for start, part in self._codes:
-            distance, part_rows = faiss().knn_hamming(queries, part, min(count, len(part)))
-            near, rows = best_of(
-                np.hstack([near, -distance]), np.hstack([rows, part_rows + start]), count
-            )
+            depth = min(count, len(part))
+            distance, places = faiss().knn_hamming(queries, part, depth)
+            near = np.hstack([near, -distance])
+            rows = np.hstack([rows, start + places])
+            near, rows = best_of(near, rows, count)
         return self._width + 2 * near.astype(np.float64), rows
 
     def _search_exact(self, queries: Floats, count: int) -> tuple[Doubles, Rows]:
@@ -308,15 +326,17 @@ class FaissSigns(SearchBackend):
         scores = np.empty((len(queries), count))
         rows = np.empty((len(queries), count), dtype=np.int64)
         uncertain = np.ones(len(queries), dtype=np.bool_)
-        few_suffice = rounding_bound(padded) < _GAP * np.linalg.norm(padded, axis=1)
+        deviations = np.linalg.norm(padded, axis=1)
+        few_suffice = rounding_bound(padded) < _GAP * deviations
         for candidates, eligible in ((2 * count + 16, few_suffice), (8 * count + 256, uncertain)):
             block = np.flatnonzero(uncertain & eligible)
-            if block.size and candidates < len(self):
-                best, places, certain = self._rescored(padded[block], candidates, count)
-                settled = block[certain]
-                scores[settled] = best[certain]
-                rows[settled] = places[certain]
-                uncertain[settled] = False
+            if not block.size or candidates >= len(self):
+                continue
+            best, places, certain = self._rescored(padded[block], candidates, count)
+            settled = block[certain]
+            scores[settled] = best[certain]
+            rows[settled] = places[certain]
+            uncertain[settled] = False
         unsettled = np.flatnonzero(uncertain)
         for part in row_blocks(len(unsettled), _BLOCK_QUERIES):
             block = unsettled[part]
@@ -326,11 +346,13 @@ class FaissSigns(SearchBackend):
     def _rescored(self, queries: Doubles, candidates: int, count: int) -> tuple[AnyArray, ...]:
         """The best of the fast scan's candidates, and whether no other code can be among them."""
         coarse, rows = self.coarse(queries, candidates)
-        best, places = best_of(self._exact_scores(queries, rows), rows, count)
+        exact = self._exact_scores(queries, rows)
+        best, places = best_of(exact, rows, count)
         # What was not returned scores at most the worst coarse score plus the rounding error.
         unseen = coarse.min(axis=1) + rounding_bound(queries)
         # Rows of −1 fill up where the scan drops codes of the least possible score.
-        certain = (best[:, -1] > unseen) & (rows >= 0).all(axis=1)
+        is_full = (rows >= 0).all(axis=1)
+        certain = is_full & (best[:, -1] > unseen)
         return best, places, certain
 
     def coarse(self, queries: Doubles, count: int) -> tuple[Doubles, Rows]:
@@ -339,15 +361,17 @@ class FaissSigns(SearchBackend):
         Rows of −1 stand where it leaves out codes of the least possible score.
         """
         # A common scale keeps float32 tables exact enough; ranking does not depend on it.
-        largest = np.maximum(np.abs(queries).max(axis=1, keepdims=True), 1e-300)
+        largest = np.abs(queries).max(axis=1, keepdims=True)
+        largest = np.maximum(largest, 1e-300)
         scaled = (queries / largest).astype(np.float32)
         coarse = np.empty((len(scaled), 0), dtype=np.float32)
         rows = np.empty((len(scaled), 0), dtype=np.int64)
         for number, scan in enumerate(self._scanned()):
-            near, scan_rows = scan.search(scaled, min(count, scan.ntotal))
-            scan_rows = np.where(scan_rows >= 0, scan_rows + number * _SCAN_ROWS, -1)
+            depth = min(count, scan.ntotal)
+            near, places = scan.search(scaled, depth)
+            places[places >= 0] += number * _SCAN_ROWS
             coarse = np.hstack([coarse, near])
-            rows = np.hstack([rows, scan_rows])
+            rows = np.hstack([rows, places])
             if number:
                 coarse, rows = best_of(coarse, rows, count)
         return coarse * largest, rows
@@ -357,8 +381,8 @@ class FaissSigns(SearchBackend):
         scores = np.empty(rows.shape)
         size = _BLOCK_NUMBERS // (rows.shape[1] * queries.shape[1])
         for block in row_blocks(len(rows), size):
-            codes = self._codes.take(np.maximum(rows[block], 0))
-            bits = np.unpackbits(codes, axis=2, bitorder="little")
+            known = np.maximum(rows[block], 0)
+            bits = np.unpackbits(self._codes.take(known), axis=2, bitorder="little")
             # Not by BLAS, whose threads would be woken for every query.
             scores[block] = np.einsum("qck,qk->qc", bits.astype(np.float64), queries[block])
         sums = queries.sum(axis=1, keepdims=True)
@@ -370,16 +394,19 @@ def rounding_bound(queries: Doubles) -> Doubles:
 
     The scale maps the widest table to 255 and the sum of all to at most 65535.
     """
-    spans = 2 * np.abs(queries).reshape(len(queries), -1, 4).sum(axis=2)
+    tables = np.abs(queries).reshape(len(queries), -1, 4)
+    spans = 2 * tables.sum(axis=2)
     step = np.maximum(spans.max(axis=1) / 255, spans.sum(axis=1) / 65535)
     return np.asarray(spans.shape[1] * step * (1 + 1e-3))
 
 
 def _fast_scan(codes: Bytes) -> Any:
+    """A fast scan of packed signs, four of them to a part of the quantizer."""
     groups = 2 * codes.shape[1]
     index = faiss().IndexPQ(4 * groups, groups, 4, faiss().METRIC_INNER_PRODUCT)
-    patterns = 2.0 * ((np.arange(16)[:, None] >> np.arange(4)) & 1) - 1.0
-    centroids = np.tile(patterns.astype(np.float32), (groups, 1, 1))
+    bits = np.arange(16)[:, None] >> np.arange(4) & 1
+    signs = (2 * bits - 1).astype(np.float32)
+    centroids = np.tile(signs, (groups, 1, 1))
     faiss().copy_array_to_vector(centroids.ravel(), index.pq.centroids)
     faiss().copy_array_to_vector(codes.ravel(), index.codes)
     index.ntotal = len(codes)
@@ -395,7 +422,9 @@ def rank_all(codes: RowParts, queries: Doubles, count: int) -> tuple[Doubles, Ro
     rows = np.empty((len(queries), 0), dtype=np.int64)
     for start, part in codes.within(0, len(codes), _BLOCK_ROWS):
         bits = np.unpackbits(part, axis=1, bitorder="little")
-        block = np.broadcast_to(np.arange(start, start + len(bits)), (len(queries), len(bits)))
-        scores = np.hstack([scores, queries @ (2.0 * bits - 1.0).T])
-        scores, rows = best_of(scores, np.hstack([rows, block]), count)
+        signs = 2.0 * bits - 1.0
+        part_rows = np.arange(start, start + len(part))
+        scores = np.hstack([scores, queries @ signs.T])
+        rows = np.hstack([rows, np.tile(part_rows, (len(queries), 1))])
+        scores, rows = best_of(scores, rows, count)
     return scores, rows

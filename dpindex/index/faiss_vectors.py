@@ -45,9 +45,11 @@ class FaissVectors(SearchBackend):
         self._normalise = metric == "cosine"
         self._distance = metric == "l2"
         self.exact = self._type.exact
-        sample = max(SAMPLE_ROWS, _ROWS_PER_LIST * self._type.lists)
-        sample = min(_EXACT_SAMPLE_ROWS if self.exact else sample, _SAMPLE_NUMBERS // width)
         self.max_subset = _SAMPLE_NUMBERS // width
+        sample = _EXACT_SAMPLE_ROWS
+        if not self.exact:
+            sample = max(SAMPLE_ROWS, _ROWS_PER_LIST * self._type.lists)
+        sample = min(sample, self.max_subset)
         self.sample_rows = max(self._type.min_rows, sample)
         self._index: Any = None
         self._only: Rows | None = None
@@ -56,23 +58,31 @@ class FaissVectors(SearchBackend):
     def __len__(self) -> int:
         if self._index is None:
             return 0
-        return int(self._index.ntotal) if self._only is None else len(self._only)
+        if self._only is not None:
+            return len(self._only)
+        return int(self._index.ntotal)
 
     @property
     def _metric(self) -> int:
-        return int(faiss().METRIC_L2 if self._distance else faiss().METRIC_INNER_PRODUCT)
+        if self._distance:
+            return int(faiss().METRIC_L2)
+        return int(faiss().METRIC_INNER_PRODUCT)
 
     def needs_retraining(self, count: int) -> bool:
-        return not self.exact and self._fitted < self.sample_rows and count >= 2 * self._fitted
+        saw_few = self._fitted < self.sample_rows
+        return not self.exact and saw_few and count >= 2 * self._fitted
 
-    def begin(self, sample: Floats) -> None:
+    def begin(self, sample: Floats, count: int = 0) -> None:
         self._type.check_count(len(sample))
         # A power of two near the largest value: half floats end at 65504, and fail below 1e-4.
-        largest = 0.0 if self._normalise else float(np.abs(sample).max(initial=0.0))
-        self._unit = float(2.0 ** np.frexp(largest)[1]) if largest else 1.0
+        self._unit = 1.0
+        largest = float(np.abs(sample).max(initial=0.0))
+        if largest and not self._normalise:
+            self._unit = float(2.0 ** np.frexp(largest)[1])
         vectors = self._prepared(sample)
-        width = self._type.rotation
-        self._rotation = None if width is None else _leading(vectors, width)
+        self._rotation = None
+        if self._type.rotation is not None:
+            self._rotation = _leading(vectors, self._type.rotation)
         rotated = self._rotated(vectors)
         index = self._index
         if self.exact and index is not None:
@@ -81,6 +91,10 @@ class FaissVectors(SearchBackend):
             index = self._made(rotated.shape[1])
         self._kept_alive = _without_warnings(index)
         index.train(rotated)
+        if isinstance(index, faiss().IndexFlatCodes):
+            # The memory of all items at once, where they lie in one array: to grow takes thrice.
+            index.codes.resize(count * index.code_size)
+            index.codes.resize(0)
         probes = spaced(len(vectors), _PROBES)
         self._probes = vectors[probes]
         self._near = np.empty((len(probes), 0), dtype=np.float32)
@@ -98,12 +112,6 @@ class FaissVectors(SearchBackend):
                 f"this version of Faiss has no {self._type.factory}; run pip install -U faiss-cpu.",
                 field="index_type",
             ) from None
-
-    def reserve(self, count: int) -> None:
-        """Take the memory of vectors at once, where they lie in one array: to grow takes thrice."""
-        if isinstance(self._index, faiss().IndexFlatCodes):
-            self._index.codes.resize(count * self._index.code_size)
-            self._index.codes.resize(0)
 
     def add(self, items: Floats) -> None:
         vectors = self._prepared(items)
@@ -137,7 +145,9 @@ class FaissVectors(SearchBackend):
         _, visited = self._visit(probes, self._true.shape[1], effort)
         pairs = zip(visited, self._true[:, 1:], strict=True)
         hit = np.concatenate([np.isin(true, rows) for rows, true in pairs])
-        return float(hit.mean()) if hit.size else 1.0
+        if not hit.size:
+            return 1.0
+        return float(hit.mean())
 
     def subset(self, rows: Rows) -> FaissVectors:
         """In the exact index, the vectors as this one keeps them, where it can give them back."""
@@ -163,7 +173,9 @@ class FaissVectors(SearchBackend):
     def search(self, queries: Floats, count: int) -> tuple[Doubles, Rows]:
         rotated = self._rotated(self._prepared(queries))
         scores, rows = self._visit(rotated, count, self._effort)
-        if (short := np.flatnonzero((rows < 0).any(axis=1))).size:
+        is_short = (rows < 0).any(axis=1)
+        if is_short.any():
+            short = np.flatnonzero(is_short)
             scores[short], rows[short] = self._exhaustive(rotated[short], count)
         wide = scores.astype(np.float64) * self._unit**2
         if self._distance:
@@ -172,12 +184,13 @@ class FaissVectors(SearchBackend):
 
     def _visit(self, rotated: Singles, count: int, effort: int) -> tuple[Singles, Rows]:
         """Return scores or distances and rows as Faiss does, −1 where no more were visited."""
-        parameters: Any = None if self._only is None else faiss().SearchParameters()
+        parameters: Any = None
         if self._type.links:
             parameters = faiss().SearchParametersHNSW(efSearch=max(effort, count))
         elif self._type.lists:
             parameters = faiss().SearchParametersIVF(nprobe=effort)
         if self._only is not None:
+            parameters = parameters or faiss().SearchParameters()
             chosen = faiss().IDSelectorBatch(self._only)
             parameters.sel = chosen
         if parameters is not None and self._type.factory.startswith("OPQ"):
@@ -194,10 +207,17 @@ class FaissVectors(SearchBackend):
         else:
             scores, rows = self._visit(rotated, count, self._type.efforts[1])
         # Fast scan leaves out what has the least possible score, as all have for a zero query.
+        every_row = np.arange(len(self))
         for score, row in zip(scores, rows, strict=True):
-            if (missing := np.flatnonzero(row < 0)).size:
-                row[missing] = np.setdiff1d(np.arange(len(self)), row)[: len(missing)]
-                score[missing] = score[missing[0] - 1] if missing[0] else 0.0
+            missing = np.flatnonzero(row < 0)
+            if not missing.size:
+                continue
+            left_out = np.setdiff1d(every_row, row)
+            row[missing] = left_out[: len(missing)]
+            least = 0.0
+            if missing[0]:
+                least = score[missing[0] - 1]
+            score[missing] = least
         return scores, rows
 
     def _rotated(self, vectors: Singles) -> Singles:
@@ -235,5 +255,8 @@ def _without_warnings(index: Any) -> list[Any]:
 
 
 def _leading(sample: Singles, width: int) -> Singles:
-    _, vectors = np.linalg.eigh((sample.T @ sample).astype(np.float64))
-    return np.ascontiguousarray(vectors[:, ::-1][:, :width], dtype=np.float32)
+    """Return the leading directions of the second moment, best first, as columns."""
+    second_moment = sample.T @ sample
+    _, directions = np.linalg.eigh(second_moment.astype(np.float64))
+    best_first = directions[:, ::-1]
+    return np.ascontiguousarray(best_first[:, :width], dtype=np.float32)

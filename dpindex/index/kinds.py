@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -51,10 +51,6 @@ from dpindex.similarity.symbol_codes import (
 from dpindex.storage.code_store import CodeStore
 from dpindex.storage.ids import Rows
 from dpindex.storage.manifest import Settings, parse_index_type
-
-if TYPE_CHECKING:
-    from dpindex.denoise import Denoiser
-
 
 _LITTLE_WORK = 1 << 26
 """Coordinates that one thread compares in about ten milliseconds."""
@@ -124,8 +120,7 @@ class Ranking:
             self._removals = None
             self.rows = 0
             sample = store.take(spaced(len(store), backend.sample_rows))
-            backend.begin(self.items(sample))
-            backend.reserve(len(store))
+            backend.begin(self.items(sample), len(store))
             self._removals = store.removals
         for codes in store.blocks(len(backend), backend.block_rows):
             backend.add(self.items(codes))
