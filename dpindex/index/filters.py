@@ -41,6 +41,7 @@ _FORMS = (
     "a filter is a list of ids, a mask of bools, a function of a row, or an expression such as "
     '"year >= 2020"'
 )
+_NEED = "a filter expression needs pyarrow"
 _GRAMMAR = (
     "an expression compares columns with numbers or quoted strings, such as "
     '"year >= 2020 and lang in [\'en\', \'de\']", "not seen" or "title is not None"'
@@ -74,7 +75,7 @@ def kept_rows(filter_: Filter, store: CodeStore) -> Rows:
     if callable(filter_) and not _is_expression(filter_):
         return np.flatnonzero([bool(filter_(row)) for row in _dicts(store)])
     if isinstance(filter_, str):
-        return _matching(parsed(filter_, [ID, *store.payload.columns]), store)
+        filter_ = parsed(filter_, [ID, *store.payload.columns])
     if _is_expression(filter_):
         return _matching(filter_, store)
     if isinstance(filter_, Set | range):
@@ -109,39 +110,36 @@ def _dicts(store: CodeStore) -> Any:
     """Every row as a dict of its id and payload."""
     for block in row_blocks(len(store), _BLOCK_ROWS):
         ids = store.ids.take(block).tolist()
-        table = store.payload.take(block)
-        if table is None:
-            yield from ({ID: id_} for id_ in ids)
-            continue
-        for id_, row in zip(ids, table.to_pylist(), strict=True):
+        payload = store.payload.take(block)
+        rows: list[dict[str, Any]] = [{}] * len(ids)
+        if payload is not None:
+            rows = payload.to_pylist()
+        for id_, row in zip(ids, rows, strict=True):
             yield {ID: id_, **row}
 
 
 def _matching(expression: Any, store: CodeStore) -> Rows:
-    need = "a filter expression needs pyarrow"
-    pa = import_extra("pyarrow", need, "io")
-    acero = import_extra("pyarrow.acero", need, "io")
-    ids = pa.array(store.ids.array)
-    table = store.payload.whole
-    table = pa.table({ID: ids}) if table is None else table.add_column(0, ID, ids)
-    source = acero.Declaration("table_source", acero.TableSourceNodeOptions(table))
-    options = acero.ProjectNodeOptions([expression], ["kept"])
+    """Return the rows of which an expression is true, and not null."""
+    pa = import_extra("pyarrow", _NEED, "io")
+    dataset = import_extra("pyarrow.dataset", _NEED, "io")
+    table = pa.table({ID: store.ids.array})
+    payload = store.payload.whole
+    if payload is not None:
+        table = payload.add_column(0, ID, table[ID])
     try:
-        kept = acero.Declaration("project", options, [source]).to_table(use_threads=False)["kept"]
+        projected = dataset.dataset(table).to_table({"kept": expression}, use_threads=False)
+        kept = projected["kept"]
         if not pa.types.is_boolean(kept.type):
             raise TypeError(f"it is {kept.type}, neither true nor false; compare it")
-        bits = kept.fill_null(False).combine_chunks()
     except (pa.ArrowException, TypeError, ValueError, KeyError) as error:
-        columns = ", ".join(f"{name} ({kind})" for name, kind in store.payload.columns.items())
+        kinds = [f"{name} ({kind})" for name, kind in store.payload.columns.items()]
+        columns = ", ".join(kinds) or "no payload"
         raise InputError(
             f"the filter {expression} has no meaning here ({one_line(error)}); the columns are: "
-            f"{ID}, {columns or 'no payload'}.",
+            f"{ID}, {columns}.",
             field="filter",
         ) from None
-    # Arrow takes longer to make bytes of its bits than to compare a column.
-    packed = np.frombuffer(bits.buffers()[1], np.uint8)
-    mask = np.unpackbits(packed, bitorder="little")[bits.offset : bits.offset + len(bits)]
-    return np.flatnonzero(mask.view(np.bool_))
+    return np.flatnonzero(kept.fill_null(False))
 
 
 def parsed(text: str, columns: list[str]) -> Any:
@@ -181,8 +179,7 @@ class _Translator:
     """Turns the nodes of a parsed expression into expressions of ``pyarrow.compute``."""
 
     def __init__(self, text: str, columns: list[str]) -> None:
-        need = "a filter expression needs pyarrow"
-        self._compute = import_extra("pyarrow.compute", need, "io")
+        self._compute = import_extra("pyarrow.compute", _NEED, "io")
         self._text = text
         self._columns = columns
 
@@ -192,7 +189,8 @@ class _Translator:
             case ast.BoolOp(op=operator, values=parts):
                 return reduce(_JOIN[type(operator)], map(self.condition, parts))
             case ast.BinOp(left=left, op=ast.BitAnd() | ast.BitOr() as operator, right=right):
-                return _JOIN[type(operator)](self.condition(left), self.condition(right))
+                join = _JOIN[type(operator)]
+                return join(self.condition(left), self.condition(right))
             case ast.UnaryOp(op=ast.Not() | ast.Invert(), operand=operand):
                 return ~self.condition(operand)
             case ast.Compare(left=first, ops=operators, comparators=others):
@@ -207,13 +205,15 @@ class _Translator:
         if isinstance(operator, ast.Is | ast.IsNot):
             if not (isinstance(right, ast.Constant) and right.value is None):
                 raise self._refused(right)
-            return value.is_null() if isinstance(operator, ast.Is) else ~value.is_null()
+            is_null = value.is_null()
+            return is_null if isinstance(operator, ast.Is) else ~is_null
         if isinstance(operator, ast.In | ast.NotIn):
             if not isinstance(right, ast.List | ast.Tuple | ast.Set):
                 raise self._refused(right)
-            member = value.isin([self._constant(item) for item in right.elts])
-            return member if isinstance(operator, ast.In) else ~member
-        return _COMPARE[type(operator)](value, self._value(right))
+            is_member = value.isin([self._constant(item) for item in right.elts])
+            return is_member if isinstance(operator, ast.In) else ~is_member
+        compare = _COMPARE[type(operator)]
+        return compare(value, self._value(right))
 
     def _value(self, node: ast.expr) -> Any:
         match node:
