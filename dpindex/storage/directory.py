@@ -16,6 +16,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import chain, islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -134,94 +135,6 @@ class IndexDirectory:
     def _text(self) -> bytes:
         return read_file(self.path / MANIFEST, MAX_MANIFEST_BYTES, links=False)
 
-    # Reading: every file is compared with the manifest before it is parsed.
-
-    def segments(self, manifest: Manifest) -> Iterator[SegmentContents]:
-        """Yield codes, ids and payload of every segment, verified against the manifest first."""
-        fingerprint = manifest.settings.spec.fingerprint
-        for number, count in manifest.segments.items():
-            path = file_path("codes", number)
-            codes = codes_from_bytes(self._mapped(manifest, path), verified=True)
-            ids = id_block(self._mapped(manifest, file_path("ids", number)), verified=True)
-            release_pages(codes.stored)
-            if codes.fingerprint != fingerprint:
-                raise DamagedError(f"{self.path / path} was made under another spec.")
-            payload = self._payload(manifest, number)
-            lengths = {count, len(codes), len(ids)}
-            if payload is not None:
-                lengths.add(len(payload))
-            if len(lengths) > 1:
-                raise DamagedError(f"{self.path / path} does not have the rows it should.")
-            yield codes, ids, payload
-
-    def _payload(self, manifest: Manifest, number: str) -> Table:
-        path = file_path("payload", number)
-        if path not in manifest.files:
-            return None
-        return payload_from_bytes(self._verified(manifest, path))
-
-    def payload_columns(self, manifest: Manifest) -> dict[str, str]:
-        """Return the type of each payload column by its name, from one segment with a payload."""
-        tables = (self._payload(manifest, number) for number in manifest.segments)
-        return Payload(next((table for table in tables if table is not None), None)).columns
-
-    def settings(self, manifest: Manifest) -> Settings:
-        """Return the settings, with the spec's codebook or design in full if it has one."""
-        spec = manifest.settings.spec
-        if spec.public is not None:
-            data = self._single(manifest, spec.public.kind)
-            if data is not None:
-                spec = spec.with_public(spec.public.from_bytes(data))
-        return replace(manifest.settings, spec=spec)
-
-    def denoiser(self, manifest: Manifest) -> Denoiser | None:
-        """Return the denoiser; None if there is none."""
-        data = self._single(manifest, "denoiser")
-        if data is None:
-            return None
-        from dpindex.denoise import denoiser_from_bytes
-
-        return denoiser_from_bytes(data, self.settings(manifest).spec)
-
-    def calibration(self, manifest: Manifest) -> SimilarityCalibration | None:
-        """Return the calibration; None if there is none."""
-        data = self._single(manifest, "calibration")
-        return None if data is None else calibration_from_bytes(data)
-
-    def _single(self, manifest: Manifest, kind: str) -> bytes | None:
-        if kind not in manifest.single:
-            return None
-        return self._verified(manifest, file_path(kind, manifest.single[kind]))
-
-    def check_sizes(self, manifest: Manifest) -> None:
-        """Refuse a file that is missing, or is not as long as it was; none is read."""
-        for path in manifest.paths:
-            place = self.path / path
-            if not place.is_file():
-                raise DamagedError(f"{place} is missing; restore it from a copy.")
-            if place.stat().st_size != manifest.files[path].bytes:
-                raise DamagedError(f"{place} is cut off or was changed; restore it from a copy.")
-
-    def _verified(self, manifest: Manifest, path: str) -> bytes:
-        data = read_file(self.path / path, manifest.files[path].bytes, links=False)
-        self._compare(data, manifest, path)
-        return data
-
-    def _mapped(self, manifest: Manifest, path: str) -> Buffer:
-        """Return a verified file; the pages of a large one where they lie, each read once."""
-        mark = manifest.files[path]
-        if mark.bytes < MAPPED_BYTES:
-            return self._verified(manifest, path)
-        data = map_file(self.path / path, mark.bytes, links=False)
-        self._compare(data, manifest, path)
-        return data
-
-    def _compare(self, data: Buffer, manifest: Manifest, path: str) -> None:
-        if FileMark.of(data) != manifest.files[path]:
-            raise DamagedError(
-                f"{self.path / path} is cut off, or was changed or damaged; restore it from a copy."
-            )
-
     # Writing: an index that is there grows by files that were staged as a whole.
 
     @contextmanager
@@ -270,9 +183,8 @@ class IndexDirectory:
     def staged(self) -> Iterator[Staging]:
         """Give a staging for new files; what is not sealed when the block ends is discarded."""
         staging = Staging(PrivateFolder(self.unpublished), f"save-{secrets.token_hex(16)}")
-        with writing_beside(self.path):
-            staging.folder.make()
-            staging.folder.mkdir(staging.name)
+        staging.folder.make()
+        staging.folder.mkdir(staging.name)
         try:
             yield staging
         finally:
@@ -298,11 +210,10 @@ class IndexDirectory:
         token : str
             Of a release whose codes these are: its journal ends with the growth.
         """
-        with writing_beside(self.path):
-            seal = f"seal-{self.manifest_digest}-{token}"
-            staging.folder.move(staging.name, self.unpublished / seal)
-            sealed()
-            self._finish(manifest)
+        seal = f"seal-{self.manifest_digest}-{token}"
+        staging.folder.move(staging.name, self.unpublished / seal)
+        sealed()
+        self._finish(manifest)
 
     @property
     def manifest_digest(self) -> str:
@@ -363,6 +274,105 @@ class IndexDirectory:
                 sync_folder(self.path / folder)
 
 
+@dataclass(frozen=True)
+class IndexFiles:
+    """The files of an index that a manifest names, each compared with it before it is parsed.
+
+    Attributes
+    ----------
+    path : Path
+        The directory.
+    manifest : Manifest
+    """
+
+    path: Path
+    manifest: Manifest
+
+    @cached_property
+    def settings(self) -> Settings:
+        """The settings, with the spec's codebook or design in full if it has one."""
+        spec = self.manifest.settings.spec
+        if spec.public is not None:
+            data = self._single(spec.public.kind)
+            if data is not None:
+                spec = spec.with_public(spec.public.from_bytes(data))
+        return replace(self.manifest.settings, spec=spec)
+
+    def segments(self) -> Iterator[SegmentContents]:
+        """Yield codes, ids and payload of every segment."""
+        fingerprint = self.manifest.settings.spec.fingerprint
+        for number, count in self.manifest.segments.items():
+            path = file_path("codes", number)
+            codes = codes_from_bytes(self._mapped(path), verified=True)
+            ids = id_block(self._mapped(file_path("ids", number)), verified=True)
+            release_pages(codes.stored)
+            if codes.fingerprint != fingerprint:
+                raise DamagedError(f"{self.path / path} was made under another spec.")
+            payload = self._payload(number)
+            lengths = {count, len(codes), len(ids)}
+            if payload is not None:
+                lengths.add(len(payload))
+            if len(lengths) > 1:
+                raise DamagedError(f"{self.path / path} does not have the rows it should.")
+            yield codes, ids, payload
+
+    def _payload(self, number: str) -> Table:
+        path = file_path("payload", number)
+        if path not in self.manifest.files:
+            return None
+        return payload_from_bytes(self._verified(path))
+
+    def payload_columns(self) -> dict[str, str]:
+        """Return the type of each payload column by its name, from one segment with a payload."""
+        tables = (self._payload(number) for number in self.manifest.segments)
+        return Payload(next((table for table in tables if table is not None), None)).columns
+
+    def denoiser(self) -> Denoiser | None:
+        """Return the denoiser; None if there is none."""
+        data = self._single("denoiser")
+        if data is None:
+            return None
+        from dpindex.denoise import denoiser_from_bytes
+
+        return denoiser_from_bytes(data, self.settings.spec)
+
+    def calibration(self) -> SimilarityCalibration | None:
+        """Return the calibration; None if there is none."""
+        data = self._single("calibration")
+        return None if data is None else calibration_from_bytes(data)
+
+    def _single(self, kind: str) -> bytes | None:
+        number = self.manifest.single.get(kind)
+        if number is None:
+            return None
+        return self._verified(file_path(kind, number))
+
+    def check_sizes(self) -> None:
+        """Refuse a file that is missing, or is not as long as it was; none is read."""
+        for path in self.manifest.paths:
+            place = self.path / path
+            if not place.is_file():
+                raise DamagedError(f"{place} is missing; restore it from a copy.")
+            if place.stat().st_size != self.manifest.files[path].bytes:
+                raise DamagedError(f"{place} is cut off or was changed; restore it from a copy.")
+
+    def _verified(self, path: str) -> bytes:
+        """Return the bytes of a file."""
+        return bytes(self._mapped(path, read_file))
+
+    def _mapped(self, path: str, read: Callable[..., Buffer] = map_file) -> Buffer:
+        """Return a file; the pages of a large one are mapped where they lie."""
+        mark = self.manifest.files[path]
+        if mark.bytes < MAPPED_BYTES:
+            read = read_file
+        data = read(self.path / path, mark.bytes, links=False)
+        if FileMark.of(data) != mark:
+            raise DamagedError(
+                f"{self.path / path} is cut off, or was changed or damaged; restore it from a copy."
+            )
+        return data
+
+
 class IndexWriter:
     """Stages new files of an index, each under the next number.
 
@@ -404,6 +414,12 @@ class IndexWriter:
             self._stage(files)
             segments = {**self.manifest.segments, number: len(codes)}
             self.manifest = replace(self.manifest, segments=segments)
+
+    def add_public(self) -> None:
+        """Stage the codebook or design of the spec, if it has one that the index does not hold."""
+        public = self.manifest.settings.spec.public
+        if public is not None and public.kind not in self.manifest.single:
+            self.add_single(public.kind, public.to_bytes())
 
     def add_single(self, kind: str, data: bytes) -> None:
         """Stage the one file of a kind, unless the index holds it as it is."""
@@ -539,9 +555,7 @@ def write_index(
 
 def _stage_contents(writer: IndexWriter, contents: Contents, first_row: int) -> None:
     """Stage all that an index holds, from a row on."""
-    spec = contents.settings.spec
-    if spec.public is not None and spec.public.kind not in writer.manifest.single:
-        writer.add_single(spec.public.kind, spec.public.to_bytes())
+    writer.add_public()
     writer.add_rows(contents.store, first_row)
     if contents.denoiser is not None:
         from dpindex.denoise import denoiser_to_bytes
@@ -549,7 +563,7 @@ def _stage_contents(writer: IndexWriter, contents: Contents, first_row: int) -> 
         writer.add_single("denoiser", denoiser_to_bytes(contents.denoiser))
     if contents.calibration is not None:
         writer.add_single("calibration", contents.calibration.to_bytes())
-    uneven = sampled_crowding(spec, contents.store)
+    uneven = sampled_crowding(contents.settings.spec, contents.store)
     writer.manifest = replace(writer.manifest, crowding=uneven)
 
 
@@ -588,16 +602,17 @@ def read_index(directory: IndexDirectory) -> tuple[Contents, Checkpoint]:
     InputError
         If the directory is not an index, or was damaged or changed.
     """
-    manifest = directory.finished_manifest()
-    segments = directory.segments(manifest)
+    files = IndexFiles(directory.path, directory.finished_manifest())
+    segments = files.segments()
     # The first is read before anything is made of the spec: what a manifest says costs nothing yet.
     first = list(islice(segments, 1))
-    denoiser = directory.denoiser(manifest)
-    calibration = directory.calibration(manifest)
-    settings = directory.settings(manifest)
-    store = CodeStore.of_segments(settings.spec.format, chain(first, segments))
-    checkpoint = Checkpoint(directory, manifest, len(store), 0)
-    return Contents(settings, store, denoiser, calibration), checkpoint
+    contents = Contents(
+        settings=files.settings,
+        denoiser=files.denoiser(),
+        calibration=files.calibration(),
+        store=CodeStore.of_segments(files.settings.spec.format, chain(first, segments)),
+    )
+    return contents, Checkpoint(directory, files.manifest, len(contents.store), 0)
 
 
 @contextmanager

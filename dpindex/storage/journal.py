@@ -61,7 +61,7 @@ TAG_BYTES = 16
 _JOURNAL_LOCK = "lock"
 _KEY_BYTES = 32
 _NONCE_BYTES = 12
-_MAX_MARK_BYTES = 1 << 30
+_MAX_MARK_BYTES = 1 << 21
 _OF_RELEASE = re.compile(r"(part-)?[0-9a-f]{32}(\.drawn)?")
 _PRIVATE_NAME = re.compile(rf"{_OF_RELEASE.pattern}|(save-|seal-)[0-9a-f-]+|record|lock")
 
@@ -286,7 +286,6 @@ class Journal:
         self.begun = False
         self.token = ""
         self._facts: Mapping[str, Any] = {}
-        self._tags = b""
 
     @contextmanager
     def held(self) -> Iterator[None]:
@@ -317,20 +316,18 @@ class Journal:
                 if not os.path.lexists(path / RELEASE_MARK):
                     self.folder.discard(re.compile(rf"{_OF_RELEASE.pattern}|{_JOURNAL_LOCK}"))
 
-    def begin(self, facts: Mapping[str, Any], tags: bytes) -> None:
+    def begin(self, facts: Mapping[str, Any]) -> None:
         """Begin a release, durably, under a new token. The ledger is to be told next.
 
         Parameters
         ----------
         facts : mapping
-            Plain JSON values that must match, each under the name that messages give it.
-        tags : bytes
-            Of all segments, under the key of the journal.
+            Plain JSON values by which the release is known again, each under the name that messages
+            give it.
         """
         assert not self.begun, "one release at a time"
         self.token = secrets.token_hex(16)
         self._facts = facts
-        self._tags = tags
         with writing_beside(self.target):
             self.folder.mkdir(self.token)  # lasts with the record, which says that it is there
             created = self.folder.create(RELEASE_MARK, self._bytes(), mode=0o600)
@@ -338,8 +335,8 @@ class Journal:
             raise BusyError(f"{self.target} is being built by another process; run it again.")
         self.begun = True
 
-    def refuse_other(self, facts: Mapping[str, Any], tags: bytes) -> None:
-        """Refuse to go on with a release of other facts or other content.
+    def refuse_other(self, facts: Mapping[str, Any]) -> None:
+        """Refuse to go on with a release of other facts.
 
         Raises
         ------
@@ -348,8 +345,6 @@ class Journal:
         """
         assert self.begun, "begin comes first"
         names = [name for name, value in facts.items() if self._facts.get(name) != value]
-        if self._tags != tags:
-            names.append("vectors, ids or payload")
         if names:
             raise InputError(
                 f"{self.target} has an unfinished build of other input (its {' and '.join(names)} "
@@ -371,11 +366,6 @@ class Journal:
     def get(self, path: str, max_bytes: int = MAX_FILE_BYTES) -> bytes | None:
         """Return the bytes of a file, None if there is none; InputError if it has more bytes."""
         return self.folder.get(f"{self.token}/{path}", max_bytes)
-
-    def paths(self) -> set[str]:
-        """Return the paths of all files."""
-        root = self.folder.path / self.token
-        return {file.relative_to(root).as_posix() for file in root.rglob("*") if file.is_file()}
 
     def drawn(self, digest: str) -> None:
         """Record, durably, that everything is drawn, with the SHA-256 of all codes in hex.
@@ -406,30 +396,26 @@ class Journal:
 
     def _bytes(self) -> bytes:
         """Return the mark of the release. It names this very folder: a copy is told apart."""
-        folder = self.folder.path.stat().st_ino
-        header = {
+        mark = {
             "token": self.token,
             "target": self.target,
-            "folder": folder,
+            "folder": self.folder.path.stat().st_ino,
+            "key": self.key.hex(),
             "facts": dict(self._facts),
         }
-        secret = {"key": self.key, "tags": self._tags}
-        arrays = {name: np.frombuffer(data, np.uint8) for name, data in secret.items()}
-        return pack(RELEASE_MARK, header, arrays)
+        return pack(RELEASE_MARK, mark, {})
 
     def _read(self, data: bytes) -> None:
-        header, arrays = unpack(data, RELEASE_MARK)
-        here = (self.target, self.folder.path.stat().st_ino)
-        if (header["target"], header["folder"]) != here:
+        mark, _ = unpack(data, RELEASE_MARK)
+        if (mark["target"], mark["folder"]) != (self.target, self.folder.path.stat().st_ino):
             raise InputError(
-                f"this unfinished build was begun elsewhere ({header['target']}) and copied or "
+                f"this unfinished build was begun elsewhere ({mark['target']}) and copied or "
                 f"moved here. Finish the one that was begun; finishing both would release vectors "
                 f"twice."
             )
-        self.key = arrays["key"].tobytes()
-        self.token = header["token"]
-        self._facts = header["facts"]
-        self._tags = arrays["tags"].tobytes()
+        self.key = bytes.fromhex(mark["key"])
+        self.token = mark["token"]
+        self._facts = mark["facts"]
         self.begun = True
 
 
@@ -448,9 +434,9 @@ class BucketJournal(Journal):
         super().__init__(path, bucket.location)
         self._bucket = bucket
 
-    def begin(self, facts: Mapping[str, Any], tags: bytes) -> None:
+    def begin(self, facts: Mapping[str, Any]) -> None:
         """Begin, and claim the store: of several builds one alone ever sends codes."""
-        super().begin(facts, tags)
+        super().begin(facts)
         try:
             self.claim()
         except InputError:

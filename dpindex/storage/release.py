@@ -21,7 +21,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain
+from itertools import chain, dropwhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar
 
@@ -366,26 +366,6 @@ def _chunks(dataset: Dataset) -> Iterator[tuple[str, int, Chunk]]:
                 yield part.name, part.start + start, chunk
 
 
-def kept_codes(journal: Journal, spec: Spec, segment: Segment) -> Codes:
-    """Return the codes of a segment that was drawn.
-
-    Raises
-    ------
-    DamagedError
-        If they were removed or changed.
-    """
-    max_bytes = segment.rows * spec.format.max_row_bytes + _MAX_HEADER_BYTES
-    data = journal.get(file_path("codes", segment.number), max_bytes)
-    if data is None:
-        raise DamagedError(f"the staged segment {segment.number} was removed; run it again.")
-    codes = codes_from_bytes(data)
-    if codes.fingerprint != spec.format.fingerprint or len(codes) != segment.rows:
-        raise DamagedError(
-            f"the staged segment {segment.number} is not of this release; it was changed."
-        )
-    return spec.format.codes(codes.stored)
-
-
 def _spent(journal: Journal) -> InputError:
     return InputError(
         f"{journal.target} was released by this very command, and its codes are not here any more: "
@@ -413,11 +393,6 @@ class Drawn:
     segments: Sequence[Segment]
     files: Files
     rows: int
-
-    def codes(self, journal: Journal, spec: Spec) -> Codes:
-        """Return the codes of all rows."""
-        stored = [kept_codes(journal, spec, segment).stored for segment in self.segments]
-        return spec.format.codes(spec.format.concatenate(stored))
 
 
 class Target(ABC, Generic[Published]):
@@ -509,19 +484,43 @@ class CodeTarget(Target[Published]):
     def drawing(self, key: bytes, threads: int | None) -> Callable[[Shard], Attempt]:
         return CodeDraw(self.spec, key, self.with_labels, threads)
 
+    def codes(self, journal: Journal, segments: Iterable[Segment]) -> Codes:
+        """Return the codes of segments that were drawn, one below the other.
+
+        Raises
+        ------
+        DamagedError
+            If some were removed or changed.
+        """
+        format_ = self.spec.format
+        stored = []
+        for segment in segments:
+            max_bytes = segment.rows * format_.max_row_bytes + _MAX_HEADER_BYTES
+            data = journal.get(file_path("codes", segment.number), max_bytes)
+            if data is None:
+                raise DamagedError(
+                    f"the staged segment {segment.number} was removed; run it again."
+                )
+            codes = codes_from_bytes(data)
+            if codes.fingerprint != format_.fingerprint or len(codes) != segment.rows:
+                raise DamagedError(
+                    f"the staged segment {segment.number} is not of this release; it was changed."
+                )
+            stored.append(codes.stored)
+        return format_.codes(format_.concatenate(stored))
+
     def found(self, journal: Journal, segments: Sequence[Segment]) -> dict[str, Files]:
         found: dict[str, Files] = {}
         for segment in segments:
-            kinds = ("codes", "ids", "payload")
-            data = {kind: journal.get(file_path(kind, segment.number)) for kind in kinds}
-            if data["codes"] is None:
-                continue
-            kept_codes(journal, self.spec, segment)
-            found[segment.number] = {
-                file_path(kind, segment.number): FileMark.of(content)
-                for kind, content in data.items()
-                if content is not None
-            }
+            files = {}
+            for kind in ("codes", "ids", "payload"):
+                path = file_path(kind, segment.number)
+                data = journal.get(path)
+                if data is not None:
+                    files[path] = FileMark.of(data)
+            if file_path("codes", segment.number) in files:  # it came last
+                self.codes(journal, [segment])  # refuses others than were drawn
+                found[segment.number] = files
         return found
 
     def digest(self, journal: Journal, drawn: Drawn) -> str:
@@ -644,8 +643,8 @@ class ReleaseRun(Generic[Published]):
             if not journal.begun:
                 self._refuse_known(ids)
             shards, clipped = self._check(journal, blocks)
-            may_draw = self._begin(journal, shards, ids)
-            drawn = self.draw(journal, shards, may_draw)
+            found = self._begin(journal, shards, ids)
+            drawn = self.draw(journal, shards, found)
             digest = target.digest(journal, drawn)
             # From here on nothing is drawn under this token. The journal tells whoever goes on;
             # the ledger remembers it where the journal is an older copy of itself.
@@ -683,30 +682,35 @@ class ReleaseRun(Generic[Published]):
         clipped = sum(result.clipped for result in results)
         return tagged, clipped / self.dataset.rows
 
-    def _begin(self, journal: Journal, shards: list[Shard], ids: StoredIds | None) -> bool:
-        """Begin the release, or go on with it; return whether it may draw.
+    def _begin(
+        self,
+        journal: Journal,
+        shards: list[Shard],
+        ids: StoredIds | None,
+    ) -> dict[str, Files]:
+        """Begin the release, or go on with it; return the files of segments that it has drawn.
 
-        Its token is known to the ledger then. Drawing takes a release that has begun and is not
-        drawn: that codes are missing is never a reason.
+        Its token is known to the ledger then. What is missing may be drawn, as it never is after
+        all was recorded as drawn: such a token is spent.
         """
         segments = [segment for shard in shards for segment in shard.segments]
+        tags = b"".join(segment.tag for segment in segments)
         facts = {
             **self.target.facts,
             "number of rows": self.dataset.rows,
             "ledger": self.terms.ledger is not None,
+            "vectors, ids or payload": hashlib.sha256(tags).hexdigest(),
         }
-        tags = b"".join(segment.tag for segment in segments)
         if journal.begun:
-            journal.refuse_other(facts, tags)
+            journal.refuse_other(facts)
             self.book(journal.token, ids)
-            if not self._is_drawn(journal):
-                return True
-            if len(self.target.found(journal, segments)) == len(segments):
-                return False
+            found = self.target.found(journal, segments)
+            if len(found) == len(segments) or not self._is_drawn(journal):
+                return found
             if not self.terms.allow_rerelease:
                 raise _spent(journal)
             journal.end()  # this token is spent; a new one is booked
-        journal.begin(facts, tags)
+        journal.begin(facts)
         try:
             self.book(journal.token, ids)
         except StorageError:
@@ -714,7 +718,7 @@ class ReleaseRun(Generic[Published]):
         except InputError:
             journal.end()  # nothing was drawn
             raise
-        return True
+        return {}
 
     def _is_drawn(self, journal: Journal) -> bool:
         ledger = self.terms.ledger
@@ -726,19 +730,16 @@ class ReleaseRun(Generic[Published]):
         self,
         journal: Journal,
         shards: list[Shard],
-        may_draw: bool,
+        found: dict[str, Files],
     ) -> Drawn:
-        """Draw what the journal has not, and keep it there; return all that is drawn."""
+        """Draw what was not found in the journal, and keep it there; return all that is drawn."""
         segments = [segment for shard in shards for segment in shard.segments]
         rows = {segment.number: segment.rows for segment in segments}
-        files = self.target.found(journal, segments)
-        before = set(files)
-        if len(before) < len(rows) and not may_draw:
-            raise _spent(journal)
+        files = dict(found)
         draw = self.target.drawing(journal.key, self.threads)
         self.progress(0, self.dataset.rows, "privatizing")
         # An engine gets every shard, though nothing of it be left to do: it may know their number.
-        for attempt in self.engine(draw, [_left(shard, before) for shard in shards]):
+        for attempt in self.engine(draw, [_left(shard, found) for shard in shards]):
             for number, made in attempt.items():
                 if number in files:
                     continue  # another attempt was first: this one is discarded unread
@@ -753,7 +754,7 @@ class ReleaseRun(Generic[Published]):
         if missing:
             raise InputError(f"the engine gave nothing for segment {missing[0]}; run it again.")
         marks = {path: mark for number in rows for path, mark in files[number].items()}
-        now = sum(rows[number] for number in rows.keys() - before)
+        now = sum(rows[number] for number in rows.keys() - found.keys())
         return Drawn(segments, marks, now)
 
     def _refuse_known(self, ids: StoredIds | None) -> None:
@@ -788,11 +789,8 @@ def _shards(dataset: Dataset, blocks: Sequence[IdBlock | None], segment_rows: in
 
 def _left(shard: Shard, found: Container[str]) -> Shard:
     """Return a shard from its first segment on that is not found."""
-    numbers = [segment.number in found for segment in shard.segments]
-    first = len(numbers)
-    if False in numbers:
-        first = numbers.index(False)
-    return replace(shard, segments=shard.segments[first:])
+    left = dropwhile(lambda segment: segment.number in found, shard.segments)
+    return replace(shard, segments=tuple(left))
 
 
 def _id_blocks(dataset: Dataset) -> list[IdBlock | None]:

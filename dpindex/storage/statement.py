@@ -12,8 +12,8 @@ from dpindex.base.files import AnyPath
 from dpindex.mechanism.spec import Spec
 from dpindex.privacy import Guarantee
 from dpindex.similarity.calibration import SimilarityCalibration
-from dpindex.storage.directory import IndexDirectory
-from dpindex.storage.manifest import Manifest, Settings
+from dpindex.storage.directory import IndexDirectory, IndexFiles
+from dpindex.storage.manifest import Settings
 from dpindex.version import __version__
 
 if TYPE_CHECKING:
@@ -105,17 +105,17 @@ def summarize(path: AnyPath) -> Summary:
     2.0
     """
     directory = IndexDirectory(Path(path))
-    manifest: Manifest = directory.finished_manifest()
-    directory.check_sizes(manifest)
-    files = [file for file in directory.path.rglob("*") if file.is_file()]
+    files = IndexFiles(directory.path, directory.finished_manifest())
+    files.check_sizes()
+    sizes = [file.stat().st_size for file in directory.path.rglob("*") if file.is_file()]
     return Summary(
-        settings=directory.settings(manifest),
-        count=manifest.count,
-        bytes=sum(file.stat().st_size for file in files),
-        payload=directory.payload_columns(manifest),
-        denoiser=directory.denoiser(manifest),
-        calibration=directory.calibration(manifest),
-        crowding=manifest.crowding,
+        settings=files.settings,
+        count=files.manifest.count,
+        bytes=sum(sizes),
+        payload=files.payload_columns(),
+        denoiser=files.denoiser(),
+        calibration=files.calibration(),
+        crowding=files.manifest.crowding,
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,7 @@ from dpindex.storage.manifest import (
     Manifest,
     Settings,
     file_path,
+    segment_number,
     too_many_segments,
 )
 from dpindex.storage.release import (
@@ -93,7 +94,7 @@ class CodesFile(CodeTarget[int]):
 
     def publish(self, journal: Journal, drawn: Drawn) -> int:
         """Create the file; return its bytes."""
-        data = drawn.codes(journal, self.spec).to_bytes()
+        data = self.codes(journal, drawn.segments).to_bytes()
         publish_file(journal, self.path, data)
         return len(data)
 
@@ -134,7 +135,7 @@ class GrownIndex(CodeTarget[Codes]):
         """Take any index: this process holds it."""
 
     def publish(self, journal: Journal, drawn: Drawn) -> Codes:
-        codes = drawn.codes(journal, self.spec)
+        codes = self.codes(journal, drawn.segments)
         self._append(codes, journal.token)
         journal.end()
         return codes
@@ -216,8 +217,7 @@ class IndexTarget(CodeTarget[BuiltIndex]):
 
     def publish(self, journal: Journal, drawn: Drawn) -> BuiltIndex:
         writer = IndexWriter(journal.put, self._segments(journal, drawn))
-        if self.spec.public is not None:
-            writer.add_single(self.spec.public.kind, self.spec.public.to_bytes())
+        writer.add_public()
         denoiser, not_denoised = self._add_denoiser(writer, journal, drawn)
         journal.put(MANIFEST, writer.manifest.text)
         self.publish_files(journal, writer.manifest)
@@ -232,7 +232,8 @@ class IndexTarget(CodeTarget[BuiltIndex]):
     def refuse_taken(self, journal: Journal) -> None:
         assert self.path is not None
         if (self.path / MANIFEST).exists():
-            if journal.begun and journal.digest() and not journal.paths():
+            first = file_path("codes", segment_number(0))
+            if journal.begun and journal.digest() and journal.get(first) is None:
                 journal.end()  # it died after the rename: what was drawn is the index now
             raise _finished(str(self.path))
         refuse_occupied(self.path)
@@ -249,9 +250,7 @@ class IndexTarget(CodeTarget[BuiltIndex]):
         if self.spec.codebook is not None:
             # Files are often of one topic each: few of them would not stand for the collection.
             chosen = [segments[i] for i in spaced(len(segments), _SAMPLED_SEGMENTS)]
-            uneven = sampled_crowding(
-                self.spec, replace(drawn, segments=chosen).codes(journal, self.spec)
-            )
+            uneven = sampled_crowding(self.spec, self.codes(journal, chosen))
         return Manifest(
             self._settings,
             next_number=len(segments),
@@ -270,14 +269,13 @@ class IndexTarget(CodeTarget[BuiltIndex]):
         kind = self._options.denoise
         if kind is None:
             return None, ""
-        path = file_path("denoiser", writer.next_number)
-        if journal.get(path) is None:
+        data = journal.get(file_path("denoiser", writer.next_number))
+        if data is None:
             try:
-                fitted = fit_denoiser(drawn.codes(journal, self.spec), self.spec, kind)
+                fitted = fit_denoiser(self.codes(journal, drawn.segments), self.spec, kind)
             except NoDenoiserError as error:  # the index works without one
                 return None, str(error)
-            journal.put(path, denoiser_to_bytes(fitted))
-        data = journal.get(path) or b""
+            data = denoiser_to_bytes(fitted)
         writer.add_single("denoiser", data)
         return denoiser_from_bytes(data, self.spec), ""
 

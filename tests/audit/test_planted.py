@@ -116,9 +116,9 @@ def test_one_store_is_claimed_by_one_build(tmp_path: Path) -> None:
     bucket: Any = Kept()
     first, second = (BucketJournal(tmp_path / f"{name}.unpublished", bucket) for name in "ab")
     with first.held(), second.held():
-        first.begin({}, b"")
+        first.begin({})
         with pytest.raises(BusyError, match="another private folder"):
-            second.begin({}, b"")
+            second.begin({})
 
 
 @pytest.mark.parametrize("method", ["codebook-softmax", "record-codebook"])

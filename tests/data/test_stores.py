@@ -22,7 +22,7 @@ from dpindex.storage.journal import Journal, unpublished_path
 def begun(journal: Journal) -> Journal:
     """The journal of a release that has begun."""
     with journal.held():
-        journal.begin({}, b"")
+        journal.begin({})
     return journal
 
 
@@ -54,7 +54,7 @@ def test_a_file_is_created_once(journal: Journal) -> None:
     assert journal.put("a/b", b"first")  # these bytes are there
     assert journal.get("a/b", 5) == b"first"
     assert journal.get("a/c", 5) is None
-    assert journal.paths() == {"a/b"}
+    assert Folder(journal.folder.path / journal.token).sizes() == {"a/b": 5}
     with pytest.raises(InputError, match="bytes; at most"):
         journal.get("a/b", 4)
 

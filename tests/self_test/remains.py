@@ -73,7 +73,7 @@ def _keeps_second_draw(spec: Spec, vectors: Doubles) -> bool:
     with TemporaryDirectory(prefix="dpindex-audit-") as name:
         journal = Journal(Path(name) / "private", "no target")
         with journal.held():
-            journal.begin({}, b"")
+            journal.begin({})
             for codes in (first, second):
                 journal.put(file_path("codes", "000000"), codes.to_bytes())
             everything = _everything(Path(name))

@@ -22,7 +22,7 @@ from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec
 from dpindex.privacy import attribute
 from dpindex.storage.code_store import rows_per_segment
-from dpindex.storage.directory import IndexDirectory
+from dpindex.storage.directory import IndexDirectory, IndexFiles
 from dpindex.storage.manifest import Manifest, Settings
 
 SPEC = Spec(method="dp-oporp-staircase", dim=6, k=3, epsilon=2.0, adjacency=attribute(1.0))
@@ -55,7 +55,7 @@ def _refused_by_reader(path: Path) -> None:
     """The quick half of ``open``."""
     directory = IndexDirectory(path)
     with pytest.raises(InputError):
-        list(directory.segments(directory.manifest()))
+        list(IndexFiles(directory.path, directory.manifest()).segments())
 
 
 def test_only_what_belongs_is_there(saved: Path) -> None:
