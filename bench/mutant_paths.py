@@ -58,7 +58,6 @@ composition = import_module("dpindex.accounting")
 code_store = import_module("dpindex.storage.code_store")
 device = import_module("dpindex.device")
 ledger = import_module("dpindex.accounting.ledger")
-payload = import_module("dpindex.storage.payload")
 privatizer = import_module("dpindex.mechanism.privatizer")
 ranges = import_module("dpindex.data.ranges")
 secret_random = import_module("dpindex.mechanism.secret_random")
@@ -733,7 +732,7 @@ RELEASES = [
     Mutant("build", "Dask halves the vectors of a shard", LARGE, dask_shard),
     Mutant("build", "values under nulls are written",
            ("test_a_file_holds_nothing_of_what_was_removed_or_masked",),
-           everywhere(payload, "copied_values", lambda _: lambda table: table.combine_chunks())),
+           everywhere(code_store, "copied_values", lambda _: lambda table: table.combine_chunks())),
     Mutant("build", "ranges widen to the data", ("test_low_ranges_learn_nothing_from_the_data",),
            instead(Ranges, "scaling", widened)),
     # Private queries

@@ -9,7 +9,7 @@ from dpindex.base.arrays import id_array
 from dpindex.data import as_source
 from dpindex.data.dataset import Dataset, as_dataset
 from dpindex.mechanism.spec import Spec
-from dpindex.storage.payload import Payload
+from dpindex.storage.code_store import Payload
 from dpindex.storage.release import Terms, release
 from dpindex.storage.targets import CodesFile, IndexOptions, build_index
 

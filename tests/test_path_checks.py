@@ -32,8 +32,8 @@ import dpindex.data
 import dpindex.device
 import dpindex.mechanism.privatizer
 import dpindex.mechanism.spec
+import dpindex.storage.code_store
 import dpindex.storage.journal
-import dpindex.storage.payload
 import dpindex.storage.release
 from dpindex import PrivateIndex, Privatizer, Spec, attribute, l2, record
 from dpindex.accounting.ledger import Ledger
@@ -626,7 +626,7 @@ def replaced_codes_that_stay(patch: Patch) -> Spec:
 
 
 def values_under_nulls(patch: Patch) -> Spec:
-    patch.setattr(dpindex.storage.payload, "copied_values", lambda table: table.combine_chunks())
+    patch.setattr(dpindex.storage.code_store, "copied_values", lambda table: table.combine_chunks())
     return STAIRCASE
 
 

@@ -19,9 +19,8 @@ from dpindex.base.errors import InputError, import_extra, naming, one_line
 from dpindex.index.backends import SearchBackend, best_of
 from dpindex.index.kinds import Ranking
 from dpindex.similarity.similarity import Queries
-from dpindex.storage.code_store import CodeStore
+from dpindex.storage.code_store import ID, CodeStore
 from dpindex.storage.ids import Rows
-from dpindex.storage.payload import ID
 
 Filter: TypeAlias = Any
 """Ids, a mask, a function of a row, or an expression: see :func:`kept_rows`."""

@@ -13,7 +13,7 @@ from dpindex.base.arrays import AnyArray, Bools, Doubles, Floats, Table
 from dpindex.base.display import table_html
 from dpindex.base.errors import InputError, import_extra
 from dpindex.similarity.similarity import Estimate
-from dpindex.storage.payload import ID
+from dpindex.storage.code_store import ID
 
 _NAMES = {"ids": ID, "scores": "score"}
 _SHOWN = 10

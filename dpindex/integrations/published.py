@@ -23,7 +23,7 @@ from dpindex.integrations.database import Database, Neighbours, open_database
 from dpindex.integrations.publication import Publication
 from dpindex.mechanism.codes import Codes
 from dpindex.similarity.similarity import PrivateQueries, Queries
-from dpindex.storage.payload import Payload
+from dpindex.storage.code_store import Payload
 
 _FETCHED_BYTES = 1 << 24
 _MAX_GROUP = 1024

@@ -1,19 +1,27 @@
-"""Codes of an index with their ids and payload, in row order."""
+"""Codes of an index with their ids and payload, in row order; and the payload's columns.
+
+A payload has columns of plain values beside the codes, one row a code, published in the clear. In
+memory it is an Arrow table. A segment of an index has its rows as one file in Arrow's stream format
+(schema, one record batch, uncompressed).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import struct
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
+from dataclasses import dataclass
+from functools import cached_property
 from itertools import groupby
 from typing import Any
 
 import numpy as np
 
 from dpindex.base.arrays import AnyArray, Integers, Table
+from dpindex.base.errors import DamagedError, InputError, import_extra, one_line, refuse_unprintable
 from dpindex.mechanism.codes import CodeFormat, Codes, check_format
 from dpindex.mechanism.spec import Spec
 from dpindex.storage.ids import IdBlock, Ids, RowParts, Rows, StoredIds, appended
-from dpindex.storage.payload import Payload
 
 MAPPED_BYTES = 1 << 20
 """Files of segments that are mapped where they lie; smaller ones are read and joined."""
@@ -22,6 +30,18 @@ _SEGMENT_BYTES = 1 << 25
 _SEGMENT_ROWS = 65536
 BLOCK_NUMBERS = 1 << 20
 """Coordinates of codes that are handled together: 16 MB of float32."""
+
+ID = "id"
+"""Name of the ids beside payload columns, which no column may have."""
+
+_MAX_PAYLOAD_BYTES = 1 << 30
+_CHUNKS = 64
+_PLAIN = (
+    *("boolean", "integer", "floating", "decimal", "date", "time", "timestamp", "duration"),
+    *("string", "large_string"),
+)
+_COMPRESSION = 3
+"""Number of the field ``compression`` in the table RecordBatch of Arrow's Message.fbs."""
 
 
 def rows_per_segment(spec: Spec) -> int:
@@ -212,3 +232,229 @@ class CodeStore:
 def _row_bytes(stored: Integers, common: np.dtype[Any]) -> list[bytes]:
     """Return each row as bytes that can be compared with rows of another type."""
     return [row.tobytes() for row in stored.astype(common)]
+
+
+@dataclass(frozen=True, eq=False)
+class Payload:
+    """The payload of all rows of a store.
+
+    Parameters
+    ----------
+    table : pyarrow.Table, optional
+        Its columns in row order; None until a payload is added. Rows that were added without one
+        have nulls.
+
+    >>> payload = Payload()
+    >>> payload = payload.extended(0, payload.checked({"title": ["one", "two"]}, 2), 2)
+    >>> payload.columns, payload.take(np.array([1])).to_pylist()
+    ({'title': 'string'}, [{'title': 'two'}])
+    """
+
+    table: Table = None
+
+    @property
+    def columns(self) -> dict[str, str]:
+        """Type of each column by its name, in Arrow's words."""
+        if self.table is None:
+            return {}
+        return {f.name: str(f.type) for f in self.table.schema}
+
+    def checked(self, values: Any, count: int) -> Table:
+        """Return a copy of values as a table of ``count`` rows that may be added; None for None.
+
+        Parameters
+        ----------
+        values : mapping of names to columns, list of dicts, DataFrame, or Arrow table
+            A DataFrame is one of pandas or polars.
+        count : int
+
+        Raises
+        ------
+        InputError
+            If the number of rows is another, for columns of another kind than plain values (lists
+            of numbers are refused: vectors would be published), and for other columns than those
+            that are there.
+        """
+        if values is None:
+            return None
+        table = _checked(_as_table(values))
+        if len(table) != count:
+            raise InputError(f"the payload has {len(table)} rows for {count} vectors.")
+        if self.table is not None:
+            table = _fitted(table, self.table.schema)
+        return copied_values(table)
+
+    def extended(self, rows: int, table: Table, count: int) -> Payload:
+        """Return the first ``rows`` rows and ``count`` more: those of a table, or nulls."""
+        if self.table is None and table is None:
+            return self
+        concatenate = _pyarrow().concat_tables
+        if self.table is None:
+            return Payload(concatenate([_nulls(table.schema, rows), table]))
+        if table is None:
+            table = _nulls(self.table.schema, count)
+        return Payload(concatenate([self._compact.slice(0, rows), table]))
+
+    def take(self, rows: slice | AnyArray) -> Table:
+        """Return a copy of some rows, without a trace of others; None if there is no payload."""
+        if self.table is None:
+            return None
+        if isinstance(rows, slice):
+            rows = np.arange(len(self.table))[rows]
+        return self.whole.take(rows)
+
+    @cached_property
+    def whole(self) -> Table:
+        """The table with each column in one piece: a lookup in many pieces joins them first."""
+        if self.table is None:
+            return None
+        return self.table.combine_chunks()
+
+    @property
+    def _compact(self) -> Table:
+        if self.table.column(0).num_chunks > _CHUNKS:
+            return self.whole
+        return self.table
+
+
+def _pyarrow() -> Any:
+    return import_extra("pyarrow", "payload columns need pyarrow", "io")
+
+
+def _as_table(values: Any) -> Table:
+    pa = _pyarrow()
+    try:
+        if type(values).__module__.partition(".")[0] == "pandas":
+            return pa.Table.from_pandas(values, preserve_index=False)
+        if isinstance(values, Sequence) and all(isinstance(row, Mapping) for row in values):
+            return pa.Table.from_pylist(list(values))
+        if isinstance(values, Mapping) or hasattr(values, "__arrow_c_stream__"):
+            return pa.table(values)
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise InputError(f"the payload is no table of plain columns ({one_line(error)}).") from None
+    raise InputError(
+        "a payload must be a mapping of column names to columns, a list of dicts, a DataFrame or "
+        f"an Arrow table, not {type(values).__name__}."
+    )
+
+
+def _checked(table: Table) -> Table:
+    """Return a table of plain columns with distinct names, without metadata."""
+    pa = _pyarrow()
+    names = table.schema.names
+    if not names:
+        raise InputError("the payload has no columns.")
+    refuse_unprintable(names, "payload column")
+    for name in names:
+        if names.count(name) > 1:
+            raise InputError(f"the payload has two columns {name!r}; rename one of them.")
+        if name in ("", ID):
+            raise InputError(f"a payload column cannot be called {name!r}; rename or drop it.")
+    columns = [_plain(name, table.column(name)) for name in names]
+    return pa.table(columns, names=names)
+
+
+def _plain(name: str, column: Any) -> Any:
+    pa = _pyarrow()
+    try:
+        if pa.types.is_dictionary(column.type):
+            column = column.cast(column.type.value_type)
+        if str(column.type) in ("null", "string_view"):
+            column = column.cast(pa.string())
+    except pa.ArrowException as error:
+        raise InputError(f"payload column {name!r} cannot be read: {error}.") from None
+    if not is_plain(column.type):
+        raise InputError(
+            f"payload column {name!r} is of type {column.type}; a payload is published in the "
+            f"clear and holds numbers, strings, times and lists of strings only; leave it out."
+        )
+    return column
+
+
+def is_plain(kind: Any) -> bool:
+    """Whether a payload column may have that Arrow type."""
+    types = _pyarrow().types
+    if types.is_list(kind) or types.is_large_list(kind):
+        return bool(types.is_string(kind.value_type) or types.is_large_string(kind.value_type))
+    return any(getattr(types, f"is_{name}")(kind) for name in _PLAIN)
+
+
+def _fitted(table: Table, schema: Any) -> Table:
+    """Return a table with the columns of a schema; InputError if it does not fit."""
+    if set(table.schema.names) != set(schema.names):
+        raise InputError(
+            f"the payload of this index has the columns {', '.join(schema.names)}; new rows need "
+            f"the same, not {', '.join(table.schema.names)}."
+        )
+    try:
+        return table.select(schema.names).cast(schema)
+    except _pyarrow().ArrowException as error:
+        raise InputError(f"the payload does not fit that of the index: {error}.") from None
+
+
+def copied_values(table: Table) -> Table:
+    """Return a copy of values alone: slices and nulls of Arrow may keep what was cut or masked."""
+    return table.combine_chunks().take(np.arange(len(table)))
+
+
+def _nulls(schema: Any, count: int) -> Table:
+    pa = _pyarrow()
+    return pa.table([pa.nulls(count, field.type) for field in schema], schema=schema)
+
+
+def payload_to_bytes(table: Table) -> bytes:
+    """Return a table as the bytes of its file.
+
+    >>> table = Payload().checked({"year": [1999, None]}, 2)
+    >>> payload_from_bytes(payload_to_bytes(table)).to_pylist()
+    [{'year': 1999}, {'year': None}]
+    """
+    pa = _pyarrow()
+    table = copied_values(table).combine_chunks()
+    if table.nbytes > _MAX_PAYLOAD_BYTES:
+        raise InputError(
+            f"the payload of {len(table)} rows takes {table.nbytes} bytes; keep large values "
+            f"elsewhere, and their addresses in the payload."
+        )
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as stream:
+        stream.write_table(table)
+    return bytes(sink.getvalue())
+
+
+def payload_from_bytes(data: bytes) -> Table:
+    """Return the inverse of :func:`payload_to_bytes`; InputError for anything else."""
+    pa = _pyarrow()
+    damaged = DamagedError("this payload is not what dpindex writes; the file is damaged.")
+    try:
+        messages = list(pa.ipc.MessageReader.open_stream(data))
+        if [message.type for message in messages] != ["schema", "record batch"]:
+            raise damaged
+        if _is_compressed(messages[1].metadata.to_pybytes()):  # could grow without bound
+            raise damaged
+        table = pa.ipc.open_stream(data).read_all()
+        table.validate(full=True)
+        return _checked(table)
+    except (pa.ArrowException, struct.error, OSError, ValueError):
+        raise damaged from None
+
+
+def _is_compressed(message: bytes) -> bool:
+    """Whether a record batch has compressed buffers, from the Flatbuffers bytes of its message.
+
+    A table of Flatbuffers begins with the distance back to its vtable: the sizes of vtable and
+    table, and then the place of each field in the table, 0 or left out where it is absent.
+    """
+
+    def field(table: int, number: int) -> int:
+        vtable = table - struct.unpack_from("<i", message, table)[0]
+        (size,) = struct.unpack_from("<H", message, vtable)
+        place = 4 + 2 * number
+        if place < size:
+            return int(struct.unpack_from("<H", message, vtable + place)[0])
+        return 0
+
+    (root,) = struct.unpack_from("<I", message, 0)
+    header = root + field(root, 2)  # Message.header
+    batch = header + struct.unpack_from("<I", message, header)[0]
+    return field(batch, _COMPRESSION) != 0

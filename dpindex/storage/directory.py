@@ -39,7 +39,14 @@ from dpindex.mechanism.codes import Codes, codes_from_bytes
 from dpindex.mechanism.spec import Spec
 from dpindex.similarity.calibration import SimilarityCalibration, calibration_from_bytes
 from dpindex.similarity.symbol_codes import SAMPLED_SYMBOLS, crowding
-from dpindex.storage.code_store import MAPPED_BYTES, CodeStore, rows_per_segment
+from dpindex.storage.code_store import (
+    MAPPED_BYTES,
+    CodeStore,
+    Payload,
+    payload_from_bytes,
+    payload_to_bytes,
+    rows_per_segment,
+)
 from dpindex.storage.ids import IdBlock, id_block, ids_to_bytes
 from dpindex.storage.journal import (
     LOCK,
@@ -59,7 +66,6 @@ from dpindex.storage.manifest import (
     file_path,
     segment_number,
 )
-from dpindex.storage.payload import Payload, payload_from_bytes, payload_to_bytes
 
 if TYPE_CHECKING:  # most indexes have none
     from dpindex.denoise import Denoiser

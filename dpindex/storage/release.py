@@ -41,12 +41,11 @@ from dpindex.data.source import Chunk
 from dpindex.mechanism.codes import Codes, codes_from_bytes
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Projector, Spec
-from dpindex.storage.code_store import rows_per_segment
+from dpindex.storage.code_store import Payload, payload_to_bytes, rows_per_segment
 from dpindex.storage.ids import IdBlock, StoredIds, id_block, ids_to_bytes
 from dpindex.storage.journal import Journal, content_tag, unpublished_path
 from dpindex.storage.leak_check import LeakCheck, LeakEvidence, refuse_leaks
 from dpindex.storage.manifest import FileMark, file_path, segment_number
-from dpindex.storage.payload import Payload, payload_to_bytes
 
 if TYPE_CHECKING:  # devices keep no ledger
     from dpindex.accounting.ledger import Ledger, Released
@@ -635,14 +634,15 @@ class ReleaseRun(Generic[Published]):
         target.check(self.dataset)
         if ledger is not None and target.path is not None:
             ledger.refuse_inside(target.path)
-        blocks = _id_blocks(self.dataset)
-        ids = _unique_ids(self.dataset, blocks)
+        shards = _shards(self.dataset, target.segment_rows(self.dataset))
+        with naming(self.dataset.name):
+            ids = _unique_ids(shards)
         journal = target.journal()
         with journal.held():
             target.refuse_taken(journal)
             if not journal.begun:
                 self._refuse_known(ids)
-            shards, clipped = self._check(journal, blocks)
+            shards, clipped = self._check(journal, shards)
             found = self._begin(journal, shards, ids)
             drawn = self.draw(journal, shards, found)
             digest = target.digest(journal, drawn)
@@ -656,10 +656,11 @@ class ReleaseRun(Generic[Published]):
         return Outcome(self.dataset.rows, drawn.rows, clipped, published)
 
     def _check(
-        self, journal: Journal, blocks: Sequence[IdBlock | None]
+        self,
+        journal: Journal,
+        shards: list[Shard],
     ) -> tuple[list[Shard], float]:
-        """Check every vector; return the shards in order, with their tags, and what is clipped."""
-        shards = _shards(self.dataset, blocks, self.target.segment_rows(self.dataset))
+        """Check every vector; return the shards with their tags, and the share that is clipped."""
         leak_check = None
         if not self.terms.skip_leak_check:
             leak_check = self.target.leak_check(self.dataset.rows)
@@ -772,12 +773,20 @@ class ReleaseRun(Generic[Published]):
                 ledger.record(self.target.spec, batch, allow_rerelease=allowed, token=token)
 
 
-def _shards(dataset: Dataset, blocks: Sequence[IdBlock | None], segment_rows: int) -> list[Shard]:
-    """Cut a dataset into segments, whose numbers they keep for ever."""
+def _shards(dataset: Dataset, segment_rows: int) -> list[Shard]:
+    """Cut a dataset into segments, whose numbers they keep for ever.
+
+    The ids of each part are read here alone, as a file may change between two readings.
+    """
     shards = []
     first_row = 0
     number = 0
-    for part, ids in zip(dataset.parts, blocks, strict=True):
+    for part in dataset.parts:
+        ids: Any = part.ids()
+        if ids is not None:
+            if len(ids) != part.rows:
+                raise InputError(f"{part.name} has {len(ids)} ids for {part.rows} vectors.")
+            ids = id_block(ids_to_bytes(ids), verified=True)
         segments = []
         for rows in row_blocks(part.rows, segment_rows):
             segments.append(Segment(segment_number(number), rows.start, rows.stop - rows.start))
@@ -793,27 +802,12 @@ def _left(shard: Shard, found: Container[str]) -> Shard:
     return replace(shard, segments=tuple(left))
 
 
-def _id_blocks(dataset: Dataset) -> list[IdBlock | None]:
-    """Read the ids of each part, None for none: once, as a file may change between two readings."""
-    blocks: list[IdBlock | None] = []
-    for part in dataset.parts:
-        ids = part.ids()
-        if ids is None:
-            blocks.append(None)
-            continue
-        if len(ids) != part.rows:
-            raise InputError(f"{part.name} has {len(ids)} ids for {part.rows} vectors.")
-        blocks.append(id_block(ids_to_bytes(ids), verified=True))
-    return blocks
-
-
-def _unique_ids(dataset: Dataset, blocks: Sequence[IdBlock | None]) -> StoredIds | None:
-    """Return the ids of all parts, None if there are none; refuse one that is given twice."""
-    given = [block for block in blocks if block is not None]
-    if not given:
+def _unique_ids(shards: list[Shard]) -> StoredIds | None:
+    """Return the ids of all shards, None if one has none; refuse one that is given twice."""
+    blocks = [shard.ids for shard in shards if shard.ids is not None]
+    if len(blocks) < len(shards):
         return None
-    with naming(dataset.name):
-        return StoredIds(given)
+    return StoredIds(blocks)
 
 
 def _batches(ids: StoredIds | None) -> Iterator[AnyArray | None]:

@@ -512,6 +512,16 @@ def test_the_ids_that_are_booked_are_those_that_are_published(
     assert not any(name.startswith("other") for name in published)
 
 
+def test_a_ledger_takes_no_part_without_ids(data: Path, tmp_path: Path) -> None:
+    dataset = opened(data)
+    without = [replace(part, ids=lambda: None) for part in dataset.parts[1:]]
+    parts = [dataset.parts[0], *without]
+    ledger = dpi.Ledger(tmp_path / "ledger")
+    with pytest.raises(InputError, match="give every vector an id"):
+        build_index(replace(dataset, parts=parts), tmp_path / "index", SPEC, terms=Terms(ledger))
+    assert not ledger.entries()
+
+
 def begun_shards(dataset: Dataset, attempt: Stopping) -> list[Shard]:
     """The shards of a build that begun, with parts that are read now."""
     pairs = zip(attempt.shards, dataset.parts, strict=True)

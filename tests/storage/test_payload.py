@@ -11,7 +11,7 @@ from releases import build, write_codes
 
 from dpindex import PrivateIndex, Spec, attribute
 from dpindex.base.errors import InputError
-from dpindex.storage.payload import Payload, payload_from_bytes, payload_to_bytes
+from dpindex.storage.code_store import Payload, payload_from_bytes, payload_to_bytes
 
 pa = pytest.importorskip("pyarrow")
 
@@ -206,7 +206,7 @@ def test_h2_an_index_with_such_names_does_not_open(
 ) -> None:
     index = PrivateIndex(SPEC)
     with monkeypatch.context() as patch:
-        patch.setattr("dpindex.storage.payload.refuse_unprintable", lambda names, kind: None)
+        patch.setattr("dpindex.storage.code_store.refuse_unprintable", lambda names, kind: None)
         index.add(VECTORS, payload={FORGED: list(range(12))})
         index.save(tmp_path / "x")
         PrivateIndex.open(tmp_path / "x")
