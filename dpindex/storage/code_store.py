@@ -113,7 +113,7 @@ class CodeStore:
             else:
                 arrays += run
         store._fixed = RowParts(arrays)
-        store.ids = Ids(stored=StoredIds(blocks))
+        store.ids = Ids(StoredIds(blocks))
         return store
 
     def __len__(self) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterator, Sequence
 from copy import copy
 from functools import cached_property
 from typing import Any, TypeAlias
@@ -107,8 +107,8 @@ class RowParts:
         """Return the rows of a mask; an array of which all rows are kept is not copied."""
         arrays = []
         for start, array in self:
-            chosen = np.flatnonzero(kept[start : start + len(array)])
-            if len(chosen) < len(array):
+            chosen = kept[start : start + len(array)]
+            if not chosen.all():
                 array = array[chosen]
             arrays.append(array)
         return RowParts(arrays)
@@ -129,18 +129,21 @@ class TextIds:
     (['b', 'aü'], ['aü'])
     """
 
+    dtype = np.dtype(np.str_)
+
     def __init__(self, text: Bytes, lengths: npt.NDArray[np.integer[Any]]) -> None:
-        begins = np.append(np.flatnonzero((text & 0xC0) != 0x80), len(text))  # of characters
-        ends = np.cumsum(lengths, dtype=np.int64)
+        is_first = (text & 0xC0) != 0x80  # of the bytes of a character
+        begins = np.append(np.flatnonzero(is_first), len(text))
+        stops = np.cumsum(lengths, dtype=np.int64)
         self._text = text
-        self._ends = np.append(0, begins[ends]).astype(np.uint32)
+        self._starts = np.append(0, begins[stops]).astype(np.uint32)
 
     def __len__(self) -> int:
-        return len(self._ends) - 1
+        return len(self._starts) - 1
 
     def __getitem__(self, rows: slice | Rows) -> AnyArray:
-        starts = self._ends[:-1][rows].tolist()
-        ends = self._ends[1:][rows].tolist()
+        starts = self._starts[:-1][rows].tolist()
+        ends = self._starts[1:][rows].tolist()
         text = self._text.data
         pairs = zip(starts, ends, strict=True)
         strings = [str(text[start:end], "utf-8") for start, end in pairs]
@@ -171,15 +174,17 @@ class StoredIds:
 
     def __init__(self, blocks: Sequence[IdBlock] = ()) -> None:
         blocks = [block for block in blocks if len(block)]
-        self.kind: str | None = None
+        kinds = {block.dtype.kind for block in blocks}
+        if len(kinds) > 1:
+            raise DamagedError("some ids are numbers and others strings.")
+        self.kind: str | None = min(kinds, default=None)
         """ "i" for numbers, "U" for strings; None without ids."""
         keys = _NONE
         if blocks:
-            self.kind = _kind_of(blocks)
-            keys = _joined([id_keys(block[:]) for block in blocks])
-            if self.kind == "i":
-                blocks = [keys]
-        self._parts = RowParts(blocks)
+            keys = RowParts([id_keys(block[:]) for block in blocks]).take(slice(None))
+        if self.kind == "i":
+            blocks = [keys]
+        self.parts = RowParts(blocks)
         self.count = len(keys)
         self._order: Rows | None = None  # of rows by key; None if keys ascend
         if not (keys[1:] > keys[:-1]).all():
@@ -206,7 +211,7 @@ class StoredIds:
 
     def __getitem__(self, rows: slice | Rows) -> AnyArray:
         if self.count:
-            return self._parts.take(rows)
+            return self.parts.take(rows)
         return _NONE
 
     def rows(self, ids: AnyArray) -> Rows:
@@ -233,12 +238,6 @@ class StoredIds:
             open_ids = open_ids[~same]
             place[open_ids] += 1
 
-    def without(self, rows: Rows) -> StoredIds:
-        """Return these ids but those of some rows."""
-        kept = np.ones(len(self), dtype=np.bool_)
-        kept[rows] = False
-        return StoredIds(self._parts.where(kept).arrays)
-
 
 _NONE: Rows = np.empty(0, dtype=np.int64)
 
@@ -257,26 +256,11 @@ def places(ascending: Rows, values: Rows) -> Rows:
     return np.searchsorted(ascending, values)
 
 
-def _kind_of(blocks: Sequence[IdBlock]) -> str:
-    numbers = [isinstance(block, np.ndarray) and block.dtype.kind == "i" for block in blocks]
-    if all(numbers):
-        return "i"
-    if any(numbers):
-        raise DamagedError("some ids are numbers and others strings.")
-    return "U"
-
-
 def id_keys(ids: AnyArray) -> Rows:
     """Return numbers that are equal for equal ids: numbers themselves, hashes of strings."""
     if ids.dtype.kind == "i":
         return ids
     return np.fromiter(map(hash, ids.tolist()), np.int64, len(ids))
-
-
-def _joined(arrays: Sequence[Rows]) -> Rows:
-    if len(arrays) == 1:
-        return arrays[0]
-    return np.concatenate(arrays)
 
 
 _MAX_BYTES = 1 << 30
@@ -288,10 +272,9 @@ class Ids:
 
     Parameters
     ----------
-    added : int64 or unicode array
-        Ids that were added in memory, after the stored ones.
     stored : StoredIds, optional
-        Ids of saved segments.
+        Ids of saved segments, or of rows that stayed when others were removed. Those that are added
+        come after them.
 
     >>> ids = Ids()
     >>> ids.append(ids.check(["a", "b", "c"], 3))
@@ -299,12 +282,12 @@ class Ids:
     (3, array([0, 2]))
     """
 
-    def __init__(self, added: AnyArray = _NONE, stored: StoredIds | None = None) -> None:
+    def __init__(self, stored: StoredIds | None = None) -> None:
         self.stored = stored or StoredIds()
         # Its room doubles, so that many small additions take as long as one.
-        self._room = added
-        self._count = len(added)
-        self._ascend = _ascend(added)  # as the default ids do
+        self._room: AnyArray = _NONE
+        self._count = 0
+        self._ascend = True  # as the default ids do
 
     def handed_over(self) -> Ids:
         """Return the same ids, to which others may be added while these stay.
@@ -390,10 +373,13 @@ class Ids:
             raise InputError(f"there are {len(array)} ids for {count} vectors.")
         if self._kind not in (None, array.dtype.kind):
             raise other_kind_of_ids(self._kind == "U", "new ids")
-        present = set[Any]()
+        taken: dict[Any, str] = {}
         if not replace and len(self):
-            present.update(array[self._rows_of(array) >= 0].tolist())
-        _refuse_repeated(array.tolist(), present)
+            is_present = self._rows_of(array) >= 0
+            taken = dict.fromkeys(array[is_present].tolist(), "already in the index")
+        values = array.tolist()
+        if taken or len(set(values)) < count:
+            _refuse_repeated(values, taken)
         return array
 
     def _next_numbers(self, count: int) -> AnyArray:
@@ -443,11 +429,10 @@ class Ids:
 
     def without(self, rows: Rows) -> Ids:
         """Return these ids but those of some rows."""
-        count = len(self.stored)
-        stored = self.stored
-        if count:
-            stored = stored.without(rows[rows < count])
-        return Ids(np.delete(self.added, rows[rows >= count] - count), stored)
+        kept = np.ones(len(self), dtype=np.bool_)
+        kept[rows] = False
+        parts = RowParts([*self.stored.parts.arrays, self.added])
+        return Ids(StoredIds(parts.where(kept).arrays))
 
 
 def appended(room: AnyArray, count: int, rows: AnyArray) -> AnyArray:
@@ -478,20 +463,12 @@ def _ascend(ids: AnyArray) -> bool:
     return ids.dtype.kind == "i" and bool((ids[1:] > ids[:-1]).all())
 
 
-def _refuse_repeated(ids: list[Any], present: Set[Any]) -> None:
-    """Refuse an id that is there twice, or is in the index."""
-    if len(set(ids)) == len(ids) and not present:
-        return
-    before = set[Any]()
+def _refuse_repeated(ids: list[Any], taken: dict[Any, str]) -> None:
+    """Refuse the first id that is taken, or there twice; of the taken ones it is said where."""
     for row, value in enumerate(ids):
-        place = ""
-        if value in before:
-            place = "twice in the input"
-        elif value in present:
-            place = "already in the index"
-        if place:
-            raise InputError(f"id {value!r} (row {row}) is {place}; ids must be unique.")
-        before.add(value)
+        if value in taken:
+            raise InputError(f"id {value!r} (row {row}) is {taken[value]}; ids must be unique.")
+        taken[value] = "twice in the input"
 
 
 def ids_to_bytes(ids: AnyArray) -> bytes:
@@ -530,23 +507,24 @@ def id_block(data: Buffer, *, verified: bool = False) -> IdBlock:
     if forms == {"numbers": ("<i8", 1)}:
         return arrays["numbers"].astype(np.int64)
     if forms == {"lengths": ("<u4", 1), "text": ("|u1", 1)}:
-        _refuse_damaged(arrays["lengths"], arrays["text"])
-        return TextIds(arrays["text"], arrays["lengths"])
+        return _text_ids(**arrays)
     raise DamagedError("these ids are neither numbers nor strings; the file is damaged.")
 
 
-def _refuse_damaged(lengths: AnyArray, text: AnyArray) -> None:
+def _text_ids(lengths: AnyArray, text: Bytes) -> TextIds:
+    """Return strings; DamagedError unless they fit together, and none ends with a NUL."""
     damaged = DamagedError("these ids have strings that do not fit together; the file is damaged.")
     longest = int(lengths.max(initial=1))
     if longest > MAX_ID_LENGTH or 4 * len(lengths) * longest > _MAX_BYTES:
         raise damaged
     try:
-        points = np.frombuffer(text.tobytes().decode().encode("utf-32-le"), "<u4")
+        characters = str(text.data, "utf-8")
     except UnicodeDecodeError:
         raise damaged from None
-    if int(lengths.sum()) != len(points):
+    if int(lengths.sum()) != len(characters):
         raise damaged
-    ends = np.cumsum(lengths, dtype=np.int64)
-    last = points[ends[lengths > 0] - 1]
-    if not last.all():  # one ends with a NUL character
-        raise damaged
+    if "\0" in characters:
+        stops = np.cumsum(lengths)[lengths > 0]
+        if any(characters[stop - 1] == "\0" for stop in stops.tolist()):
+            raise damaged
+    return TextIds(text, lengths)

@@ -127,7 +127,7 @@ def test_rows_and_kept() -> None:
         ids.rows(["a", "dd"])
     with pytest.raises(InputError, match="not in the index"):
         ids.rows([1])
-    kept = Ids(ids.array[np.array([True, False, True, True])])
+    kept = ids.without(np.array([1]))
     assert kept.array.tolist() == ["d", "c", "b"]
     assert kept.check(["a"], 1).tolist() == ["a"]
 
