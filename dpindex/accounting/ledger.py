@@ -30,7 +30,7 @@ from dpindex.base.arrays import checked_epsilon, finite_number, json_value
 from dpindex.base.errors import BusyError, DamagedError, InputError, StorageError
 from dpindex.base.files import AnyPath, read_private_file, write_file
 from dpindex.mechanism.spec import Spec
-from dpindex.privacy import Guarantee, Records, add_up
+from dpindex.privacy import Adjacency, Guarantee, Records, add_up
 
 _APPLICATION = int.from_bytes(b"DPLG", "big")
 _VERSION = 1
@@ -334,18 +334,16 @@ class Ledger:
                 source = "wanted CROSS JOIN ids USING (hi, lo)"
             source += " CROSS JOIN releases ON id = release GROUP BY hi, lo"
             histories = Counter(db.execute(f"SELECT group_concat(id) FROM {source}"))
-        # A spec is known by its first release; the order of an id's releases does not matter.
         specs = self._specs(releases)
-        first = dict[Spec | SketchRelease, int]()
-        number = {str(r["id"]): first.setdefault(specs[r["spec"]], r["id"]) for r in releases}
-        spec_of = {number: spec for spec, number in first.items()}
-        found: Counter[tuple[int, ...]] = Counter()
+        text_of = {str(row["id"]): row["spec"] for row in releases}
+        found: Counter[tuple[str, ...]] = Counter()
         for (history,), count in histories.items():
-            found[tuple(sorted(number[release] for release in history.split(",")))] += count
-        totals = [
-            Total(count, len(past), *promises_of([spec_of[first] for first in past], delta))
-            for past, count in sorted(found.items())
-        ]
+            texts = [text_of[release] for release in history.split(",")]
+            found[tuple(sorted(texts))] += count  # the order of releases does not matter
+        totals = []
+        for past, count in sorted(found.items()):
+            promises, apart = promises_of([specs[text] for text in past], delta)
+            totals.append(Total(count, len(past), promises, apart))
         return sorted(totals, key=lambda t: (-t.releases, -max(g.epsilon for g in t.guarantees)))
 
     def _specs(self, releases: _Releases) -> dict[str, Spec | SketchRelease]:
@@ -482,29 +480,26 @@ def promises_of(
     bare = [spec for spec in specs if spec.guarantee.definition == "none"]
     if bare:
         return (bare[0].guarantee,), ""
-    kinds: dict[str, list[Any]] = {}
-    changes_of: dict[str, dict[Any, None]] = {}
+    kinds: dict[str, list[tuple[Any, Adjacency]]] = {}
     for spec in specs:
         for promise in spec.guarantee.promises:
             kind = f"{promise.definition} under {promise.adjacency.kind}"
-            kinds.setdefault(kind, []).append(spec)
-            changes_of.setdefault(kind, {})[promise.adjacency] = None
+            kinds.setdefault(kind, []).append((spec, promise.adjacency))
     apart = ""
-    if any(len(alike) < len(specs) for alike in kinds.values()):
+    if any(len(pairs) < len(specs) for pairs in kinds.values()):
         apart = f"{' and '.join(kinds)} do not add up"
-    promises: list[Guarantee] = []
-    for kind, alike in kinds.items():
-        changes = list(changes_of[kind])
+    promises = []
+    for pairs in kinds.values():
+        alike = [spec for spec, _ in pairs]
+        counted = {change: alike for _, change in pairs}
         try:
-            for change in changes:
+            for change in counted:
                 add_up(*(spec.guarantee.at(change) for spec in alike))
         except InputError as error:
             apart = apart or str(error).partition(";")[0]
-            for change in changes:
-                same = [s for s in alike if change in [p.adjacency for p in s.guarantee.promises]]
-                promises.append(compose(same, delta, change))
-        else:
-            promises += [compose(alike, delta, change) for change in changes]
+            for change in counted:
+                counted[change] = [spec for spec, own in pairs if own == change]
+        promises += [compose(some, delta, change) for change, some in counted.items()]
     return tuple(promises), apart
 
 

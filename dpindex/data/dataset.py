@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 from dpindex.base.arrays import AnyArray, row_blocks
 from dpindex.base.errors import InputError
@@ -25,14 +25,9 @@ _PARQUET_ROWS = 65536
 _SPARSE_ROWS = 8192
 
 
-_Given = TypeVar("_Given")
-
-
-def _itself(given: _Given) -> _Given:
+def _itself(given: Any = None) -> Any:
+    """Return what is given: a partial of it is a function that can be pickled."""
     return given
-
-
-_NOTHING: Callable[[], Any] = partial(_itself, None)
 
 
 @dataclass(frozen=True)
@@ -58,8 +53,8 @@ class Part:
     start: int
     rows: int
     vectors: Callable[[], VectorSource] = field(repr=False)
-    ids: Callable[[], AnyArray | None] = field(default=_NOTHING, repr=False)
-    payload: Callable[[], Any] = field(default=_NOTHING, repr=False)
+    ids: Callable[[], AnyArray | None] = field(default=_itself, repr=False)
+    payload: Callable[[], Any] = field(default=_itself, repr=False)
 
 
 @dataclass(frozen=True)
@@ -171,9 +166,9 @@ def open_dataset(
     name = os.fsdecode(location)
     place, column = split_key(name)
     if is_url(place) or os.path.isdir(place) or place.lower().endswith(_SUFFIX):
-        return _open_parquet(
-            name, place, column, id_column, payload_columns, rows_per_part or _PARQUET_ROWS
-        )
+        files = _parquet_files(place)
+        rows = rows_per_part or _PARQUET_ROWS
+        return _open_parquet(name, column, files, id_column, payload_columns, rows)
     if id_column is not None:
         raise InputError(f"{name} has no column of ids; name a file of ids.", field="ids")
     if payload_columns:
@@ -264,19 +259,21 @@ def _rows_of_file(path: str, start: int, rows: int) -> VectorSource:
 
 @dataclass(frozen=True)
 class _RowGroups:
-    """Row groups of a Parquet file, from ``start`` to ``stop``."""
+    """Consecutive row groups of a Parquet file, and the columns of it that are read."""
 
     store: Store
     path: str
-    start: int
-    stop: int
+    groups: range
+    column: str | None
+    id_column: str | None
+    payload_columns: Sequence[str]
 
     @property
     def name(self) -> str:
         place = f"{self.store.location}/{self.path}"
-        if self.start == 0:
+        if self.groups.start == 0:
             return place
-        return f"{place}, from row group {self.start}"
+        return f"{place}, from row group {self.groups.start}"
 
     @contextmanager
     def _opened(self, key: str | None) -> Iterator[tuple[Location, Any]]:
@@ -288,32 +285,37 @@ class _RowGroups:
                 location.resources.close()
                 raise
 
-    def vectors(self, key: str | None) -> VectorSource:
-        with self._opened(key) as (location, file):
-            return vectors_of(location, file, range(self.start, self.stop))
+    def vectors(self) -> VectorSource:
+        with self._opened(self.column) as (location, file):
+            return vectors_of(location, file, self.groups)
 
-    def ids(self, key: str | None) -> AnyArray | None:
-        if key is None:
+    def ids(self) -> AnyArray | None:
+        if self.id_column is None:
             return None
-        with self._opened(key) as (location, file), location.resources:
-            return checked_ids(ids_of(location, file, range(self.start, self.stop)), location)
+        with self._opened(self.id_column) as (location, file), location.resources:
+            ids = ids_of(location, file, self.groups)
+            return checked_ids(ids, location)
 
-    def payload(self, columns: Sequence[str]) -> Any:
-        if not columns:
+    def payload(self) -> Any:
+        if not self.payload_columns:
             return None
         with self._opened(None) as (location, file), location.resources:
-            return file.read_row_groups(list(range(self.start, self.stop)), columns=[*columns])
+            return file.read_row_groups(list(self.groups), columns=[*self.payload_columns])
 
 
 def _open_parquet(
     name: str,
-    place: str,
     column: str | None,
+    files: tuple[Store, list[str]],
     id_column: str | None,
     payload: Sequence[str],
     rows: int,
 ) -> Dataset:
-    store, paths = _parquet_files(place)
+    """Open Parquet files, of which ``column`` holds the vectors; None for their only list column.
+
+    Parts have at most so many ``rows``, or one row group.
+    """
+    store, paths = files
     parts: list[Part] = []
     kinds: list[Any] = []
     for path in paths:
@@ -330,17 +332,9 @@ def _open_parquet(
                     f"those of the first file {', '.join(map(str, kinds[0]))}; make them the same."
                 )
             counts = [meta.row_group(group).num_rows for group in range(meta.num_row_groups)]
-        for start, stop, count in _packed(counts, rows):
-            groups = _RowGroups(store, path, start, stop)
-            part = Part(
-                groups.name,
-                0,
-                count,
-                vectors=partial(groups.vectors, column),
-                ids=partial(groups.ids, id_column),
-                payload=partial(groups.payload, payload),
-            )
-            parts.append(part)
+        for groups, count in _packed(counts, rows):
+            read = _RowGroups(store, path, groups, column, id_column, payload)
+            parts.append(Part(read.name, 0, count, read.vectors, read.ids, read.payload))
     if not parts:
         raise InputError(f"{name}: there are no {_SUFFIX} files with rows; check the path.")
     with parts[0].vectors() as source:
@@ -363,15 +357,15 @@ def _is_hidden(path: str) -> bool:
     return any(name.startswith(("_", ".")) for name in path.split("/"))
 
 
-def _packed(counts: list[int], most_rows: int) -> Iterator[tuple[int, int, int]]:
-    """Yield row groups from first to stop, and their rows: at most so many, or one group."""
+def _packed(counts: list[int], most_rows: int) -> Iterator[tuple[range, int]]:
+    """Yield consecutive row groups, and their rows: at most so many, or one group."""
     first = 0
     rows = 0
     for group, count in enumerate(counts):
         if rows and rows + count > most_rows:
-            yield first, group, rows
+            yield range(first, group), rows
             first = group
             rows = 0
         rows += count
     if rows:
-        yield first, len(counts), rows
+        yield range(first, len(counts)), rows
