@@ -186,16 +186,23 @@ class Hits:
         if self.payload is not None:
             rows = np.arange(self.ids.size).reshape(self.ids.shape)
             payload = self.payload.take(choose(rows).ravel())
-        estimates = self.estimates.mapped(choose)
-        return Hits(choose(self.ids), choose(self.scores), estimates, choose(self.exact), payload)
+        return Hits(
+            choose(self.ids),
+            choose(self.scores),
+            self.estimates.mapped(choose),
+            choose(self.exact),
+            payload,
+        )
 
     def to_list(self) -> list[list[dict[str, Any]]]:
         """Return a list for each query of its hits as dicts: id, score, estimates and payload."""
         columns = self._lists()
         del columns["query"], columns["rank"]
-        rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+        hits = []
+        for values in zip(*columns.values(), strict=True):
+            hits.append(dict(zip(columns, values, strict=True)))
         queries, width = np.atleast_2d(self.ids).shape
-        return [rows[query * width : (query + 1) * width] for query in range(queries)]
+        return [hits[query * width : (query + 1) * width] for query in range(queries)]
 
     def to_arrow(self) -> Table:
         """A ``pyarrow.Table`` with one row for each hit.
@@ -217,14 +224,17 @@ class Hits:
             import pandas
         except ImportError:
             raise InputError("to_pandas needs pandas; run pip install pandas.") from None
-        payload = {name: column.to_pandas() for name, column in self._payload_columns().items()}
-        return pandas.DataFrame({**self._hit_columns(), **payload})
+        columns: dict[str, Any] = self._hit_columns()
+        for name, column in self._payload_columns().items():
+            columns[name] = column.to_pandas()
+        return pandas.DataFrame(columns)
 
     def _hit_columns(self) -> dict[str, AnyArray]:
-        shape = np.atleast_2d(self.ids).shape
-        query, rank = (place.ravel() for place in np.indices(shape))
-        columns = {_NAMES.get(name, name): np.ravel(c) for name, c in self.columns.items()}
-        return {"query": query, "rank": rank + 1, **columns}
+        query, rank = np.indices(np.atleast_2d(self.ids).shape)
+        columns = {"query": query.ravel(), "rank": rank.ravel() + 1}
+        for name, column in self.columns.items():
+            columns[_NAMES.get(name, name)] = column.ravel()
+        return columns
 
     def _payload_columns(self) -> dict[str, Any]:
         """Return the payload's columns, under names that the hits' own columns do not have."""
@@ -240,7 +250,9 @@ class Hits:
 
     def _lists(self, count: int | None = None) -> dict[str, list[Any]]:
         """Return all columns as lists, of the first hits alone if a count is given."""
-        lists = {name: column[:count].tolist() for name, column in self._hit_columns().items()}
+        lists = {}
+        for name, column in self._hit_columns().items():
+            lists[name] = column[:count].tolist()
         for name, column in self._payload_columns().items():
             lists[name] = column[:count].to_pylist()
         return lists
@@ -257,11 +269,11 @@ class Hits:
     def _repr_html_(self) -> str:
         """The first of them for a notebook; ids and payload are foreign text and escaped."""
         columns = self._lists(_SHOWN)
-        rows = ([_short(value) for value in row] for row in zip(*columns.values(), strict=True))
+        texts = [map(_short, column) for column in columns.values()]
         title = repr(self).strip("<>")
         if np.size(self.ids) > _SHOWN:
             title += f"; the first {_SHOWN} rows"
-        return table_html(title, list(columns), rows)
+        return table_html(title, list(columns), zip(*texts, strict=True))
 
 
 def _short(value: object) -> str:

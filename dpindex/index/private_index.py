@@ -575,15 +575,16 @@ class PrivateIndex(Searchable):
         self._use(self._calibration)
 
     @contextmanager
-    def _selected(self, filter_: Filter, count: int) -> Iterator[Selection | None]:
+    def _selected(self, filter_: Filter, count: int) -> Iterator[Ranking | Selection]:
         """Hold the read lock with a search structure that has every row: one state for all."""
         while True:
             with self._lock.read():
                 self._refuse_empty()
                 if self._ranking.is_synced(self._store):
-                    selection = None
+                    selection: Ranking | Selection = self._ranking
                     if filter_ is not None:
-                        selection = Selection(self._ranking, kept_rows(filter_, self._store))
+                        rows = kept_rows(filter_, self._store)
+                        selection = Selection(self._ranking, rows)
                     yield selection
                     return
             with self._lock.write():
@@ -593,22 +594,22 @@ class PrivateIndex(Searchable):
         if len(self) == 0:
             raise InputError("the index is empty: add vectors before searching.")
 
-    def _find(self, queries: Queries, count: int, selection: Selection | None) -> Found:
-        ranking: Ranking | Selection = self._ranking if selection is None else selection
-        available = len(ranking)
-        if available == 0:
-            rows = np.empty((len(queries), 0), np.int64)
-            scores = np.empty(rows.shape)
-        else:
-            scores, rows = ranking.search(queries, min(count, available))
-        return Found(self._store.ids.take(rows), scores, rows, self._ranking.rows)
+    def _find(self, queries: Queries, count: int, selection: Ranking | Selection) -> Found:
+        available = min(count, len(selection))
+        rows = np.empty((len(queries), 0), np.int64)
+        scores = np.empty(rows.shape)
+        if available:
+            scores, rows = selection.search(queries, available)
+        ids = self._store.ids.take(rows)
+        return Found(ids, rows, self._ranking.rows, scores)
 
     def _codes_of(self, found: Found) -> FoundCodes:
         rows = np.asarray(found.rows)
         table = self._store.table  # of now: later rows may have other numbers
 
         def codes(queries: slice, columns: slice) -> Codes:
-            return self.spec.format.codes(table.take(rows[queries, columns].ravel()))
+            stored = table.take(rows[queries, columns].ravel())
+            return self.spec.format.codes(stored)
 
         payload = None
         if self._store.payload.table is not None:

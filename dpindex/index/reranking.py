@@ -25,7 +25,7 @@ from dpindex.base.arrays import (
     row_blocks,
     whole_number,
 )
-from dpindex.base.errors import InputError
+from dpindex.base.errors import InputError, naming
 from dpindex.base.files import release_pages
 from dpindex.data import Ranges
 from dpindex.data.dataset import Dataset, open_dataset
@@ -292,7 +292,15 @@ class Originals(Owner):
         if ids is None:
             ids = self._table.ids
         if ids is not None:
-            self._ids = _unique_ids(id_array(ids), self._table.rows)
+            self._ids = self._names(id_array(ids))
+
+    def _names(self, ids: AnyArray) -> StoredIds:
+        if len(ids) != self._table.rows:
+            raise InputError(
+                f"there are {len(ids)} ids for {self._table.rows} vectors to rerank by."
+            )
+        with naming(self._table.name):
+            return StoredIds([ids])  # refuses an id that stands there twice
 
     def check(self, dim: int) -> None:
         """Raise InputError unless vectors have ``dim`` attributes."""
@@ -474,17 +482,6 @@ def _blocks(shape: tuple[int, ...], size: int) -> Iterator[tuple[slice, slice]]:
     for block in row_blocks(lines, size // max(1, width)):
         for columns in row_blocks(width, size):
             yield block, columns
-
-
-def _unique_ids(ids: AnyArray, rows: int) -> StoredIds:
-    """Return the ids of rows; InputError unless they are as many, and unique."""
-    if len(ids) != rows:
-        raise InputError(f"there are {len(ids)} ids for {rows} vectors to rerank by.")
-    unique, counts = np.unique(ids, return_counts=True)
-    if len(unique) < rows:
-        name = unique[counts > 1][0].item()
-        raise InputError(f"two vectors to rerank by have the id {name!r}; ids must be unique.")
-    return StoredIds([ids])
 
 
 def _of_mapping(mapping: Mapping[Any, Any]) -> Callable[[AnyArray, int], Any]:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, NamedTuple
 
 import numpy as np
 
-from dpindex.base.arrays import AnyArray, Doubles, Table, Vectors, finite_number, row_blocks
+from dpindex.base.arrays import Doubles, Table, Vectors, finite_number, row_blocks
 from dpindex.base.errors import InputError
 from dpindex.index.filters import Filter
 from dpindex.index.hits import Estimates, Hits
@@ -36,37 +37,34 @@ BATCH_CANDIDATES = 1 << 22
 """Candidates of a batch of queries, each of which takes about 50 bytes."""
 
 
-class Found(NamedTuple):
-    """Rows that the codes of an index found for each query, best first.
+@dataclass(frozen=True)
+class Found(Candidates):
+    """Candidates with the scores that the codes give them.
 
     Attributes
     ----------
-    ids : array, shape (nq, count)
-    scores : float64 array, shape (nq, count)
-    rows : int64 array, shape (nq, count), optional
-        Row numbers, where the index has them.
-    total : int
-        Rows of the index.
+    scores : float64 array, shape (nq, R)
     """
 
-    ids: AnyArray
     scores: Doubles
-    rows: Rows | None
-    total: int
 
     @classmethod
     def joined(cls, parts: Sequence[Found]) -> Found:
         """Return what several batches of queries found as one."""
-        ids, scores, rows, totals = zip(*parts, strict=True)
-        every = None if rows[0] is None else np.concatenate(rows)
-        return cls(np.concatenate(ids), np.concatenate(scores), every, totals[0])
+        ids = np.concatenate([part.ids for part in parts])
+        scores = np.concatenate([part.scores for part in parts])
+        numbered = [part.rows for part in parts if part.rows is not None]
+        rows = np.concatenate(numbered) if numbered else None
+        return cls(ids, rows, parts[0].total, scores)
 
     def at(self, places: Rows) -> Found:
         """Return what stands at some columns of each line, in another order."""
+        rows = self.rows
+        if rows is not None:
+            rows = np.take_along_axis(rows, places, axis=1)
         ids = np.take_along_axis(self.ids, places, axis=1)
         scores = np.take_along_axis(self.scores, places, axis=1)
-        rows = None if self.rows is None else np.take_along_axis(self.rows, places, axis=1)
-        return Found(ids, scores, rows, self.total)
+        return Found(ids, rows, self.total, scores)
 
 
 class FoundCodes(NamedTuple):
@@ -172,9 +170,7 @@ class Searchable(ABC):
         """
         if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:
             raise InputError(f"k must be a whole number of at least 1, not {k!r}.", field="k")
-        reranking = None
-        if rerank is not None or candidates is not None:
-            reranking = self._reranking(Q, int(k), candidates, rerank)
+        reranking = self._reranking(Q, int(k), candidates, rerank)
         queries = self._queries(Q, query, allow_unprotected=allow_unprotected)
         return self._answers(queries, int(k), reranking, filter)
 
@@ -213,9 +209,7 @@ class Searchable(ABC):
         similarities (for ``l2``: minus the squared distances). Errors as ``search``.
         """
         least = finite_number(threshold, "the threshold")
-        reranking = None
-        if rerank is not None or candidates is not None:
-            reranking = self._reranking(Q, 1, candidates, rerank)
+        reranking = self._reranking(Q, 1, candidates, rerank)
         queries = self._queries(Q, query, allow_unprotected=allow_unprotected)
         if reranking is None:
             return self._in_range(queries, least, filter)
@@ -243,9 +237,15 @@ class Searchable(ABC):
         """Return every vector whose estimate reaches the threshold."""
 
     def _reranking(
-        self, queries: Vectors | Codes, k: int, candidates: int | None, rerank: Rerank
-    ) -> Reranking:
-        """Return what orders the candidates of queries."""
+        self,
+        queries: Vectors | Codes,
+        k: int,
+        candidates: int | None,
+        rerank: Rerank,
+    ) -> Reranking | None:
+        """Return what orders the candidates of queries; None if there are none."""
+        if rerank is None and candidates is None:
+            return None
         if not isinstance(queries, Codes):
             queries = self._queries.projector.rows(queries)
         return new_reranking(rerank, candidates, k, queries, self.metric, self.spec)
@@ -264,8 +264,7 @@ class Searchable(ABC):
             for block in row_blocks(len(queries), size):
                 found = self._find(queries[block], count, selection)
                 if reranking is not None:
-                    candidates = Candidates(found.ids, found.rows, found.total)
-                    nearest = reranking[block].nearest(candidates, k)
+                    nearest = reranking[block].nearest(found, k)
                     found = found.at(nearest.places)
                     exact.append(nearest.similarity)
                 parts.append(found)
@@ -276,15 +275,12 @@ class Searchable(ABC):
 
     def _hits(self, queries: Queries, found: Found) -> Hits:
         codes, payload = self._codes_of(found)
-        if found.ids.shape[1] == 0:
-            none = np.empty(found.ids.shape)
-            estimates = Estimates.of(none, none, none, none)
-        else:
-            estimated = partial(self._estimated, queries, found.ids.shape[1], codes)
-            posterior = None
-            if self._posterior is not None:
-                posterior = partial(estimated, self._posterior)
-            estimates = Estimates(partial(estimated, self._similarity), posterior)
+        width = found.ids.shape[1]
+        estimated = partial(self._estimated, queries, width, codes)
+        posterior = None
+        if self._posterior is not None:
+            posterior = partial(estimated, self._posterior)
+        estimates = Estimates(partial(estimated, self._similarity), posterior)
         exact = np.zeros(found.ids.shape, np.bool_)
         return Hits(found.ids, found.scores, estimates, exact, payload)
 
@@ -300,8 +296,10 @@ class Searchable(ABC):
         errors = np.empty((len(queries), width))
         for block in row_blocks(len(queries), BATCH_QUERIES):
             batch = queries[block]
-            for columns in row_blocks(width, self._block_rows(1) // len(batch)):
-                estimate = estimator.estimates(codes(block, columns), batch, len(batch))
+            size = self._block_rows(1) // len(batch)
+            for columns in row_blocks(width, size):
+                found = codes(block, columns)
+                estimate = estimator.estimates(found, batch, len(batch))
                 values[block, columns], errors[block, columns] = estimate
         return values, errors
 
@@ -383,7 +381,8 @@ class QueryMaker:
             return PrivateQueries(self._privatizer.privatize(queries), self.query_spec)
         vectors = None
         if self.spec.design is not None:
-            vectors = exact_coordinates(self.projector.scaled(queries), self.spec)
+            scaled = self.projector.scaled(queries)
+            vectors = exact_coordinates(scaled, self.spec)
         return ExactQueries(self.projector.asked(queries), self.spec, vectors)
 
     @cached_property

@@ -160,7 +160,7 @@ class PublishedIndex(Searchable):
         ids = np.stack([ids[:width] for ids, _ in neighbours])
         scores = np.stack([scores[:width] for _, scores in neighbours])
         rows = ids if self._publication.ids_are_rows else None
-        return Found(ids, scores, rows, self._publication.rows)
+        return Found(ids, rows, self._publication.rows, scores)
 
     def _neighbours(self, queries: Queries, k: int, where: str | None) -> Neighbours:
         """Return ids and scores of each query's neighbours, best first."""

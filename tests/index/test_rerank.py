@@ -344,7 +344,7 @@ def test_wrong_input_is_one_sentence(changes: dict[str, Any], sentence: str) -> 
 
 
 def test_ids_beside_must_fit() -> None:
-    with pytest.raises(InputError, match="two vectors to rerank by have the id 1"):
+    with pytest.raises(InputError, match="vectors to rerank by: rows 0 and 2 have the same id"):
         dpi.Originals(X[:3], ids=[1, 2, 1])
     with pytest.raises(InputError, match="there are 2 ids for 3 vectors"):
         dpi.Originals(X[:3], ids=[1, 2])
