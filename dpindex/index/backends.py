@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from copy import copy
 from functools import cache
 from typing import Any
@@ -17,8 +18,22 @@ from dpindex.storage.ids import RowParts, Rows
 from dpindex.storage.manifest import EXACT
 
 
-def best_of(scores: AnyArray, rows: Rows, count: int) -> tuple[AnyArray, Rows]:
-    """The best ``count`` of each line, best first; of equal scores the lower row comes first."""
+def unfilled(
+    queries: int,
+    count: int = 0,
+    dtype: npt.DTypeLike = np.float64,
+) -> tuple[AnyArray, Rows]:
+    """Room for scores and rows of ``count`` items for each query."""
+    shape = (queries, count)
+    return np.empty(shape, dtype), np.empty(shape, np.int64)
+
+
+def best_of(parts: Sequence[tuple[AnyArray, Rows]], count: int) -> tuple[AnyArray, Rows]:
+    """The best ``count`` of each line, best first; of equal scores the lower row comes first.
+
+    Scores and rows come in parts that lie side by side.
+    """
+    scores, rows = map(np.hstack, zip(*parts, strict=True))
     if scores.dtype.kind == "i":
         return _best_of_integers(scores, rows, count)
     order = np.argsort(-scores, axis=1)  # several times as fast as a sort that keeps rows in order
@@ -197,8 +212,7 @@ class SymbolLists(SearchBackend):
     def search(self, queries: AnyArray, count: int) -> tuple[Doubles, Rows]:
         sizes = np.zeros(queries.shape[1], dtype=np.int64)
         sizes[: len(self._starts) - 1] = np.diff(self._starts)
-        scores = np.empty((len(queries), count))
-        rows = np.empty((len(queries), count), dtype=np.int64)
+        scores, rows = unfilled(len(queries), count)
         for i, query in enumerate(queries):
             best = _best_symbols(query, sizes, count)
             lists = [self._rows[self._starts[s] : self._starts[s + 1]] for s in best]
@@ -309,22 +323,19 @@ class FaissSigns(SearchBackend):
     def _search_signs(self, queries: Bytes, count: int) -> tuple[Doubles, Rows]:
         """Scores ``k − 2·hamming = Σ s_j t_j`` and rows."""
         queries = np.ascontiguousarray(queries)
-        near = np.empty((len(queries), 0), dtype=np.int32)
-        rows = np.empty((len(queries), 0), dtype=np.int64)
+        near, rows = unfilled(len(queries), 0, np.int32)
         for start, part in self._codes:
             depth = min(count, len(part))
             distance, places = faiss().knn_hamming(queries, part, depth)
-            near = np.hstack([near, -distance])
-            rows = np.hstack([rows, start + places])
-            near, rows = best_of(near, rows, count)
+            found = (-distance, start + places)
+            near, rows = best_of([(near, rows), found], count)
         return self._width + 2 * near.astype(np.float64), rows
 
     def _search_exact(self, queries: Floats, count: int) -> tuple[Doubles, Rows]:
         """Scores ``Σ y_j s_j``, exact, and rows."""
         padded = np.zeros((len(queries), 8 * self._bytes), dtype=np.float64)
         padded[:, : self._width] = queries
-        scores = np.empty((len(queries), count))
-        rows = np.empty((len(queries), count), dtype=np.int64)
+        scores, rows = unfilled(len(queries), count)
         uncertain = np.ones(len(queries), dtype=np.bool_)
         deviations = np.linalg.norm(padded, axis=1)
         few_suffice = rounding_bound(padded) < _GAP * deviations
@@ -347,7 +358,7 @@ class FaissSigns(SearchBackend):
         """The best of the fast scan's candidates, and whether no other code can be among them."""
         coarse, rows = self.coarse(queries, candidates)
         exact = self._exact_scores(queries, rows)
-        best, places = best_of(exact, rows, count)
+        best, places = best_of([(exact, rows)], count)
         # What was not returned scores at most the worst coarse score plus the rounding error.
         unseen = coarse.min(axis=1) + rounding_bound(queries)
         # Rows of −1 fill up where the scan drops codes of the least possible score.
@@ -364,16 +375,12 @@ class FaissSigns(SearchBackend):
         largest = np.abs(queries).max(axis=1, keepdims=True)
         largest = np.maximum(largest, 1e-300)
         scaled = (queries / largest).astype(np.float32)
-        coarse = np.empty((len(scaled), 0), dtype=np.float32)
-        rows = np.empty((len(scaled), 0), dtype=np.int64)
-        for number, scan in enumerate(self._scanned()):
-            depth = min(count, scan.ntotal)
-            near, places = scan.search(scaled, depth)
+        first, *others = self._scanned()
+        coarse, rows = first.search(scaled, min(count, first.ntotal))
+        for number, scan in enumerate(others, 1):
+            near, places = scan.search(scaled, min(count, scan.ntotal))
             places[places >= 0] += number * _SCAN_ROWS
-            coarse = np.hstack([coarse, near])
-            rows = np.hstack([rows, places])
-            if number:
-                coarse, rows = best_of(coarse, rows, count)
+            coarse, rows = best_of([(coarse, rows), (near, places)], count)
         return coarse * largest, rows
 
     def _exact_scores(self, queries: Doubles, rows: Rows) -> Doubles:
@@ -418,13 +425,11 @@ def _fast_scan(codes: Bytes) -> Any:
 
 def rank_all(codes: RowParts, queries: Doubles, count: int) -> tuple[Doubles, Rows]:
     """All codes against a few queries: for small indexes, and for crowds of equal codes."""
-    scores = np.empty((len(queries), 0))
-    rows = np.empty((len(queries), 0), dtype=np.int64)
+    scores, rows = unfilled(len(queries))
     for start, part in codes.within(0, len(codes), _BLOCK_ROWS):
         bits = np.unpackbits(part, axis=1, bitorder="little")
         signs = 2.0 * bits - 1.0
         part_rows = np.arange(start, start + len(part))
-        scores = np.hstack([scores, queries @ signs.T])
-        rows = np.hstack([rows, np.tile(part_rows, (len(queries), 1))])
-        scores, rows = best_of(scores, rows, count)
+        compared = (queries @ signs.T, np.tile(part_rows, (len(queries), 1)))
+        scores, rows = best_of([(scores, rows), compared], count)
     return scores, rows

@@ -15,7 +15,7 @@ import numpy as np
 
 from dpindex.base.arrays import Doubles, Floats, Singles, matrix_product, spaced, unit
 from dpindex.base.errors import InputError
-from dpindex.index.backends import SearchBackend, best_of, faiss
+from dpindex.index.backends import SearchBackend, best_of, faiss, unfilled
 from dpindex.storage.ids import Rows
 from dpindex.storage.manifest import EXACT, parse_index_type
 
@@ -97,8 +97,7 @@ class FaissVectors(SearchBackend):
             index.codes.resize(0)
         probes = spaced(len(vectors), _PROBES)
         self._probes = vectors[probes]
-        self._near = np.empty((len(probes), 0), dtype=np.float32)
-        self._true = np.empty((len(probes), 0), dtype=np.int64)
+        self._nearest = unfilled(len(probes), 0, np.float32)
         self._effort = self._type.efforts[0]
         self.recall = None
         self._index = index
@@ -120,9 +119,8 @@ class FaissVectors(SearchBackend):
             near, rows = faiss().knn(self._probes, vectors, depth, metric=self._metric)
             if self._distance:
                 near = -near
-            near = np.concatenate([self._near, near], axis=1)
-            rows = np.concatenate([self._true, rows + len(self)], axis=1)
-            self._near, self._true = best_of(near, rows, _NEIGHBOURS + 1)
+            found = (near, len(self) + rows)
+            self._nearest = best_of([self._nearest, found], _NEIGHBOURS + 1)
         self._index.add(self._rotated(vectors))
 
     def finish(self) -> None:
@@ -141,9 +139,10 @@ class FaissVectors(SearchBackend):
             self.recall = recall
 
     def _found(self, probes: Singles, effort: int) -> float:
+        _, nearest = self._nearest
+        _, visited = self._visit(probes, nearest.shape[1], effort)
         # The vector itself is found by any index; the ten after it count.
-        _, visited = self._visit(probes, self._true.shape[1], effort)
-        pairs = zip(visited, self._true[:, 1:], strict=True)
+        pairs = zip(visited, nearest[:, 1:], strict=True)
         hit = np.concatenate([np.isin(true, rows) for rows, true in pairs])
         if not hit.size:
             return 1.0

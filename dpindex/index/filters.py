@@ -16,7 +16,7 @@ import numpy as np
 
 from dpindex.base.arrays import Doubles, id_array, other_kind_of_ids, row_blocks
 from dpindex.base.errors import InputError, import_extra, naming, one_line
-from dpindex.index.backends import SearchBackend, best_of
+from dpindex.index.backends import SearchBackend, best_of, unfilled
 from dpindex.index.kinds import Ranking
 from dpindex.similarity.similarity import Queries
 from dpindex.storage.code_store import ID, CodeStore
@@ -280,11 +280,12 @@ class Selection:
         if len(self._rows) * FEW < total or candidates >= total:
             return self._search_alone(queries, count)
         scores, rows = self._ranking.search(queries, candidates)
-        kept = self._mask[rows]
-        kept_first = np.argsort(~kept, axis=1, kind="stable")[:, :count]
-        scores = np.take_along_axis(scores, kept_first, axis=1)
-        rows = np.take_along_axis(rows, kept_first, axis=1)
-        short = np.flatnonzero(kept.sum(axis=1) < count)
+        is_kept = self._mask[rows]
+        kept_first = np.argsort(~is_kept, axis=1, kind="stable")
+        first = kept_first[:, :count]
+        scores = np.take_along_axis(scores, first, axis=1)
+        rows = np.take_along_axis(rows, first, axis=1)
+        short = np.flatnonzero(is_kept.sum(axis=1) < count)
         if short.size:
             short_scores, short_rows = self._search_alone(queries[short], count)
             scores[short] = short_scores
@@ -303,13 +304,11 @@ class Selection:
             # In the order of the backend, also among equals.
             scores, places = self._ranking.search(queries, count, self._subset)
             return scores, self._rows[places]
-        scores = np.empty((len(queries), 0))
-        rows = np.empty((len(queries), 0), np.int64)
+        scores, rows = unfilled(len(queries))
         for block, backend in self._blocks():
-            near, places = self._ranking.search(queries, min(count, len(block)), backend)
-            all_scores = np.hstack([scores, near])
-            all_rows = np.hstack([rows, block[places]])
-            scores, rows = best_of(all_scores, all_rows, count)
+            depth = min(count, len(block))
+            near, places = self._ranking.search(queries, depth, backend)
+            scores, rows = best_of([(scores, rows), (near, block[places])], count)
         return scores, rows
 
     def _blocks(self) -> Iterator[tuple[Rows, SearchBackend]]:

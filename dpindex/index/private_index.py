@@ -20,6 +20,7 @@ from dpindex.data.dataset import Dataset, as_dataset
 from dpindex.data.source import as_source
 from dpindex.data.stores import is_url
 from dpindex.denoise import Denoiser, DenoiserKind, fit_denoiser
+from dpindex.index.backends import unfilled
 from dpindex.index.filters import Filter, Selection, kept_rows
 from dpindex.index.hits import Estimates, Hits, without_error
 from dpindex.index.kinds import Ranking, calibration_of, new_ranking, posterior_of
@@ -596,8 +597,7 @@ class PrivateIndex(Searchable):
 
     def _find(self, queries: Queries, count: int, selection: Ranking | Selection) -> Found:
         available = min(count, len(selection))
-        rows = np.empty((len(queries), 0), np.int64)
-        scores = np.empty(rows.shape)
+        scores, rows = unfilled(len(queries))
         if available:
             scores, rows = selection.search(queries, available)
         ids = self._store.ids.take(rows)
