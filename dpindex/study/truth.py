@@ -26,6 +26,8 @@ _MAX_TIED = 4096
 # Queries that are compared with a chunk of the base at a time: about a fifth of a second of work;
 # Ctrl-C is honoured in between.
 QUERY_ROWS = 512
+# Ids of neighbours that are marked at a time, over all queries.
+_MARKS = 1 << 22
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,12 +69,15 @@ class GroundTruth:
                 f"the ground truth holds {self.depth} neighbours of each query, not {neighbours}."
             )
         true = self.scores >= _lowest(self.scores, neighbours)[:, None]
-        span = 1 + max(int(self.ids.max()), int(found.max(initial=0)))
-        offsets = span * np.arange(len(self.ids), dtype=np.int64)[:, None]
-        wanted = np.sort((self.ids + offsets)[true & (self.ids >= 0)])
-        asked = found + offsets
-        place = np.minimum(np.searchsorted(wanted, asked), len(wanted) - 1)
-        return np.asarray((wanted[place] == asked) & (found >= 0))
+        # A column for each id, and an empty last one, which is that of −1.
+        columns = 2 + int(max(self.ids.max(), found.max(initial=0)))
+        relevant = np.empty(found.shape, dtype=np.bool_)
+        for block in row_blocks(len(self.ids), max(1, _MARKS // columns)):
+            ids = self.ids[block]
+            marks = np.zeros((len(ids), columns), dtype=np.bool_)
+            np.put_along_axis(marks, ids, true[block], axis=1)
+            relevant[block] = np.take_along_axis(marks, found[block], axis=1)
+        return relevant
 
     def of_queries(self, rows: Rows) -> GroundTruth:
         """Return the true neighbours of some of the queries, given their ``rows``."""
