@@ -307,6 +307,8 @@ _LEAST_CHANCE = 1e-12
 _TABLE = 1 << 25
 _MIN_CELLS = 8
 _MAX_CELLS = 1024
+# Narrower cells tell no more about additive noise, even by the steps of the staircase.
+_CELLS_PER_DEVIATION = 64
 _PARTS = 8
 _DEVIATIONS = 2.5
 # Codes and coordinates that are looked up at a time: their part of the table fits the cache.
@@ -330,8 +332,12 @@ class NumberLikelihoods(CodeLikelihoods):
         moments = spec.noise_moments
         self._likelihood = spec.likelihood
         count, coordinates = projected.shape
-        cells = int(np.clip(_TABLE // projected.size, _MIN_CELLS, _MAX_CELLS))
         self._low, span = _limits(projected, moments, self._likelihood)
+        most = min(_MAX_CELLS, _TABLE // projected.size)
+        deviation = math.sqrt(moments.variance[0])
+        if math.isinf(moments.reach) and deviation > 0:
+            most = min(most, math.ceil(_CELLS_PER_DEVIATION * span / deviation))
+        cells = max(_MIN_CELLS, most)
         self._width = span / cells
         # One list of chances for all: to integrate at the ends of every cell takes thrice as long.
         part = self._width / _PARTS
@@ -351,8 +357,8 @@ class NumberLikelihoods(CodeLikelihoods):
                 chance[-1] = total - below[place + steps[-1]]
             cell_chance[:, :-1] = chance
             cell_chance[:, -1] = chance.mean(axis=1)
-        np.maximum(self._table, _LEAST_CHANCE, out=self._table)
-        np.log(self._table, out=self._table)
+            np.maximum(cell_chance, _LEAST_CHANCE, out=cell_chance)
+            np.log(cell_chance, out=cell_chance)
 
     def logs(self, codes: Codes) -> Floats:
         count = self._table.shape[2]
