@@ -100,7 +100,7 @@ def sent_before_drawn(original: Any) -> Any:
 
     def put(self: Any, path: str, data: Any) -> bool:
         if isinstance(self, BucketJournal):
-            self._bucket.create(path, data)
+            self.bucket.create(path, data)
         return bool(original(self, path, data))
 
     return put

@@ -713,7 +713,7 @@ def normalised(original: Any) -> Any:
 
 def first_block_alone(original: Any) -> Any:
     def checked(self: Any, block: Any, first: int) -> Any:
-        return original(self, block, first) if first == 0 else self._in_ranges(block)
+        return original(self, block, first) if first == 0 else self.in_ranges(block)
 
     return checked
 
@@ -806,7 +806,7 @@ def shared_places(original: Any) -> Any:
     """Later blocks of a call draw by the words of the first one."""
 
     def draw(law: SoftmaxResponse, x: Any, stream: Any) -> Any:
-        rows = max(1, symbols._NUMBERS // law.size)
+        rows = max(1, symbols.BLOCK_NUMBERS // law.size)
 
         def change(words: Any) -> Any:
             return np.resize(words[:rows], len(words)) if len(words) > rows else words
@@ -819,7 +819,7 @@ def shared_places(original: Any) -> Any:
 def fast_fall(original: Any) -> Any:
     """Each weight is rounded down, so that a step may lose more than it must."""
 
-    def weights(loss: Any, top: int = symbols._TOP) -> Any:
+    def weights(loss: Any, top: int = symbols.TOP) -> Any:
         found = original(loss, top).copy()
         found[1:] = np.maximum(found[1:] - 1, 1)
         return found

@@ -76,7 +76,7 @@ def louder(times: float = 2.0, only: Callable[[int], bool] = lambda rows: True) 
             if not self.spec.method_row.private or not only(self.rows(x).shape[0]):
                 return original(self, x, *how, **named)
             loud = Privatizer(self.spec.with_epsilon(times * self.spec.budget))
-            loud._stream = self._stream
+            loud.stream = self.stream
             return self.spec.format.codes(original(loud, x, *how, **named).stored)
 
         return privatized
@@ -218,7 +218,7 @@ def law_of_the_collection(original: Any) -> Any:
 def hint_in_the_address(original: Any) -> Any:
     def search(client: Client, codes: bytes, k: int = 10, **how: Any) -> Any:
         if how.get("queries") is not None:
-            client._ask(f"/search?k=1&hint={np.asarray(how['queries']).ravel()[0]}", codes)
+            client.ask(f"/search?k=1&hint={np.asarray(how['queries']).ravel()[0]}", codes)
         return original(client, codes, k, **how)
 
     return search
@@ -332,7 +332,7 @@ def dask_shard(patch: Patch) -> None:
 
         return attempt
 
-    instead(module, "_attempted", halved)(patch)
+    instead(module, "attempted", halved)(patch)
 
 
 def transformer(name: str, make: Callable[[Any], Any]) -> Plant:
@@ -811,7 +811,7 @@ RELEASES = [
                       lambda f: lambda e, count, d: f(e, 2 * count, d))),
     Mutant("collector", "a shuffle where a block of clones counts as its most",
            ("test_a_shuffle_is_no_better_than_the_sum_over_all_clones",),
-           instead(shuffling._Clones, "of", most_clones)),
+           instead(shuffling.Clones, "of", most_clones)),
     # Sketches
     Mutant("RACE", "noise of counts halved", ("test_release_adds_the_law_once",),
            counts(lambda n, exact: n // 2)),

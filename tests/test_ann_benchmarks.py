@@ -85,7 +85,7 @@ def test_every_definition_can_be_built(module: ModuleType, metric: str) -> None:
         for method, epsilon, options in product(*arguments):
             algorithm = module.DPIndex(metric, method, epsilon, options)
             assert f"dpindex({method}, epsilon = {epsilon:g}" in str(algorithm)
-            algorithm._denoise = None  # which takes thousands of vectors
+            algorithm.denoise = None  # which takes thousands of vectors
             x, q = data(40)
             algorithm.fit(x)
             for mode in modes:
@@ -126,7 +126,7 @@ def test_denoised(module: ModuleType) -> None:
     options = {"bounds": [-1, 1], "denoise": "linear"}
     algorithm = module.DPIndex("euclidean", "raw-staircase", 2.0, options)
     algorithm.fit(x)
-    assert algorithm._index.denoiser is not None
+    assert algorithm.index.denoiser is not None
     assert "denoise=linear" in str(algorithm)
 
 
@@ -135,8 +135,8 @@ def test_epsilon_is_spent_once_for_each_vector(module: ModuleType) -> None:
     x, _ = data(50)
     algorithm = module.DPIndex("angular", "record-cap", 8.0, {"record": True})
     algorithm.fit(x)
-    assert algorithm._spec == dpi.Spec("record-cap", 24, epsilon=8.0, adjacency=dpi.record())
-    assert len(algorithm._index) == len(algorithm._index.codes) == 50
+    assert algorithm.spec == dpi.Spec("record-cap", 24, epsilon=8.0, adjacency=dpi.record())
+    assert len(algorithm.index) == len(algorithm.index.codes) == 50
 
 
 def test_the_conventions_of_names() -> None:

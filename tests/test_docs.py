@@ -261,7 +261,7 @@ def test_the_limits_that_are_stated() -> None:
     from dpindex.storage import manifest
 
     text = TEXT["docs/threat-model.md"]
-    assert base._MAX_BYTES == 2**30
+    assert base.MAX_BYTES == 2**30
     assert "1 GB (2^30 bytes)" in text
     assert checks.MAX_TEXT == 1 << 20
     assert manifest.MAX_MANIFEST_BYTES == 16 << 20

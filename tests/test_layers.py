@@ -6,8 +6,10 @@ Every import counts, those for types and those inside functions too.
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -151,6 +153,56 @@ def test_integrations_use_the_public_face_and_listed_contracts() -> None:
                 own = owner in ("self", "cls", "os") or node.attr.startswith("__")
                 assert own, f"{module}:{node.lineno} uses {owner}.{node.attr}"
     assert used - contracts - set(dpindex.__all__) == set()
+
+
+PRIVATE = re.compile(r"_[A-Za-z]\w*(?<!_)")
+"""Names with one underscore; protocols of others, such as ``_repr_html_``, end with one too."""
+
+
+def _defined(tree: ast.AST) -> set[str]:
+    """The private names that a file defines: functions, classes, constants and attributes."""
+    names = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            names.add(node.name)
+        elif isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Store):
+            owner, _, name = ast.unparse(node).rpartition(".")
+            if owner in ("", "self"):
+                names.add(name)
+    return {name for name in names if PRIVATE.fullmatch(name)}
+
+
+def _used(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Lines and names that a file reads from objects, imports, or replaces by their names."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute):
+            yield node.lineno, node.attr
+        elif isinstance(node, ast.ImportFrom):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.Call) and re.search(r"(^\w+|attr)$", ast.unparse(node.func)):
+            # As setattr(object, "name", …), setattr("module.name", …) and the functions of plants.
+            for place, part in enumerate(node.args[:2]):
+                if isinstance(part, ast.Constant) and isinstance(part.value, str):
+                    module, _, name = part.value.rpartition(".")
+                    if module or place:
+                        yield node.lineno, name
+
+
+def test_private_names_of_the_package_are_used_by_the_oracle_alone() -> None:
+    """Tests use its public names, and planted weaknesses replace steps that are named as such."""
+    private: set[str] = set()
+    for path in modules().values():
+        private |= _defined(ast.parse(path.read_text("utf-8")))
+    reached = []
+    for folder in ("tests", "bench", "examples"):
+        for path in sorted((ROOT.parent / folder).rglob("*.py")):
+            if path.name == "oracle.py":
+                continue
+            tree = ast.parse(path.read_text("utf-8"))
+            foreign = private - _defined(tree)
+            place = path.relative_to(ROOT.parent)
+            reached += [f"{place}:{line} {name}" for line, name in _used(tree) if name in foreign]
+    assert reached == []
 
 
 def test_nothing_imports_an_integration_but_the_face_and_the_commands() -> None:

@@ -23,6 +23,7 @@ import pytest
 from cryptography.hazmat.primitives.ciphers import Cipher
 from cryptography.hazmat.primitives.ciphers.algorithms import AES
 from cryptography.hazmat.primitives.ciphers.modes import CTR
+from oracle import secret_counts
 from self_test.second_reading import REPLAY, refuted
 from streams import seed_noise
 
@@ -436,10 +437,10 @@ def other_outcomes(patch: pytest.MonkeyPatch) -> SketchSpec:
 
 class BareCount(RaceSketch):
     def release(self) -> RaceSketch:
-        first = self._secret()[0, 0].copy()
+        first = secret_counts(self)[0, 0].copy()
         super().release()
-        assert self._released is not None
-        self._released.counts[0, 0] = first
+        assert self.released is not None
+        self.released.counts[0, 0] = first
         return self
 
 
@@ -448,16 +449,16 @@ class Boast(RaceSketch):
 
     def release(self) -> RaceSketch:
         super().release()
-        assert self._released is not None
-        promise = replace(self._released.guarantee, epsilon=0.5)
-        self._released = replace(self._released, guarantee=promise)
+        assert self.released is not None
+        promise = replace(self.released.guarantee, epsilon=0.5)
+        self.released = replace(self.released, guarantee=promise)
         return self
 
 
 class CountedTwice(RaceSketch):
     def fit(self, x: Any) -> RaceSketch:
         super().fit(x)
-        self._secret()[3] *= 2
+        secret_counts(self)[3] *= 2
         return self
 
 

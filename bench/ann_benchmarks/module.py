@@ -34,7 +34,7 @@ class DPIndex(BaseANN):
         record = self._options.pop("record", False)
         beta = self._options.pop("beta", 1.0)
         self._adjacency = dpindex.record() if record else dpindex.attribute(beta)
-        self._denoise = self._options.pop("denoise", None)
+        self.denoise = self._options.pop("denoise", None)
         self._index_type = self._options.pop("index_type", "f32")
         self._method, self._epsilon = method, epsilon
         self._promise, self._query = f"epsilon = {epsilon:g}", "exact"
@@ -42,17 +42,17 @@ class DPIndex(BaseANN):
 
     def fit(self, X: Any) -> None:
         options = {k: tuple(v) if isinstance(v, list) else v for k, v in self._options.items()}
-        self._spec = dpindex.Spec(
+        self.spec = dpindex.Spec(
             self._method, X.shape[1], epsilon=self._epsilon, adjacency=self._adjacency, **options
         )
-        self._promise = str(self._spec.guarantee)  # with the adjacency, in the units of the data
+        self._promise = str(self.spec.guarantee)  # with the adjacency, in the units of the data
         self._rename()
-        self._index = dpindex.PrivateIndex(
-            self._spec, metric=self._metric, index_type=self._index_type
+        self.index = dpindex.PrivateIndex(
+            self.spec, metric=self._metric, index_type=self._index_type
         )
-        self._index.add(self._vectors(X))
-        if self._denoise:
-            self._index.fit_denoiser(self._denoise)
+        self.index.add(self._vectors(X))
+        if self.denoise:
+            self.index.fit_denoiser(self.denoise)
 
     def set_query_arguments(self, query: str) -> None:
         """``"exact"``, or ``"private"``: the query is privatized under the same epsilon first."""
@@ -67,11 +67,11 @@ class DPIndex(BaseANN):
 
     def get_additional(self) -> dict[str, Any]:
         """Stored with every result: what the codes promise."""
-        promise = self._spec.guarantee
+        promise = self.spec.guarantee
         return {"epsilon": promise.epsilon, "delta": promise.delta, "guarantee": str(promise)}
 
     def _search(self, queries: Any, n: int) -> Any:
-        return self._index.search(self._vectors(queries), k=n, query=self._query).ids
+        return self.index.search(self._vectors(queries), k=n, query=self._query).ids
 
     def _vectors(self, X: Any) -> Any:
         if self._metric != "cosine":
@@ -82,5 +82,5 @@ class DPIndex(BaseANN):
     def _rename(self) -> None:
         self.name = (
             f"dpindex({self._method}, {self._promise}, query={self._query}, "
-            f"denoise={self._denoise}, {self._index_type})"
+            f"denoise={self.denoise}, {self._index_type})"
         )

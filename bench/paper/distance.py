@@ -107,7 +107,7 @@ def simulated(law_name: str, epsilon: float, delta: float, draws: int) -> dict[s
 
 def main() -> None:
     chosen = arguments("Laplace against Gaussian for the SJLT.", draws=20_000)
-    public._BLOCK = 256  # a shorter prefix of the same streams: many small projections, faster
+    public.BLOCK = 256  # a shorter prefix of the same streams: many small projections, faster
     if not chosen.redraw:
         table: list[dict[str, Any]] = [
             {"epsilon": e, **{f"s={s}": crossover(e, s) for s in SPARSITIES}} for e in EPSILONS

@@ -101,7 +101,7 @@ def ratios() -> list[dict[str, Any]]:
 
 def main() -> None:
     chosen = arguments("Variances of inner products.", draws=20_000)
-    public._BLOCK = 256  # a shorter prefix of the same streams: many small projections, faster
+    public.BLOCK = 256  # a shorter prefix of the same streams: many small projections, faster
     if not chosen.redraw:
         show(write_csv("thm3_8_to_3_10", theorems(chosen.draws)))
         write_csv("fig3_ratio", ratios())

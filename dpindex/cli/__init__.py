@@ -128,7 +128,7 @@ def _options(
 
 
 @cache
-def _commands() -> Any:
+def commands() -> Any:
     """Return the commands as they run; building them anew at every call would take 15 ms."""
     return typer.main.get_command(app)
 
@@ -136,7 +136,7 @@ def _commands() -> Any:
 def main() -> None:
     """Entry point: bad input is one sentence on standard error and exit code 2."""
     try:
-        sys.exit(_commands()(prog_name="dpindex", standalone_mode=False))
+        sys.exit(commands()(prog_name="dpindex", standalone_mode=False))
     except InputError as error:
         _end(str(error), 2)
     except _UsageError as error:

@@ -29,9 +29,9 @@ _MIN_ROWS = 500
 
 _BLOCK_ROWS = 2048
 _MAX_DIRECTIONS = 256
-_COMPONENTS = 16
+COMPONENTS = 16
 _MIN_ROWS_FOR_MIXTURE = 4096
-_MAX_ITERATIONS = 4
+MAX_ITERATIONS = 4
 
 _CONTINUED = 0.9
 """Share of the error that an iteration may leave for another one to be tried.
@@ -283,7 +283,7 @@ def _filter(rows: TrainingCodes, prior: str) -> MixtureFilter:
         if prior == "scales":
             mixture = Mixture.of_scales(inner, signal)
         else:
-            mixture = Mixture.fit(inner, _COMPONENTS, rows.share)
+            mixture = Mixture.fit(inner, COMPONENTS, rows.share)
             rows.share = mixture.responsibilities(inner)
     mixing = mixture.mixing_leverage((rows.held[:_LEVERAGE_ROWS] - rows.mean) @ analysis, basis)
     return MixtureFilter(rows.mean, rows.noise, basis, mixture, mixture.leverage(basis), mixing)
@@ -367,7 +367,7 @@ def _fit_iterations(
     error = _unbiased_error(best, y, rows.channel)
     adopted = True
     share = 0.0
-    while adopted and share < _CONTINUED and len(iterations) < _MAX_ITERATIONS:
+    while adopted and share < _CONTINUED and len(iterations) < MAX_ITERATIONS:
         rows.advance(iterations[-1])
         iteration, prediction = _iteration(rows, _filter(rows, before), table)
         share = _unbiased_error(prediction, y, rows.channel) / error

@@ -153,7 +153,7 @@ class SearchBackend(ABC):
 _FIRST_SYMBOLS = 64
 
 
-def _shuffled(rows: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+def shuffled_numbers(rows: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
     """A fixed public permutation of 64-bit numbers (the finalizer of splitmix64)."""
     mixed = rows + np.uint64(0x9E3779B97F4A7C15)
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
@@ -201,7 +201,7 @@ class SymbolLists(SearchBackend):
     def _sort(self, names: Rows) -> None:
         """Make the lists; within one, the row numbers in the whole index decide the order."""
         (symbols,) = self._parts
-        chance = _shuffled(names.astype("<u8"))
+        chance = shuffled_numbers(names.astype("<u8"))
         # Keys of 16 bits are sorted by radix.
         keys = chance.view("<u2").reshape(-1, 4).T
         order = np.lexsort((*keys[1:], symbols))

@@ -61,7 +61,7 @@ class ReadWriteLock:
         self._condition = threading.Condition()
         self._readers = 0
         self._writing = False
-        self._waiting = 0
+        self.waiting = 0
 
     # Ctrl-C may strike at any call, so what was taken is recorded inside the ``try``.
 
@@ -70,7 +70,7 @@ class ReadWriteLock:
         held = False
         try:
             with self._condition:
-                while self._writing or self._waiting:
+                while self._writing or self.waiting:
                     self._condition.wait()
                 self._readers += 1
                 held = True
@@ -85,7 +85,7 @@ class ReadWriteLock:
         held = waiting = False
         try:
             with self._condition:
-                self._waiting += 1
+                self.waiting += 1
                 waiting = True
                 while self._writing or self._readers:
                     self._condition.wait()
@@ -93,7 +93,7 @@ class ReadWriteLock:
             yield
         finally:
             with self._condition:
-                self._waiting -= waiting
+                self.waiting -= waiting
                 self._writing = self._writing and not held
                 self._condition.notify_all()
 

@@ -73,7 +73,7 @@ class Client:
         self._token = token
         self._timeout = timeout
         proxies = ProxyHandler({}) if local else ProxyHandler()
-        self._opener = build_opener(proxies, _NoRedirection)
+        self.opener = build_opener(proxies, _NoRedirection)
 
     def __repr__(self) -> str:
         return f"Client({self._url!r})"
@@ -83,11 +83,11 @@ class Client:
 
         A private query is made under ``spec.with_epsilon`` of ``guarantee()["query_epsilon"]``.
         """
-        return Spec.from_json(self._content(*self._ask("/spec")))
+        return Spec.from_json(self._content(*self.ask("/spec")))
 
     def guarantee(self) -> dict[str, Any]:
         """Return what a code protects and what it does not, as plain JSON values."""
-        facts: dict[str, Any] = json.loads(self._content(*self._ask("/guarantee")))
+        facts: dict[str, Any] = json.loads(self._content(*self.ask("/guarantee")))
         return facts
 
     def submit(
@@ -119,7 +119,7 @@ class Client:
         headers = {"Idempotency-Key": key or secrets.token_urlsafe(24)}
         if ids is not None:
             headers["Dpindex-Ids"] = json.dumps(list(ids))
-        status, content = self._ask("/codes", codes, headers)
+        status, content = self.ask("/codes", codes, headers)
         if status != 409:
             self._content(status, content)
         return _SUBMITTED[status]
@@ -225,19 +225,19 @@ class Client:
         for block in row_blocks(len(names), _MAX_CANDIDATES):
             body = json.dumps({**asked, "ids": names[block]}).encode()
             headers = {"Content-Type": "application/json"}
-            answers += json.loads(self._content(*self._ask(path, body, headers)))[name]
+            answers += json.loads(self._content(*self.ask(path, body, headers)))[name]
         return answers
 
     def _search(self, codes: bytes, k: int) -> Hits:
         from dpindex.index.hits import Estimates, Hits
 
-        answer = json.loads(self._content(*self._ask(f"/search?k={k}", codes)))
+        answer = json.loads(self._content(*self.ask(f"/search?k={k}", codes)))
         ids = np.array(answer.pop("ids"))
         numbers = {name: np.array(values, np.float64) for name, values in answer.items()}
         scores = numbers.pop("scores")
         return Hits(ids, scores, Estimates.of(**numbers), np.zeros(ids.shape, np.bool_))
 
-    def _ask(
+    def ask(
         self, path: str, body: bytes | None = None, headers: dict[str, str] | None = None
     ) -> tuple[int, bytes]:
         """Status and content of an answer."""
@@ -246,7 +246,7 @@ class Client:
         if self._token is not None:
             request.add_header("Authorization", f"Bearer {self._token}")
         try:
-            with self._opener.open(request, timeout=self._timeout) as answer:
+            with self.opener.open(request, timeout=self._timeout) as answer:
                 return answer.status, _read(answer)
         except HTTPError as answer:
             with answer:

@@ -79,7 +79,7 @@ def engine(client: Any) -> Engine:
     def run(function: Callable[[Shard], _Result], shards: Sequence[Shard], /) -> Iterator[_Result]:
         # A task of its own, so that a codebook of megabytes is kept once, and made again if lost.
         task = client.submit(_itself, function, pure=False)
-        futures = [client.submit(_attempted, task, shard, pure=False) for shard in shards]
+        futures = [client.submit(attempted, task, shard, pure=False) for shard in shards]
         try:
             for future in distributed.as_completed(futures):
                 outcome = future.result()
@@ -108,7 +108,7 @@ class _Failure:
     error: Exception
 
 
-def _attempted(function: Callable[[Shard], _Result], shard: Shard) -> _Result | _Failure:
+def attempted(function: Callable[[Shard], _Result], shard: Shard) -> _Result | _Failure:
     """Return what a function returns of a shard, or how it failed."""
     keep_freed_memory()
     try:

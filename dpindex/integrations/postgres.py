@@ -139,10 +139,10 @@ class Postgres(Database):
 
     def open(self, layout: Layout) -> None:
         self.layout = layout
-        if layout.vector_width and not self._has_vectors():
+        if layout.vector_width and not self.has_vectors():
             raise InputError(f"{self.place}: {_NEEDS_PGVECTOR}")
 
-    def _has_vectors(self) -> bool:
+    def has_vectors(self) -> bool:
         with self._asking():
             (found,) = self._run("select to_regtype('vector') is not null").fetchone()
         return bool(found)

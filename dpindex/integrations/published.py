@@ -63,7 +63,7 @@ class PublishedIndex(Searchable):
 
     def __init__(self, database: Database, publication: Publication) -> None:
         super().__init__(publication.settings)
-        self._database = database
+        self.database = database
         self._publication = publication
         self._layout = publication.layout
         self.denoiser: Final[Denoiser | None] = publication.denoiser
@@ -79,13 +79,13 @@ class PublishedIndex(Searchable):
         database.open(self._layout)
 
     def __len__(self) -> int:
-        return self._database.count()
+        return self.database.count()
 
     def __contains__(self, id: object) -> bool:
         """Whether there is a code under that id; 7 and "7" are different ids."""
         if isinstance(id, np.integer | np.str_):
             id = id.item()
-        return type(id) is self.id_type and self._database.count(self._among([id])) > 0
+        return type(id) is self.id_type and self.database.count(self._among([id])) > 0
 
     def __getitem__(self, id: int | str) -> Codes:
         """The code under one id, as codes of one row; KeyError if there is none."""
@@ -98,11 +98,11 @@ class PublishedIndex(Searchable):
 
     def close(self) -> None:
         """Let go of the database."""
-        self._database.close()
+        self.database.close()
 
     def save(self) -> None:
         """Make durable what was added."""
-        self._database.finish()
+        self.database.finish()
 
     def lease(self) -> AbstractContextManager[Path | None]:
         """Be the only collector of this index until the block ends.
@@ -115,7 +115,7 @@ class PublishedIndex(Searchable):
         BusyError
             If another collector has the lease.
         """
-        return self._database.lease()
+        return self.database.lease()
 
     def add_codes(self, codes: Codes, ids: Any, *, payload: Any = None) -> None:
         """Add codes that devices made under the same spec; spends nothing.
@@ -133,15 +133,15 @@ class PublishedIndex(Searchable):
         names = self._ids(ids)
         if len(names) != len(codes) or len(set(names.tolist())) < len(names):
             raise InputError(f"{len(codes)} codes need as many ids, each another.")
-        if repeated := self._database.count(self._among(names.tolist())):
+        if repeated := self.database.count(self._among(names.tolist())):
             raise InputError(f"{repeated} of these ids are in the index; ids must be unique.")
         given = self._no_payload.checked(payload, len(codes))
         table = self._no_payload.extended(0, given, len(codes)).table  # nulls where none is given
-        self._database.insert(self._publication.rows_of(codes, names, table))
+        self.database.insert(self._publication.rows_of(codes, names, table))
 
     @contextmanager
     def _selected(self, filter_: Filter, count: int) -> Iterator[str | None]:
-        most = self._database.max_found
+        most = self.database.max_found
         if count > most:
             raise InputError(f"k and candidates must be at most {most} here, not {count}.")
         yield self._condition(filter_)
@@ -168,10 +168,10 @@ class PublishedIndex(Searchable):
         items = publication.ranking.asked(queries)
         if publication.by_symbol:
             rows_of_symbol = publication.rows / items.shape[1]
-            return nearest_symbols(self._database, items, k, where, rows_of_symbol)
+            return nearest_symbols(self.database, items, k, where, rows_of_symbol)
         if publication.by_hamming and isinstance(queries, PrivateQueries):
             length = self.spec.code_length
-            found = self._database.search(items, k, where)
+            found = self.database.search(items, k, where)
             return [(ids, length + 2.0 * negative) for ids, negative in found]
         if not self._layout.vector_width:
             raise InputError(
@@ -181,7 +181,7 @@ class PublishedIndex(Searchable):
         scale = 1.0
         if publication.by_hamming:
             scale = float(np.abs(items).max()) or 1.0
-        found = self._database.search(publication.ranked(items / scale), k, where)
+        found = self.database.search(publication.ranked(items / scale), k, where)
         return [(ids, scale * scores) for ids, scores in found]
 
     def _codes_of(self, found: Found) -> FoundCodes:
@@ -203,9 +203,9 @@ class PublishedIndex(Searchable):
 
         payload = [*self.payload_columns]
         row_bytes = max(1, self._layout.code_bytes)
-        size = min(self._database.max_found, _FETCHED_BYTES // row_bytes)
+        size = min(self.database.max_found, _FETCHED_BYTES // row_bytes)
         parts = [
-            self._database.select(self._among(names[rows].tolist()), size, payload)
+            self.database.select(self._among(names[rows].tolist()), size, payload)
             for rows in row_blocks(len(names), size)
         ]
         rows = pa.concat_tables(parts).sort_by("id")
@@ -214,7 +214,7 @@ class PublishedIndex(Searchable):
         return rows
 
     def _among(self, ids: list[Any]) -> str:
-        return self._database.is_in("id", ids)
+        return self.database.is_in("id", ids)
 
     def _ids(self, ids: Any) -> AnyArray:
         names = id_array(ids)

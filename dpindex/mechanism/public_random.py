@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from dpindex.base.arrays import AnyArray, Longs
 
-_BLOCK = 1 << 20
+BLOCK = 1 << 20
 
 
 class BitSource(Protocol):
@@ -41,7 +41,7 @@ class PublicStream:
     def _bytes(self, count: int) -> bytes:
         parts = []
         while count:
-            stop = min(self._read + count, _BLOCK)
+            stop = min(self._read + count, BLOCK)
             if stop > len(self._known):
                 # A shorter output of SHAKE begins a longer one: most streams need little of it.
                 length = 1 << (stop - 1).bit_length()
@@ -50,7 +50,7 @@ class PublicStream:
             parts.append(self._known[self._read : stop])
             count -= stop - self._read
             self._read = stop
-            if stop == _BLOCK:
+            if stop == BLOCK:
                 self._block = self._block + 1
                 self._read = 0
                 self._known = b""

@@ -446,14 +446,14 @@ class Projector:
 
     def scaled(self, x: Vectors) -> Any:
         """:meth:`rows`, brought to 0 … 1 by the ranges of the spec, if it has some."""
-        return self._in_ranges(self.rows(x))
+        return self.in_ranges(self.rows(x))
 
-    def _in_ranges(self, rows: Any) -> Any:
+    def in_ranges(self, rows: Any) -> Any:
         return rows if self.spec.ranges is None else self.spec.ranges.scale(rows)
 
     def checked_rows(self, block: Any, first_row: int) -> Any:
         """Rows brought to 0 … 1 by the ranges; InputError if they may not be projected."""
-        inside = self._in_ranges(block)
+        inside = self.in_ranges(block)
         check_values(inside, first_row, self.spec.grid.first_fault)
         self._check_norms(inside, first_row)
         return inside

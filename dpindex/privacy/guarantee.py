@@ -457,7 +457,7 @@ def amplified_epsilon(epsilon: float, count: int, delta: float) -> float:
     epsilon = finite_number(epsilon, "epsilon", above=0.0)
     delta = checked_delta(delta, "a shuffle")
     count = whole_number(count, "the number of shuffled codes", 1, _MOST_CODES)
-    clones = _Clones.of(epsilon, count, delta)
+    clones = Clones.of(epsilon, count, delta)
     low = 0.0
     high = epsilon
     for _ in range(_HALVINGS):
@@ -470,7 +470,7 @@ def amplified_epsilon(epsilon: float, count: int, delta: float) -> float:
 
 
 @dataclass(frozen=True)
-class _Clones:
+class Clones:
     """The two laws of Thm 3.2 for neighbouring inputs, in blocks of numbers of clones.
 
     Of the other senders, Binomial(count − 1, e^−ε) are clones, and a fair coin says of which of the
@@ -490,7 +490,7 @@ class _Clones:
     ignored: float
 
     @classmethod
-    def of(cls, epsilon: float, count: int, delta: float) -> _Clones:
+    def of(cls, epsilon: float, count: int, delta: float) -> Clones:
         """Return the laws for one epsilon of a code; ``delta`` says how much may be cut."""
         from scipy.stats import binom
 

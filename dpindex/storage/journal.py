@@ -432,7 +432,7 @@ class BucketJournal(Journal):
 
     def __init__(self, path: Path, bucket: Bucket) -> None:
         super().__init__(path, bucket.location)
-        self._bucket = bucket
+        self.bucket = bucket
 
     def begin(self, facts: Mapping[str, Any]) -> None:
         """Begin, and claim the store: of several builds one alone ever sends codes."""
@@ -457,17 +457,17 @@ class BucketJournal(Journal):
             f"{self.target} is being built with another private folder; finish it with that one."
         )
         token = self.token.encode()
-        if not self._bucket.create(CLAIM, token):
+        if not self.bucket.create(CLAIM, token):
             raise BusyError(other)
-        if MANIFEST in self._bucket.sizes():
-            self._bucket.remove([CLAIM])
+        if MANIFEST in self.bucket.sizes():
+            self.bucket.remove([CLAIM])
             raise BusyError(other)
-        self._bucket.refuse_overwriting(CLAIM, token)
+        self.bucket.refuse_overwriting(CLAIM, token)
 
     def end(self) -> None:
         # The record goes last: where it stays the release is drawn, and its token spent.
-        if self._bucket.read(CLAIM, _MAX_MARK_BYTES) == self.token.encode():
-            self._bucket.remove([CLAIM])
+        if self.bucket.read(CLAIM, _MAX_MARK_BYTES) == self.token.encode():
+            self.bucket.remove([CLAIM])
         super().end()
 
 

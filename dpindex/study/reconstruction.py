@@ -174,7 +174,7 @@ class Reconstructor:
             self._moments = _Moments.of_public(learned / spec.scale)
         self.guess = self._moments.mean * spec.scale
         if spec.codebook is not None:
-            estimates = [self._symbol_estimate()]
+            estimates = [self.symbol_estimate()]
         else:
             estimates = self._linear_estimates()
         self._estimate = estimates[0]
@@ -264,7 +264,7 @@ class Reconstructor:
 
         return [whole, single]
 
-    def _symbol_estimate(self) -> _Estimate:
+    def symbol_estimate(self) -> _Estimate:
         """Return the estimate of the vector behind each symbol from codewords alone."""
         law = self._spec.symbol_law
         words = law.codebook.vectors.astype(np.float64)

@@ -21,7 +21,7 @@ from specs import needed
 from test_docs import COMMANDS
 
 import dpindex as dpi
-from dpindex.cli import _commands
+from dpindex.cli import commands
 from dpindex.mechanism.method_table import Method
 from dpindex.storage.journal import PrivateFolder
 
@@ -563,7 +563,7 @@ def test_ctrl_c_while_a_module_is_imported(run: Run, monkeypatch: pytest.MonkeyP
     def interrupted(**_: object) -> None:
         raise RuntimeError("Error calling __set_name__") from KeyboardInterrupt()
 
-    monkeypatch.setattr("dpindex.cli._commands", lambda: interrupted)
+    monkeypatch.setattr("dpindex.cli.commands", lambda: interrupted)
     code, _, error = run("methods")
     assert code == 130
     assert error == "dpindex: interrupted; whatever was committed is kept.\n"
@@ -594,7 +594,7 @@ def test_every_option_has_a_help_text(run: Run, command: str) -> None:
     assert words[0] == "dpindex"
     *groups, name = words[1 : 1 + len(command.split())]
     assert [*groups, name] == command.split()
-    group = _commands().get_command(None, "race") if groups else _commands()
+    group = commands().get_command(None, "race") if groups else commands()
     found = group.get_command(None, name)
     found.make_context(name, words[1 + len(command.split()) :])  # all its options exist
 

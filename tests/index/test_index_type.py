@@ -13,7 +13,7 @@ from dpindex import InputError, PrivateIndex, Spec, attribute
 from dpindex.accounting.ledger import Ledger
 from dpindex.data import as_source
 from dpindex.data.dataset import as_dataset
-from dpindex.index.backends import SymbolLists, _shuffled, faiss
+from dpindex.index.backends import SymbolLists, faiss, shuffled_numbers
 from dpindex.storage.manifest import Settings, parse_index_type
 from dpindex.storage.release import Terms
 from dpindex.storage.targets import build_index
@@ -135,7 +135,7 @@ def _lists(symbols: Any, parts: int = 1) -> SymbolLists:
 
 def _brute(symbols: Any, query: Any, count: int) -> list[int]:
     """By score, then by symbol, then in the fixed order of an index."""
-    mixed = _shuffled(np.arange(len(symbols), dtype=np.uint64)).tolist()
+    mixed = shuffled_numbers(np.arange(len(symbols), dtype=np.uint64)).tolist()
     rows = range(len(symbols))
     return sorted(rows, key=lambda r: (-query[symbols[r]], symbols[r], mixed[r]))[:count]
 

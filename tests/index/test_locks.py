@@ -31,9 +31,9 @@ def _thread(lock: ReadWriteLock, kind: str, log: list[str], name: str) -> thread
 
 def _wait_until_waiting(lock: ReadWriteLock) -> None:
     limit = time.monotonic() + SOON
-    while not lock._waiting and time.monotonic() < limit:
+    while not lock.waiting and time.monotonic() < limit:
         time.sleep(0.001)
-    assert lock._waiting
+    assert lock.waiting
 
 
 def test_readers_share() -> None:
@@ -81,17 +81,17 @@ def test_an_exception_releases(kind: str) -> None:
 
 def test_a_writer_that_gives_up_waiting_lets_readers_in(monkeypatch: pytest.MonkeyPatch) -> None:
     lock, log = ReadWriteLock(), list[str]()
-    plain = lock._condition.wait
+    plain = threading.Condition.wait
 
-    def interrupted(timeout: float | None = None) -> bool:
-        monkeypatch.setattr(lock._condition, "wait", plain)
+    def interrupted(condition: threading.Condition) -> bool:
+        monkeypatch.setattr(threading.Condition, "wait", plain)
         reader.append(_thread(lock, "read", log, "reader"))
-        lock._condition.wait(0.1)  # lets the reader begin to wait for us
+        condition.wait(0.1)  # lets the reader begin to wait for us
         raise KeyboardInterrupt
 
     reader: list[threading.Thread] = []
     with lock.read():
-        monkeypatch.setattr(lock._condition, "wait", interrupted)
+        monkeypatch.setattr(threading.Condition, "wait", interrupted)
         with pytest.raises(KeyboardInterrupt), lock.write():
             pass
         reader[0].join(SOON)

@@ -24,7 +24,7 @@ from dpindex.index.backends import FaissSigns
 from dpindex.index.faiss_vectors import FaissVectors
 from dpindex.index.kinds import Ranking
 from dpindex.index.private_index import PrivateIndex
-from dpindex.mechanism.codes import Codes, NumberFormat, SignFormat
+from dpindex.mechanism.codes import Codes, NumberFormat, SignFormat, codes_from_bytes
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec
 from dpindex.privacy import attribute
@@ -661,6 +661,10 @@ def _all_mapped(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(f"dpindex.{module}.MAPPED_BYTES", 1)
 
 
+def files_of_codes(index: Path) -> list[Path]:
+    return sorted(index.glob("segments/*.codes"))
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("_all_mapped")
 @pytest.mark.parametrize("method", [FLOAT, BITS, "none-oporp", "none-signrp"])
@@ -675,7 +679,7 @@ def test_an_index_of_mapped_segments_is_the_one_in_memory(
         plain.add(_vectors(30, seed=start), ids)
         plain.save(tmp_path / "i", allow_unprotected=True)
     mapped = PrivateIndex.open(tmp_path / "i")
-    assert len(mapped._store._fixed.arrays) == 3
+    assert len(files_of_codes(tmp_path / "i")) == 3
     more = Privatizer(plain.spec, allow_unprotected=True).privatize(_vectors(7, seed=8))
     new = [f"n{row}" for row in range(7)] if names else None
     gone = plain.ids[[0, 31, 32, 93 - 4]].tolist()
@@ -726,7 +730,8 @@ def test_mapped_integers_of_several_widths(tmp_path: Path) -> None:
         index.add_codes(format_.codes(rows))
         index.save(tmp_path / "i", allow_unprotected=True)
     mapped = PrivateIndex.open(tmp_path / "i")
-    types = [part.dtype for part in mapped._store._fixed.arrays]
+    files = files_of_codes(tmp_path / "i")
+    types = [codes_from_bytes(file.read_bytes()).stored.dtype for file in files]
     assert types == [np.int8, np.int16, np.int32]
     _equal(index, mapped)
 

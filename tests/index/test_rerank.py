@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tracemalloc
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -280,7 +279,7 @@ def test_batches_are_bounded_by_candidates(monkeypatch: Any) -> None:
     assert sizes == [(2, N)] * 4 + [(1, N)]
 
 
-def test_only_rows_of_candidates_are_read(files: Path) -> None:
+def test_only_rows_of_candidates_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
     read: set[int] = set()
 
     class Watched(np.ndarray):  # type: ignore[type-arg]
@@ -288,9 +287,8 @@ def test_only_rows_of_candidates_are_read(files: Path) -> None:
             read.update(np.atleast_1d(rows).tolist())
             return np.asarray(self)[rows]
 
-    whole = lambda rows: iter([reranking.Stretch(0, N, X.view(Watched))])  # noqa: E731
+    monkeypatch.setattr(reranking, "as_table", lambda vectors: vectors.view(Watched))
     originals = dpi.Originals(X)
-    originals._table = replace(originals._table, stretches=whole)
     index = _index()
     index.search(Q, K, candidates=20, rerank=originals)
     assert read == set(index.search(Q, 20).ids.ravel().tolist())

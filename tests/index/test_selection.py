@@ -10,6 +10,7 @@ from streams import seed_noise
 
 import dpindex as dpi
 from dpindex.index import filters as selection
+from dpindex.index.faiss_vectors import FaissVectors
 
 N, DIM = 800, 16
 RNG = np.random.default_rng(0)
@@ -108,7 +109,7 @@ def test_subsets_that_do_not_fit_into_memory(
     """Only decoded vectors are searched in parts."""
     mask = np.arange(N) % 10 == 3
     whole = index.search(Q, k=5, filter=mask)
-    monkeypatch.setattr(index._ranking.backend, "max_subset", 50)
+    monkeypatch.setattr(FaissVectors, "max_subset", property(lambda backend: 50))
     parts = index.search(Q, k=5, filter=mask)
     assert np.allclose(whole.scores, parts.scores, rtol=1e-5, atol=1e-6)
     monkeypatch.setattr(selection, "FEW", 1000)

@@ -172,7 +172,9 @@ def test_after_a_failed_write_nothing_is_accepted(
             monkeypatch.setattr("dpindex.integrations.collector.os.fsync", fail)
             with pytest.raises(UnavailableError):
                 done(collector.submit(submission("b")))
-            collector._thread.join(60)
+            for thread in threading.enumerate():
+                if thread.name == "collector":
+                    thread.join(60)
             assert not collector.accepts
             with pytest.raises(UnavailableError):
                 collector.submit(submission("c"))

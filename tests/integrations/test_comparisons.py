@@ -225,11 +225,12 @@ class Local(Client):
     def __init__(self, app: Any, token: str) -> None:
         super().__init__("http://localhost", token)
         self._app = app
+        self._bearer = bearer(token)
 
-    def _ask(self, path: str, body: Any = None, headers: Any = None) -> tuple[int, bytes]:
+    def ask(self, path: str, body: Any = None, headers: Any = None) -> tuple[int, bytes]:
         kind = {"content-type": "application/octet-stream"}
         stated = {**kind, **{k.lower(): v for k, v in (headers or {}).items()}}
-        stated |= bearer(str(self._token))
+        stated |= self._bearer
         method = "GET" if body is None else "POST"
         answer = self._app.request(method, path, content=body, headers=stated)
         return answer.status_code, answer.content

@@ -174,7 +174,7 @@ def test_f3_what_a_cluster_logs_of_a_task_is_no_secret() -> None:
     """Dask logs the arguments of a task that fails, and what a task returns is shown by name."""
     check = CodeCheck(SPEC, b"a secret key", None)
     assert "secret" not in repr(check)
-    failure = on_dask._attempted(lambda shard: 1 / shard, 0)
+    failure = on_dask.attempted(lambda shard: 1 / shard, 0)
     assert isinstance(failure.error, ZeroDivisionError)
     assert "division" not in repr(failure)
 

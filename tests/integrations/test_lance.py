@@ -18,7 +18,7 @@ from dpindex.integrations.lance import Lance
 from dpindex.integrations.publication import WHOLE, Documents
 
 pa = pytest.importorskip("pyarrow")
-pytest.importorskip("lancedb")
+lancedb = pytest.importorskip("lancedb")
 pytestmark = [*LITE, pytest.mark.extra]
 
 
@@ -68,7 +68,8 @@ def test_small_files_are_joined(database: Lance) -> None:
     other = Lance(database.address, "books")
     other.open(Layout(False, 2, 3, "ip"))
     database.finish()
-    assert database._table.stats()["fragment_stats"]["num_fragments"] == 1
+    table = lancedb.connect(database.address).open_table("books")
+    assert table.stats()["fragment_stats"]["num_fragments"] == 1
     assert other.count() == database.count() == 102
 
 
@@ -197,6 +198,6 @@ def test_h2_a_published_schema_with_names_that_forge_is_refused(tmp_path: Path) 
 )
 def test_low_a_foreign_table_of_documents_is_refused(tmp_path: Path, table: Any) -> None:
     place = str(tmp_path / "x.lance")
-    Lance(place, "books")._connection.create_table("books_dpindex", pa.table(table))
+    lancedb.connect(place).create_table("books_dpindex", pa.table(table))
     with pytest.raises(InputError, match=r"LanceDB refuses|damaged|no published|no dpindex"):
         dpi.open(place, "books")

@@ -74,7 +74,7 @@ def test_without_pgvector_signs_and_symbols_are_searched(
     def missing(self: Postgres) -> bool:
         return False
 
-    monkeypatch.setattr(Postgres, "_has_vectors", missing)
+    monkeypatch.setattr(Postgres, "has_vectors", missing)
     x = np.random.default_rng(0).uniform(-1, 1, (50, 16))
     index = dpi.PrivateIndex(
         dpi.Spec("dp-signoporp-rr", 16, k=16, epsilon=8.0, adjacency=dpi.attribute(1.0))

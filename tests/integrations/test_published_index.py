@@ -112,7 +112,7 @@ def test_hits_are_those_of_the_index(name: str, made: Callable[[str], Made]) -> 
     index, served = made(name)
     codes = dpi.Privatizer(index.query_spec).privatize(Q)
     few = index.ids[3:7].tolist()
-    own = MILVUS if "Milvus" in type(served._database).__name__ else SQL
+    own = MILVUS if "Milvus" in type(served.database).__name__ else SQL
     pairs = [(None, None), *zip(FILTERS, own, strict=True), (few, few), (few, set(few))]
     for filter_, there in pairs:
         for asked in (Q, codes):
@@ -188,7 +188,7 @@ def test_rows_of_a_published_index_are_its_ids_or_need_them(
         named.search(Q[:1], rerank=X, query="exact")
     with pytest.raises(InputError, match="searched by range among candidates only"):
         served.range_search(Q[:1], 0.5, query="exact")
-    most = served._database.max_found
+    most = served.database.max_found
     with pytest.raises(InputError, match=f"k and candidates must be at most {most}"):
         served.search(Q[:1], candidates=most + 1, rerank=X, query="exact")
 
@@ -220,7 +220,7 @@ def test_filters_without_meaning(filter_: Any, said: str, made: Callable[[str], 
 
 def test_k_and_codes_are_checked(made: Callable[[str], Made]) -> None:
     _, served = made("cosine")
-    most = served._database.max_found
+    most = served.database.max_found
     for k, said in ((0, "at least 1"), (most + 1, f"at most {most}")):
         with pytest.raises(InputError, match=said):
             served.search(Q[:1], k, query="exact")

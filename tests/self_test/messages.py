@@ -26,7 +26,7 @@ def sent_by_client(spec: Spec, codes: Codes, vectors: AnyArray) -> bytes:
     client = Client("https://collector.example")
     collector = _Collector(spec, len(codes))
     opened: Any = client
-    opened._opener = collector
+    opened.opener = collector
     owned = dict(enumerate(np.resize(vectors, (_FOUND, vectors.shape[1]))))
     client.submit(codes.to_bytes(), [f"id-{row}" for row in range(len(codes))], key=32 * "k")
     client.search(codes.to_bytes(), _FOUND)

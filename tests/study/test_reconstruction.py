@@ -187,7 +187,7 @@ def test_a_symbol_stands_for_the_public_vectors_that_may_give_it(
     codes = Privatizer(spec).privatize(directions(50, 3))
     inside = spec.symbol_law.chance_inside
     # The other estimate, from codewords, is at times as near.
-    monkeypatch.setattr(Reconstructor, "_symbol_estimate", lambda _: lambda codes: 9.0)
+    monkeypatch.setattr(Reconstructor, "symbol_estimate", lambda _: lambda codes: 9.0)
     near = np.argsort(-on_sphere_grid(kept) @ book.grid, axis=1)[:, :4]
     for code, estimate in zip(
         codes.stored.ravel(), invert(codes, spec, None, learned), strict=True

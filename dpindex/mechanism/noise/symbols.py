@@ -70,10 +70,10 @@ _LEVELS = 31
 _STEPS = 1 << 12
 """Most steps of the table for the range of one neighbour's scores, about."""
 
-_TOP = (1 << 32) - 1
+TOP = (1 << 32) - 1
 _MAX_TABLE = 1 << 19
 _FOR_DRAWS = Fraction(1, 1 << 16)
-_NUMBERS = 1 << 17
+BLOCK_NUMBERS = 1 << 17
 """Weights that are handled together, so that they stay in the cache."""
 
 
@@ -116,7 +116,7 @@ class CodewordScores(Matrix):
         wide = self._double
         squares = np.einsum("ij,ij->j", wide, wide)
         largest = 1.0
-        for block in row_blocks(self.k, _NUMBERS // self.k):  # whole numbers: sums are exact
+        for block in row_blocks(self.k, BLOCK_NUMBERS // self.k):  # whole numbers: sums are exact
             apart = squares[block, None] + squares - 2.0 * (wide[:, block].T @ wide)
             largest = max(largest, float(apart.max()))
         return math.nextafter(math.sqrt(largest), math.inf)
@@ -126,7 +126,7 @@ codeword_scores = lru_cache(maxsize=8)(CodewordScores)
 """The map of a codebook, which all specs that name it share."""
 
 
-def falling_weights(loss: Fraction, top: int = _TOP) -> Words:
+def falling_weights(loss: Fraction, top: int = TOP) -> Words:
     """Weights from ``top`` on, each the one before times ``e^−loss``, rounded up.
 
     The table ends where rounding up stops the fall, or after 2^19 steps.
@@ -179,7 +179,7 @@ class SoftmaxResponse(SymbolLaw):
     def draw(self, x: Floats, stream: BitSource) -> Longs:
         places = stream.words(len(x), np.uint64)
         drawn = np.empty(len(x), dtype=np.int64)
-        for block in row_blocks(len(x), _NUMBERS // self.size):
+        for block in row_blocks(len(x), BLOCK_NUMBERS // self.size):
             sums = self._weights(x[block])
             np.cumsum(sums, axis=1, out=sums)
             place = high_product(places[block], sums[:, -1])

@@ -14,7 +14,7 @@ from dpindex.base.arrays import AnyArray, Floats, Integers, Longs, issparse, row
 from dpindex.base.errors import NoGuaranteeError
 from dpindex.mechanism.parameters import GRID_BITS
 
-_MAX_BYTES = 1 << 30
+MAX_BYTES = 1 << 30
 """What the tables of one projection may take; making them takes up to three times that."""
 
 _DENSE_NUMBERS = 1 << 20
@@ -31,7 +31,7 @@ def check_size(
     A spec of a hundred bytes may declare any ``dim`` and ``k``: whoever opens one from a stranger
     must not lose more than this to it.
     """
-    if max(size, 8 * dim, 8 * k) > _MAX_BYTES:
+    if max(size, 8 * dim, 8 * k) > MAX_BYTES:
         raise NoGuaranteeError(
             f"this {dim} × {k} projection would take more than 1 GB (2^30 bytes), which is all "
             f"that a projection may; {advice}."
