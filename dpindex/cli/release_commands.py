@@ -227,15 +227,15 @@ def add(
     with _changing(index) as opened:
         opened.spec.refuse_unprotected(allow_unprotected, "add to it")
         rows_before = len(opened)
-        replaced: int | None = None  # of an addition
         if codes is None:
             with (
                 open_dataset(items, in_process=True) as dataset,
                 out.progress_bar("releasing") as report,
             ):
-                out.announce_size(rows_before + dataset.rows, opened.spec.format)
+                added = dataset.rows
+                out.announce_size(rows_before + added, opened.spec.format)
                 change: Any = opened.upsert if upsert else opened.add
-                replaced = change(
+                change(
                     dataset,
                     ids,
                     payload=table,
@@ -245,19 +245,17 @@ def add(
                     progress=report,
                 )
         else:
-            out.announce_size(rows_before + len(codes), opened.spec.format)
+            added = len(codes)
+            out.announce_size(rows_before + added, opened.spec.format)
             # Short codes may be equal by chance.
             if 8 * codes.stored[:1].nbytes >= _TELLING_BITS and (again := opened.repeats(codes)):
                 o.note(
-                    f"{again} of the {len(codes)} codes of {items} are in the index already, byte "
+                    f"{again} of the {added} codes of {items} are in the index already, byte "
                     f"for byte: if it was added before, `remove` the new ids in Python"
                 )
-            if upsert and ids is not None:
-                replaced = opened.check_rerelease(ids, True)
             opened.add_codes(codes, ids, payload=table, replace=upsert)
         opened.save(index, allow_unprotected=allow_unprotected)
-    added = len(opened) - rows_before + (replaced or 0)
-    replacing = f" ({replaced} replaced)" if upsert else ""
+    replacing = f" ({rows_before + added - len(opened)} replaced)" if upsert else ""
     out.say(f"{index}: {added} added{replacing}, {len(opened)} in all.")
     if codes is None:
         promise = opened.spec.guarantee

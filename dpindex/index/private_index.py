@@ -271,16 +271,17 @@ class PrivateIndex(Searchable):
             ids = self._store.ids.array
             payload = self._store.payload.table
         if self.spec.codebook is None:
-            rows = np.ascontiguousarray(stored.astype(stored.dtype.newbyteorder("<")))
+            little = stored.astype(stored.dtype.newbyteorder("<"))
+            rows = np.ascontiguousarray(little)
             width = rows.itemsize * rows.shape[1]
             kind = pa.binary(width)
-            codes = pa.FixedSizeBinaryArray.from_buffers(
-                kind, len(rows), [None, pa.py_buffer(rows)]
-            )
+            buffers = [None, pa.py_buffer(rows)]
+            codes = pa.FixedSizeBinaryArray.from_buffers(kind, len(rows), buffers)
         else:
             codes = pa.array(stored[:, 0])
         columns = {"id": pa.array(ids), "code": codes}
-        for name in () if payload is None else payload.column_names:
+        names = [] if payload is None else payload.column_names
+        for name in names:
             if name in columns:
                 raise InputError(f"the payload has a column {name!r}, which is taken; rename it.")
             columns[name] = payload[name]
@@ -303,29 +304,6 @@ class PrivateIndex(Searchable):
         """
         with self._lock.read():
             return self._store.repeats(codes)
-
-    def check_rerelease(self, ids: AnyArray, allow_rerelease: bool) -> int:
-        """Return how many of ``ids`` new vectors would replace.
-
-        Parameters
-        ----------
-        ids : array
-        allow_rerelease : bool
-            Allow a second release of a vector.
-
-        Raises
-        ------
-        InputError
-            If there are any, and it is not allowed.
-        """
-        replaced = len(self._store.ids.rows(ids, missing=True))
-        if replaced and not allow_rerelease:
-            raise InputError(
-                f"{replaced} of these {len(ids)} ids are in the index: replacing a vector is a "
-                f"second release of it, and its epsilons add up; allow it if that is meant.",
-                field="allow_rerelease",
-            )
-        return replaced
 
     def remove(self, ids: Any) -> int:
         """Remove vectors by id; returns how many. Their codes are gone from the next save on.
@@ -451,7 +429,13 @@ class PrivateIndex(Searchable):
             columns = self._store.payload.checked(payload, count)
             replaced = 0
             if replace:
-                replaced = self.check_rerelease(checked_ids, allow_rerelease)
+                replaced = len(self._store.ids.rows(checked_ids, missing=True))
+            if replaced and not allow_rerelease:
+                raise InputError(
+                    f"{replaced} of these {count} ids are in the index: replacing a vector is a "
+                    f"second release of it, and its epsilons add up; allow it if that is meant.",
+                    field="allow_rerelease",
+                )
             # Without a ledger the index alone says what was released before.
             if ledger is None and (replace or not allow_rerelease):
                 codes = release_in_memory(
@@ -597,9 +581,10 @@ class PrivateIndex(Searchable):
 
     def _find(self, queries: Queries, count: int, selection: Ranking | Selection) -> Found:
         available = min(count, len(selection))
-        scores, rows = unfilled(len(queries))
         if available:
             scores, rows = selection.search(queries, available)
+        else:
+            scores, rows = unfilled(len(queries))
         ids = self._store.ids.take(rows)
         return Found(ids, rows, self._ranking.rows, scores)
 
@@ -611,10 +596,7 @@ class PrivateIndex(Searchable):
             stored = table.take(rows[queries, columns].ravel())
             return self.spec.format.codes(stored)
 
-        payload = None
-        if self._store.payload.table is not None:
-            payload = self._store.payload.take(rows.ravel())
-        return FoundCodes(codes, payload)
+        return FoundCodes(codes, self._store.payload.take(rows.ravel()))
 
     @property
     def calibration(self) -> SimilarityCalibration | None:
@@ -688,20 +670,19 @@ class PrivateIndex(Searchable):
                     f"norm in the spec, or rank with search."
                 )
             places = np.nonzero(sign * posterior[0] >= sign * threshold)
-            estimates = [values[places] for values in (*posterior, *estimate)]
-            parts.append((places[0], block[places[1]], *estimates))
-        query, near, similarity, stderr, unbiased, unbiased_stderr = map(
-            np.concatenate, zip(*parts, strict=True)
-        )
-        scores = sign * similarity
-        order = np.lexsort((near, -scores, query))
+            query, column = places
+            reached = [values[places] for values in (*posterior, *estimate)]
+            parts.append((query, block[column], *reached))
+        query, near, *estimates = map(np.concatenate, zip(*parts, strict=True))
+        scores = sign * estimates[0]
         every = Hits(
             self._store.ids.take(near),
             scores,
-            Estimates.of(similarity, stderr, unbiased, unbiased_stderr),
+            Estimates.of(*estimates),
             np.zeros(len(near), np.bool_),
             self._store.payload.take(near),
         )
+        order = np.lexsort((near, -scores, query))
         cuts = np.searchsorted(query[order], np.arange(1, len(queries)))
         return [every.take(places) for places in np.split(order, cuts)]
 
@@ -805,13 +786,7 @@ class PrivateIndex(Searchable):
     @classmethod
     def _read(cls, directory: IndexDirectory) -> PrivateIndex:
         contents, checkpoint = read_index(directory)
-        settings = contents.settings
-        index = cls(
-            settings.spec,
-            metric=settings.metric,
-            index_type=settings.index_type,
-            query_epsilon=settings.query_epsilon,
-        )
+        index = cls(**vars(contents.settings))
         index._store = contents.store
         index._calibration = contents.calibration
         index._rank_with(contents.denoiser)

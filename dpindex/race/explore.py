@@ -19,6 +19,7 @@ from dpindex.base.arrays import (
 )
 from dpindex.base.errors import InputError
 from dpindex.mechanism.public_random import PublicStream
+from dpindex.race.hashes import uniform
 from dpindex.race.sketch import RaceSketch
 
 _CLIMBS_PER_MODE = 4
@@ -88,9 +89,8 @@ def find_modes(
         separation = float(np.linalg.norm(high - low)) / 10
     else:
         separation = finite_number(separation, "separation", above=0.0)
-    words = _stream(seed, "modes").words(starts * dim, np.uint32)
-    uniform = (words.reshape(starts, dim) + 0.5) * 2.0**-32
-    points = low + (high - low) * uniform
+    shares = uniform(_stream(seed, "modes"), starts * dim)
+    points = low + (high - low) * shares.reshape(starts, dim)
     order = np.argsort(-sketch.density(points), kind="stable")
     tops = _separated(points[order], separation, modes * _CLIMBS_PER_MODE)
     ends = [_climbed(sketch, top, (low, high), separation) for top in tops]
@@ -111,7 +111,8 @@ def _climbed(
 
     # A first simplex as wide as the separation: narrower ones may lie on one step of the density.
     # Each corner steps towards the middle of the box, so that none leaves it.
-    towards_middle = np.where(top > (low + high) / 2, -1.0, 1.0)
+    middle = (low + high) / 2
+    towards_middle = np.where(top > middle, -1.0, 1.0)
     steps = np.minimum(separation, (high - low) / 2) * towards_middle
     moves = [np.zeros(len(top)), np.diag(steps)]
     corners = top + np.vstack(moves)
@@ -166,9 +167,8 @@ def diversity_sample(
     answers = sketch.summary(rows)
     noise = np.maximum(1.0, answers["stderr"])
     counts = np.maximum(answers["count"], noise)
-    words = _stream(seed, "diversity").words(rows.shape[0], np.uint64)
-    uniform = (words >> np.uint64(11)) * 2.0**-53
-    waits = -np.log1p(-uniform) * counts
+    shares = uniform(_stream(seed, "diversity"), rows.shape[0])
+    waits = -np.log(shares) * counts
     first = np.argsort(waits, kind="stable")
     return first[:size].astype(np.int64)
 
@@ -187,7 +187,7 @@ def box(
     """
     try:
         ends = [np.asarray(end, dtype=np.float64) for end in bounds]
-        low, high = (np.broadcast_to(end, (dim,)) for end in ends)
+        low, high = [np.broadcast_to(end, (dim,)) for end in ends]
     except (TypeError, ValueError):
         raise InputError(f"{name} must be (low, high), numbers or one for each column.") from None
     if not (np.isfinite(low) & np.isfinite(high) & (low < high)).all():

@@ -140,7 +140,8 @@ class SRP(Hash):
         return 1 << self.bits
 
     def kernel(self, x: Any, q: Any) -> Doubles:
-        return (1.0 - _angles(x, q) / math.pi) ** self.bits
+        turns = _angles(x, q) / math.pi
+        return (1.0 - turns) ** self.bits
 
     def scaled(self, records: Any) -> Any:
         """Return records times powers of two, for full precision: only directions matter."""
@@ -148,18 +149,21 @@ class SRP(Hash):
         bits = min(30, 33 - carries)
         magnitudes = abs(records).max(axis=1)
         if sparse.issparse(records):
-            exponents = np.frexp(magnitudes.toarray().ravel())[1]
-            shifts = bits - np.repeat(exponents, np.diff(records.indptr))
-            records.data = np.ldexp(records.data, shifts)
+            _, exponents = np.frexp(magnitudes.toarray().ravel())
+            shifts = bits - exponents
+            entries = np.diff(records.indptr)  # of each row
+            records.data = np.ldexp(records.data, np.repeat(shifts, entries))
             return records
-        shifts = bits - np.frexp(magnitudes)[1]
+        _, exponents = np.frexp(magnitudes)
+        shifts = bits - exponents
         return np.ldexp(records, shifts[:, None], out=records)
 
     def codes_of(self, projected: Doubles, offsets: Doubles) -> HashCodes:
         signs = (projected >= 0).astype(np.uint32)
         codes = signs[:, :1]
         for bit in range(1, self.bits):
-            codes |= signs[:, bit : bit + 1] << np.uint32(bit)
+            sign = signs[:, bit : bit + 1]
+            codes |= sign << np.uint32(bit)
         return codes
 
 
@@ -282,18 +286,18 @@ class Hasher:
         """Whether codes are hashed again to the columns, which adds 1/width to the collisions."""
         total = rows * hash.directions
         label = f"{hash.label}/{dim}/{rows}/{hash.directions}"
-        words = PublicStream(seed, f"race/directions/{label}").words(total * dim, np.uint64)
-        # The midpoint rule never reaches 0 or 1. Another machine's ndtri may differ in its last
-        # bit; after rounding, one direction in 2^36 moves by 2^-16. Privacy does not depend on it.
-        uniform = ((words >> np.uint64(11)) + 0.5) * 2.0**-53
-        normal = ndtri(uniform)
+        stream = PublicStream(seed, f"race/directions/{label}")
+        # Another machine's ndtri may differ in its last bit; after rounding, one direction in 2^36
+        # moves by 2^-16. Privacy does not depend on it.
+        normal = ndtri(uniform(stream, total * dim))
         normal *= 2.0**_DIRECTION_BITS
         np.rint(normal, out=normal)
         self.whole_directions: Doubles = normal.reshape(total, dim)
         public = PublicStream(seed, f"race/rehash/{label}")
         unused = np.uint32(32 - _DIRECTION_BITS - _STEP_BITS)
         shifts = public.words(total, np.uint32) >> unused
-        self._offsets: Doubles = shifts.astype(np.float64).reshape(rows, -1, 1)
+        offsets = shifts.astype(np.float64)
+        self._offsets: Doubles = offsets.reshape(rows, -1, 1)
         parts = 1
         if hash.codes is None:
             parts = hash.directions
@@ -387,6 +391,12 @@ class Hasher:
         return np.asarray(mixed.view(np.int64))
 
 
+def uniform(stream: PublicStream, count: int) -> Doubles:
+    """Public numbers strictly between 0 and 1, by the midpoint rule, shape (count,)."""
+    words = stream.words(count, np.uint64)
+    return np.asarray(((words >> np.uint64(11)) + 0.5) * 2.0**-53)
+
+
 def kernel_sum(hash: Hash, x: Any, q: Any) -> Doubles:
     """Return ``Σ_x k(x, q)`` for every query, computed exactly from all records: *not private*.
 
@@ -427,9 +437,11 @@ def _too_far(row: int) -> InputError:
 def _angles(x: Any, q: Any) -> Doubles:
     x = np.asarray(x, dtype=np.float64)
     q = np.asarray(q, dtype=np.float64)
-    lengths = np.linalg.norm(x, axis=1)
-    norms = np.outer(np.linalg.norm(q, axis=1), lengths)
+    x_norms = np.linalg.norm(x, axis=1)
+    q_norms = np.linalg.norm(q, axis=1)
+    norms = np.outer(q_norms, x_norms)
+    products = q @ x.T
     cosines = np.zeros(norms.shape)
-    np.divide(q @ x.T, norms, out=cosines, where=norms > 0)
+    np.divide(products, norms, out=cosines, where=norms > 0)
     np.clip(cosines, -1.0, 1.0, out=cosines)
     return np.asarray(np.arccos(cosines))

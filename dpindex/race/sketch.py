@@ -26,7 +26,6 @@ from dpindex.base.arrays import (
     checked_fields,
     cores,
     finite_number,
-    json_value,
     real_matrix,
     whole_number,
 )
@@ -84,7 +83,7 @@ class SketchSpec:
     >>> spec = SketchSpec(dim=3, rows=100, width=500, hash=PStable(20.0), epsilon=1.0)
     >>> str(spec.guarantee)
     'epsilon = 1 (pure DP) under records(add-remove)'
-    >>> SketchSpec.from_json(spec.to_json()) == spec
+    >>> SketchSpec.from_dict(spec.to_dict()) == spec
     True
     """
 
@@ -150,7 +149,13 @@ class SketchSpec:
     @cached_property
     def law(self) -> AdditiveNoise:
         """The law of the noise that release adds to every count."""
-        return count_noise(self.epsilon, self.delta, self.rows, self.columns, self.neighbouring)
+        return count_noise(
+            self.epsilon,
+            self.delta,
+            self.rows,
+            self.columns,
+            self.neighbouring,
+        )
 
     def vectors(self, x: Vectors, name: str) -> Any:
         """Return records or queries ``x`` as they are hashed, shape (n, dim), values unchecked.
@@ -183,11 +188,6 @@ class SketchSpec:
     def to_json(self) -> str:
         """Return canonical JSON: equal specs give equal text."""
         return json.dumps(self.to_dict(), sort_keys=True)
-
-    @classmethod
-    def from_json(cls, text: str | bytes) -> SketchSpec:
-        """Return the inverse of ``to_json``; InputError if ``text`` is anything else."""
-        return cls.from_dict(json_value(text, "the spec of a sketch"))
 
 
 EstimatorName: TypeAlias = Literal["mean", "median-of-means"]
@@ -350,9 +350,12 @@ class RaceSketch:
         noise = self.law.source.sample(counts.size, self.stream())
         counts += noise.reshape(counts.shape)
         noise.fill(0)
-        offset = self.law.offset
-        variance = self.law.moments.variance[0]
-        self.released = Release(_smallest(counts), self.spec.guarantee, offset, variance)
+        self.released = Release(
+            _smallest(counts),
+            self.spec.guarantee,
+            self.law.offset,
+            self.law.moments.variance[0],
+        )
         return self
 
     def merge(self, other: RaceSketch, *, disjoint: bool = False) -> RaceSketch:
@@ -419,8 +422,9 @@ class RaceSketch:
     def size(self) -> float:
         """Unbiased private estimate N̂ of how many records there are (Algorithm 2)."""
         release = self._open()
-        total = release.counts[:, : self._used].sum(dtype=np.int64)
-        return float(total / self.spec.rows + release.offset * self._used)
+        counts = release.counts[:, : self._used]
+        records = counts.sum(dtype=np.int64) / self.spec.rows
+        return float(records + release.offset * self._used)
 
     @property
     def divisor(self) -> float:
@@ -440,7 +444,8 @@ class RaceSketch:
     @property
     def _used(self) -> int:
         """Columns of a row that a record can fall into."""
-        return min(self.spec.columns, self.spec.hash.codes or self.spec.columns)
+        columns = self.spec.columns
+        return min(columns, self.spec.hash.codes or columns)
 
     def count(
         self,
@@ -515,10 +520,12 @@ class RaceSketch:
         parts = [[np.empty(0)] * 3]
         for hits in self._hits(q):
             sums = np.add.reduceat(hits, edges[:-1], axis=0)
-            middle = np.median(sums / sizes[:, None], axis=0)
+            group_means = sums / sizes[:, None]
+            middle = np.median(group_means, axis=0)
             error = np.full(hits.shape[1], np.nan)
             if rows > 1:
-                error = hits.std(axis=0, ddof=1) / math.sqrt(rows)
+                spread = hits.std(axis=0, ddof=1)
+                error = spread / math.sqrt(rows)
             parts.append([middle, hits.mean(axis=0), error])
         centre, means, errors = np.concatenate(parts, axis=1)
         # Rehashing makes the collision probability k + (1 − k)/W, which is taken back.
@@ -532,7 +539,7 @@ class RaceSketch:
         if estimator != "mean":
             size = self.divisor
             sums = np.clip(means + release.offset, 0.0, size)
-            root_sum = np.sqrt(size * sums)
+            root_sum = np.sqrt(size * sums)  # an upper bound of f̃
             bound = error_bound(root_sum, rows, release.variance, failure)
             answers["bound"] = np.asarray(bound * self._stretch)
         return answers
@@ -663,7 +670,8 @@ class RaceSketch:
         above = release.counts.astype(np.int64) - least
         bits = int(above.max()).bit_length()
         size = max(1, math.ceil(bits / 8))
-        stored = above.astype("<u8").reshape(-1, 1).view(np.uint8)
+        column = above.astype("<u8").reshape(-1, 1)
+        stored = column.view(np.uint8)
         facts = {
             "epsilon": release.guarantee.epsilon,
             "delta": release.guarantee.delta,
@@ -747,7 +755,7 @@ def _unpacked(facts: dict[str, Any], arrays: Mapping[str, AnyArray]) -> tuple[Sk
         )
     wide = np.zeros((cells, 8), dtype=np.uint8)
     wide[:, : stored.shape[1]] = stored
-    counts = wide.view("<u8").astype(np.int64).reshape(spec.rows, spec.columns)
+    counts = wide.view("<u8").astype(np.int64)
     counts += least
     epsilon, delta, offset, variance = map(float, numbers)
     guarantee = replace(spec.guarantee, epsilon=epsilon, delta=delta)
@@ -755,7 +763,8 @@ def _unpacked(facts: dict[str, Any], arrays: Mapping[str, AnyArray]) -> tuple[Sk
         raise InputError(
             f"this sketch states {guarantee}, less than its spec, {spec.guarantee}; it was changed."
         )
-    return spec, Release(_smallest(counts), guarantee, offset, variance)
+    table = counts.reshape(spec.rows, spec.columns)
+    return spec, Release(_smallest(table), guarantee, offset, variance)
 
 
 def _smallest(counts: Integers) -> Integers:

@@ -129,7 +129,8 @@ class _KernelEstimator(_SketchEstimator):
     def _sketched(self, X: Vectors) -> RaceSketch:
         """Return the released sketch of checked records."""
         records = validate_data(self, X, accept_sparse=self._sparse)
-        return self.new_sketch(self._kernel_spec()).fit(records).release()
+        sketch = self.new_sketch(self._kernel_spec())
+        return sketch.fit(records).release()
 
     def _kernel_spec(self) -> SketchSpec:
         hash = self.hash
@@ -337,7 +338,8 @@ class RaceClassifier(base.ClassifierMixin, _KernelEstimator):  # type: ignore[mi
         if self.rule == "ml":
             # A class smaller than the noise of its size would win everywhere by dividing by little.
             scores /= [max(sketch.size, sketch.size_stderr, 1.0) for sketch in self.sketches_]
-        return np.asarray(scores / scores.sum(axis=1, keepdims=True))
+        total = scores.sum(axis=1, keepdims=True)
+        return np.asarray(scores / total)
 
     def predict_log_proba(self, X: Vectors) -> Floats:
         """Return the logarithm of ``predict_proba(X)``."""
@@ -412,26 +414,27 @@ class RaceRegressor(base.RegressorMixin, _SketchEstimator):  # type: ignore[misc
         if self.solver not in _SOLVERS:
             raise InputError(f"solver must be 'moments' or 'surrogate', not {self.solver!r}.")
         x, target = validate_data(self, X, y, y_numeric=True, dtype=np.float64)
-        middle, reach = _scaling(self.bounds_x, "bounds_x", self.n_features_in_)
-        centre, spread = map(float, np.ravel(_scaling(self.bounds_y, "bounds_y", 1)))
-        u = (x - middle) / reach
-        v = (np.asarray(target, dtype=np.float64) - centre) / spread
-        # Two columns hold the folded codes of two signs.
-        spec = self._spec(self.n_features_in_ + 2, 2, PairedSRP(2))
-        sketch = self.new_sketch(spec)
+        dim = self.n_features_in_
+        x_middle, x_reach = _scaling(self.bounds_x, "bounds_x", dim)
+        (y_middle,), (y_reach,) = _scaling(self.bounds_y, "bounds_y", 1)
+        u = (x - x_middle) / x_reach
+        v = (target - y_middle) / y_reach
         z = np.column_stack([u, np.ones(len(u)), v])
-        self.sketch_ = sketch.fit(z).release()
+        # Two columns hold the folded codes of two signs.
+        spec = self._spec(dim + 2, 2, PairedSRP(2))
+        self.sketch_ = self.new_sketch(spec).fit(z).release()
         signs = SignPairs.of_sketch(self.sketch_)
         _warn(_regression_warnings(signs.moments))
         theta = _SOLVERS[self.solver](signs)
-        self.coef_: Floats = theta[:-1] * spread / reach
-        at_middle = centre + spread * theta[-1]
-        self.intercept_ = float(at_middle - self.coef_ @ middle)
+        self.coef_: Floats = theta[:-1] * y_reach / x_reach
+        at_middle = y_middle + y_reach * theta[-1]
+        self.intercept_ = float(at_middle - self.coef_ @ x_middle)
         return self
 
     def predict(self, X: Vectors) -> Floats:
         """Return the linear prediction of each row of ``X``, shape (n,)."""
-        return np.asarray(self._records(X) @ self.coef_ + self.intercept_)
+        records = self._records(X)
+        return np.asarray(records @ self.coef_ + self.intercept_)
 
 
 def _scaling(
@@ -468,7 +471,9 @@ def _regression_warnings(moments: Moments) -> list[str]:
     if unit > _CERTAIN * moments.error:
         # Without slopes this is chi-squared; an entry off the diagonal errs by 1/√2 of the error.
         mean = form[-2, -1] / unit
-        slopes = form[:-2, -1] - form[:-2, -2] * mean
+        of_targets = form[:-2, -1]
+        of_ones = form[:-2, -2]
+        slopes = of_targets - mean * of_ones
         statistic = 2.0 * float(slopes @ slopes) / moments.error**2
         above_noise = bool(chdtrc(dim, statistic) < _CHANCE)
     if above_noise:
@@ -489,9 +494,11 @@ def _moments(signs: SignPairs) -> Doubles:
     ridge = math.sqrt(2 * dim) * moments.error
     values, vectors = np.linalg.eigh(moments.form)
     form = (vectors * np.maximum(values, 0.0)) @ vectors.T  # M is positive semidefinite
-    penalty = np.diag([ridge] * (dim - 2) + [0.0])  # none on the intercept
-    known = form[:-1, :-1] + penalty
-    theta = np.linalg.lstsq(known, form[:-1, -1], rcond=None)[0]
+    penalties = np.full(dim - 1, ridge)
+    penalties[-1] = 0.0  # none on the intercept
+    known = form[:-1, :-1] + np.diag(penalties)
+    wanted = form[:-1, -1]
+    theta, *_ = np.linalg.lstsq(known, wanted, rcond=None)
     return np.asarray(theta)
 
 
@@ -582,7 +589,9 @@ class SignPairs:
 
     def surrogate(self, query: Doubles) -> float:
         """Return the loss that the counts themselves show at a query, shape (dim,), in [−1, 1]."""
-        agree = (self.left @ query >= 0) == (self.right @ query >= 0)
+        left_sign = self.left @ query >= 0
+        right_sign = self.right @ query >= 0
+        agree = left_sign == right_sign
         losses = np.where(agree, self.differences, -self.differences)
         return float(np.mean(losses))
 
@@ -627,8 +636,14 @@ class SignPairs:
             return self._adjoint(weights).ravel()
 
         operator = LinearOperator((rows, dim * dim), matvec=predicted, rmatvec=adjoint)
-        solution = lsqr(operator, targets, atol=_TOLERANCE, btol=_TOLERANCE, iter_lim=_MAX_STEPS)
-        return _symmetric(solution[0].reshape(dim, dim))
+        entries, *_ = lsqr(
+            operator,
+            targets,
+            atol=_TOLERANCE,
+            btol=_TOLERANCE,
+            iter_lim=_MAX_STEPS,
+        )
+        return _symmetric(entries.reshape(dim, dim))
 
 
 def _products(left: Doubles, form: Doubles, right: Doubles) -> Doubles:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import math
 import os
 import pickle
@@ -531,8 +532,9 @@ def test_forged_counts_are_refused(counts: npt.NDArray[Any]) -> None:
 )
 def test_a_spec_is_its_json(options: dict[str, Any]) -> None:
     spec = small_spec(**options)
-    assert SketchSpec.from_json(spec.to_json()) == spec
-    assert SketchSpec.from_json(spec.to_json().encode()).to_json() == spec.to_json()
+    again = SketchSpec.from_dict(json.loads(spec.to_json()))
+    assert again == spec
+    assert again.to_json() == spec.to_json()
     assert SketchSpec.from_dict(spec.to_dict()) == spec
     assert small_spec(**options, seed=1) != spec
     # Numbers of any type, and a width that is left to the hash, are the same spec.
@@ -542,18 +544,16 @@ def test_a_spec_is_its_json(options: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("data", "message"),
     [
-        ("{", "not valid JSON"),
-        ("[]", "must be an object with fields"),
-        ("{}", "lacks the field 'dim'"),
-        (" " * 1_050_000, "over 1048576 characters"),
-        ('{"beta": 1}', "unknown field 'beta'"),
+        ([], "must be an object with fields"),
+        ({}, "lacks the field 'dim'"),
+        ({"beta": 1}, "unknown field 'beta'"),
     ],
 )
-def test_other_json_is_refused(text: str, message: str) -> None:
+def test_other_json_is_refused(data: Any, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        SketchSpec.from_json(text)
+        SketchSpec.from_dict(data)
 
 
 # Bad input and the promise.
