@@ -122,10 +122,8 @@ class CodeStore:
     @property
     def codes(self) -> Codes:
         """All codes in row order, as a copy."""
-        arrays = self.table.arrays
-        if len(arrays) == 1:
-            return self.format.codes(self.format.concatenate([arrays[0].copy()]))
-        return self.format.codes(self.format.concatenate(arrays))
+        first, *others = self.table.arrays
+        return self.format.codes(self.format.concatenate([first.copy(), *others]))
 
     def append(
         self,
@@ -158,8 +156,8 @@ class CodeStore:
     ) -> CodeStore:
         """Return a store with more codes, as :meth:`append` adds them; this one stays as it is."""
         if replace:
-            store = self.without(self.ids.rows(ids, missing=True))
-            store.removals = self.removals + 1
+            replaced = self.ids.rows(ids, missing=True)
+            store = self.without(replaced)
         else:
             store = copy(self)
             store.ids = self.ids.handed_over()
@@ -217,6 +215,7 @@ class CodeStore:
         fixed = len(self._fixed)
         kept = np.ones(count, dtype=np.bool_)
         kept[rows] = False
+        store.removals = self.removals + 1
         store.ids = self.ids.without(rows)
         store.payload = Payload(self.payload.take(np.flatnonzero(kept)))
         store._fixed = self._fixed.where(kept)
@@ -225,7 +224,6 @@ class CodeStore:
 
     def _become(self, other: CodeStore) -> None:
         """Take over all that another store keeps, in one step that Ctrl-C does not cut."""
-        other.removals = self.removals + 1
         self.__dict__ = other.__dict__
 
 

@@ -355,11 +355,10 @@ class Manifest:
             For anything else. An InputError is a ValueError.
         """
         files = {path: FileMark(**mark) for path, mark in data["files"].items()}
-        stated = {"calibration": None, "design": None, **data}
         manifest = cls(
             settings=Settings.from_dict(data),
             files=files,
-            single={kind: stated[kind] for kind in SINGLE if stated[kind] is not None},
+            single={kind: data[kind] for kind in SINGLE if data.get(kind) is not None},
             **{name: data[name] for name in _FIELDS},
         )
         if not (

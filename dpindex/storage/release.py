@@ -145,7 +145,8 @@ class Shard:
 class Engine(Protocol):
     """An engine runs shards: it gives the results of a function of all of them, in any order.
 
-    It may run a shard several times, at the same time too, and give one or all of the results.
+    It may run a shard several times, at the same time too, and give one or all of the results. The
+    builtin ``map`` is one: it runs them in this process, in order.
 
     >>> def backwards(function, shards):
     ...     return [function(shard) for shard in reversed(shards)]
@@ -155,17 +156,6 @@ class Engine(Protocol):
     def __call__(
         self, function: Callable[[Shard], _Result], shards: Sequence[Shard], /
     ) -> Iterable[_Result]: ...
-
-
-def one_by_one(
-    function: Callable[[Shard], _Result], shards: Sequence[Shard], /
-) -> Iterator[_Result]:
-    """Run ``function`` on each of the ``shards`` in this process, in order.
-
-    >>> list(one_by_one(repr, []))
-    []
-    """
-    return map(function, shards)
 
 
 @dataclass(frozen=True)
@@ -586,7 +576,7 @@ def release(
     target: Target[Published],
     terms: Terms | None = None,
     *,
-    engine: Engine = one_by_one,
+    engine: Engine = map,
     threads: int | None = None,
     progress: Progress | None = None,
 ) -> Outcome[Published]:

@@ -43,7 +43,6 @@ from dpindex.storage.release import (
     Engine,
     Outcome,
     Terms,
-    one_by_one,
     release,
 )
 
@@ -356,7 +355,7 @@ def build_index(
     options: IndexOptions | None = None,
     terms: Terms | None = None,
     *,
-    engine: Engine = one_by_one,
+    engine: Engine = map,
     threads: int | None = None,
     progress: Progress | None = None,
 ) -> Outcome[BuiltIndex]:
