@@ -41,7 +41,8 @@ class RowParts:
 
     def __init__(self, arrays: Sequence[Any] = ()) -> None:
         self.arrays = list(arrays)
-        self._starts = np.cumsum([0, *map(len, self.arrays)])
+        lengths = map(len, self.arrays)
+        self._starts = np.cumsum([0, *lengths])
 
     def __len__(self) -> int:
         return int(self._starts[-1])
@@ -60,15 +61,13 @@ class RowParts:
 
         Each comes with the number of its first row.
         """
-        while start < min(stop, len(self)):
-            part = self._part_of(start)
-            end = min(start + rows, stop, int(self._starts[part + 1]))
-            first = int(self._starts[part])
+        stop = min(stop, len(self))
+        while start < stop:
+            part = int(np.searchsorted(self._starts, start, side="right")) - 1
+            first, beyond = self._starts[part : part + 2].tolist()
+            end = min(start + rows, stop, beyond)
             yield start, self.arrays[part][start - first : end - first]
             start = end
-
-    def _part_of(self, row: int) -> int:
-        return int(np.searchsorted(self._starts, row, side="right")) - 1
 
     def take(self, rows: slice | Rows) -> AnyArray:
         """Return some rows: a view where a slice lies in one array, else a copy."""
@@ -96,7 +95,8 @@ class RowParts:
         for places in np.split(order, cuts):
             part = parts[places[0]]
             array = self.arrays[part]
-            pieces.append(array[rows[places] - self._starts[part]])
+            within = rows[places] - self._starts[part]
+            pieces.append(array[within])
             release_pages(array)  # the system maps sixteen pages about each row
         joined = np.concatenate(pieces)
         values = np.empty_like(joined)
@@ -135,8 +135,9 @@ class TextIds:
         is_first = (text & 0xC0) != 0x80  # of the bytes of a character
         begins = np.append(np.flatnonzero(is_first), len(text))
         stops = np.cumsum(lengths, dtype=np.int64)
+        starts = np.append(0, begins[stops])
         self._text = text
-        self._starts = np.append(0, begins[stops]).astype(np.uint32)
+        self._starts = starts.astype(np.uint32)
 
     def __len__(self) -> int:
         return len(self._starts) - 1
@@ -181,7 +182,8 @@ class StoredIds:
         """ "i" for numbers, "U" for strings; None without ids."""
         keys = _NONE
         if blocks:
-            keys = RowParts([id_keys(block[:]) for block in blocks]).take(slice(None))
+            parts = [id_keys(block[:]) for block in blocks]
+            keys = RowParts(parts).take(slice(None))
         if self.kind == "i":
             blocks = [keys]
         self.parts = RowParts(blocks)
@@ -190,21 +192,20 @@ class StoredIds:
         if not (keys[1:] > keys[:-1]).all():
             self._order = np.argsort(keys, kind="stable")
             keys = keys[self._order]
-            equal = np.flatnonzero(keys[1:] == keys[:-1])
-            self._refuse_twice(equal, self._order)
+            equal = keys[1:] == keys[:-1]
+            self._refuse_twice(self._order[:-1][equal], self._order[1:][equal])
         self._sorted = keys
         self.next_number = 0  # above all of them
         if self.kind == "i":
             self.next_number = max(0, int(keys[-1]) + 1)
 
-    def _refuse_twice(self, places: Rows, order: Rows) -> None:
-        """Refuse ids that are equal, among neighbours of equal keys."""
-        first = order[places]
-        second = order[places + 1]
-        repeated = np.flatnonzero(self[first] == self[second])
-        if len(repeated):
-            rows = (first[repeated[0]], second[repeated[0]])
-            raise InputError(f"rows {rows[0]} and {rows[1]} have the same id; ids must be unique.")
+    def _refuse_twice(self, first: Rows, second: Rows) -> None:
+        """Refuse rows of equal keys if their ids are equal too."""
+        same = self[first] == self[second]
+        if same.any():
+            one = first[same][0]
+            other = second[same][0]
+            raise InputError(f"rows {one} and {other} have the same id; ids must be unique.")
 
     def __len__(self) -> int:
         return self.count
@@ -227,7 +228,8 @@ class StoredIds:
         open_ids = np.arange(len(ids))
         while True:  # a second time only for strings of equal hash
             open_ids = open_ids[place[open_ids] < len(self)]
-            open_ids = open_ids[self._sorted[place[open_ids]] == keys[open_ids]]
+            has_key = self._sorted[place[open_ids]] == keys[open_ids]
+            open_ids = open_ids[has_key]
             if not len(open_ids):
                 return rows
             candidates = place[open_ids]
@@ -260,7 +262,8 @@ def id_keys(ids: AnyArray) -> Rows:
     """Return numbers that are equal for equal ids: numbers themselves, hashes of strings."""
     if ids.dtype.kind == "i":
         return ids
-    return np.fromiter(map(hash, ids.tolist()), np.int64, len(ids))
+    hashes = map(hash, ids.tolist())
+    return np.fromiter(hashes, np.int64, len(ids))
 
 
 _MAX_BYTES = 1 << 30
@@ -330,7 +333,8 @@ class Ids:
     @cached_property
     def _rows_by_id(self) -> dict[Any, int]:
         """Rows of added ids, made when first needed: numbers that ascend do without."""
-        return {value: row for row, value in enumerate(self.added.tolist(), len(self.stored))}
+        rows = range(self.stored.count, len(self))
+        return dict(zip(self.added.tolist(), rows, strict=True))
 
     def _rows_of(self, ids: AnyArray) -> Rows:
         """Return the row of each id, −1 for one that is not there."""
@@ -338,22 +342,28 @@ class Ids:
         added = self.added
         if not len(added):
             return rows
-        missing = np.flatnonzero(rows < 0)
+        is_missing = rows < 0
+        missing = ids[is_missing]
         if self._ascend and ids.dtype.kind == "i":
-            place = np.minimum(places(added, ids[missing]), len(added) - 1)
-            present = added[place] == ids[missing]
-            rows[missing] = np.where(present, len(self.stored) + place, -1)
+            place = places(added, missing)
+            place = np.minimum(place, len(added) - 1)
+            is_present = added[place] == missing
+            rows[is_missing] = np.where(is_present, self.stored.count + place, -1)
         else:
-            rows[missing] = [self._rows_by_id.get(value, -1) for value in ids[missing].tolist()]
+            row_of = self._rows_by_id
+            rows[is_missing] = [row_of.get(value, -1) for value in missing.tolist()]
         return rows
 
     def __contains__(self, value: object) -> bool:
         if isinstance(value, np.integer | np.str_):
             value = value.item()
+        if type(value) not in (int, str):
+            return False
         try:
-            return type(value) in (int, str) and self._rows_of(id_array([value]))[0] >= 0
+            (row,) = self._rows_of(id_array([value]))
         except InputError:  # it cannot be an id
             return False
+        return bool(row >= 0)
 
     def check(
         self,
@@ -385,8 +395,11 @@ class Ids:
     def _next_numbers(self, count: int) -> AnyArray:
         if self._kind == "U":
             raise InputError("this index has string ids, so new vectors need ids too.")
-        last = self.added[-1:] if self._ascend else self.added
-        start = max(self.stored.next_number, int(last.max(initial=-1)) + 1)
+        added = self.added
+        if self._ascend:
+            added = added[-1:]
+        largest = int(added.max(initial=-1))
+        start = max(self.stored.next_number, largest + 1)
         if start + count > 1 << 63:
             raise InputError("the next free ids pass 64 bits; give ids to new vectors.")
         return np.arange(start, start + count, dtype=np.int64)
@@ -395,14 +408,17 @@ class Ids:
         """Add ids that ``check`` returned."""
         count = self._count
         end = count + len(ids)
-        dtype = np.promote_types(ids.dtype, self._room.dtype) if count else ids.dtype
+        dtype = ids.dtype
+        if count:
+            dtype = np.promote_types(dtype, self._room.dtype)
         if dtype.kind == "U" and end * dtype.itemsize > _MAX_BYTES:
-            parts = [part for part in (self.added, ids) if part.dtype.kind == "U"]
-            check_id_lengths(np.concatenate([np.char.str_len(part) for part in parts]))
+            lengths = [np.char.str_len(part) for part in (self.added, ids) if len(part)]
+            check_id_lengths(np.concatenate(lengths))
         self._room = appended(self._room, count, ids)
         # Made again, should anything go wrong half-way.
         rows_by_id = vars(self).pop("_rows_by_id", None)
-        self._ascend = self._ascend and _ascend(self._room[max(0, count - 1) : end])
+        if self._ascend:
+            self._ascend = _ascend(self._room[max(0, count - 1) : end])
         self._count = end
         if rows_by_id is not None:
             rows = range(self.stored.count + count, len(self))
@@ -450,7 +466,8 @@ def appended(room: AnyArray, count: int, rows: AnyArray) -> AnyArray:
         dtype = np.promote_types(dtype, room.dtype)
     if end > len(room) or dtype != room.dtype:
         before = room
-        room = np.empty((max(2 * count, end), *rows.shape[1:]), dtype)
+        length = max(2 * count, end)
+        room = np.empty((length, *rows.shape[1:]), dtype)
         room[:count] = before[:count]
     room[count:end] = rows
     return room
@@ -458,9 +475,9 @@ def appended(room: AnyArray, count: int, rows: AnyArray) -> AnyArray:
 
 def _ascend(ids: AnyArray) -> bool:
     """Return whether ids are numbers that ascend, or none."""
-    if not len(ids):
-        return True
-    return ids.dtype.kind == "i" and bool((ids[1:] > ids[:-1]).all())
+    if ids.dtype.kind == "U":
+        return not len(ids)
+    return bool((ids[1:] > ids[:-1]).all())
 
 
 def _refuse_repeated(ids: list[Any], taken: dict[Any, str]) -> None:
@@ -480,10 +497,14 @@ def ids_to_bytes(ids: AnyArray) -> bytes:
     array(['one', 'two'], dtype='<U3')
     """
     if ids.dtype.kind != "U":
-        return pack("ids", {}, {"numbers": ids.astype(np.int64)})
-    lengths = np.char.str_len(ids).astype(np.uint32)
-    text = np.frombuffer("".join(ids.tolist()).encode(), np.uint8)
-    return pack("ids", {}, {"lengths": lengths, "text": text})
+        arrays = {"numbers": ids.astype(np.int64)}
+    else:
+        text = "".join(ids.tolist())
+        arrays = {
+            "lengths": np.char.str_len(ids).astype(np.uint32),
+            "text": np.frombuffer(text.encode(), np.uint8),
+        }
+    return pack("ids", {}, arrays)
 
 
 def ids_from_bytes(data: Buffer) -> AnyArray:
