@@ -79,7 +79,8 @@ class CodeStore:
         self.ids = Ids()
         # Codes of saved segments, mapped where they lie; then those that were added, in one array
         # that doubles its room, and widens its integers where needed.
-        self._room: Integers = np.empty((0, format_.width), dtype=np.int8)
+        empty = (0, format_.width)
+        self._room: Integers = np.empty(empty, dtype=np.int8)
         self._fixed = RowParts()
 
     @classmethod
@@ -109,9 +110,8 @@ class CodeStore:
         arrays: list[Integers] = []
         for is_small, run in groupby(parts, lambda part: part.nbytes < MAPPED_BYTES):
             if is_small:
-                arrays.append(format_.concatenate(list(run)))
-            else:
-                arrays += run
+                run = iter([format_.concatenate(list(run))])
+            arrays += run
         store._fixed = RowParts(arrays)
         store.ids = Ids(StoredIds(blocks))
         return store
@@ -123,7 +123,8 @@ class CodeStore:
     def codes(self) -> Codes:
         """All codes in row order, as a copy."""
         first, *others = self.table.arrays
-        return self.format.codes(self.format.concatenate([first.copy(), *others]))
+        stored = self.format.concatenate([first.copy(), *others])
+        return self.format.codes(stored)
 
     def append(
         self,
@@ -138,11 +139,13 @@ class CodeStore:
         With ``replace`` they take, in one step, the place of rows that have one of these ids.
         """
         if replace:
-            self._become(self.grown(codes, ids, payload, replace=True))
+            grown = self.grown(codes, ids, payload, replace=True)
+            self._become(grown)
             return
         # The ids say how many rows there are: what lies beyond, left by Ctrl-C, is overwritten.
         count = len(self.ids)
-        self._room = appended(self._room, count - len(self._fixed), codes.stored)
+        added = count - len(self._fixed)
+        self._room = appended(self._room, added, codes.stored)
         self.payload = self.payload.extended(count, payload, len(ids))
         self.ids.append(ids)
 
@@ -173,7 +176,8 @@ class CodeStore:
         """The stored codes in row order, which stay as they are when others come or go."""
         count = len(self.ids) - len(self._fixed)
         if count or not self._fixed.arrays:
-            return RowParts([*self._fixed.arrays, self._room[:count]])
+            added = self._room[:count]
+            return RowParts([*self._fixed.arrays, added])
         return self._fixed
 
     def blocks(self, start: int = 0, rows: int | None = None) -> Iterator[Codes]:
@@ -211,15 +215,15 @@ class CodeStore:
     def without(self, rows: Rows) -> CodeStore:
         """Return a new store without some rows."""
         store = CodeStore(self.format)
-        count = len(self.ids)
-        fixed = len(self._fixed)
-        kept = np.ones(count, dtype=np.bool_)
+        kept = np.ones(len(self.ids), dtype=np.bool_)
         kept[rows] = False
+        kept_rows = np.flatnonzero(kept)
+        fixed = len(self._fixed)
         store.removals = self.removals + 1
         store.ids = self.ids.without(rows)
-        store.payload = Payload(self.payload.take(np.flatnonzero(kept)))
+        store.payload = Payload(self.payload.take(kept_rows))
         store._fixed = self._fixed.where(kept)
-        store._room = self._room[: count - fixed][kept[fixed:]]
+        store._room = self._room[kept_rows[kept_rows >= fixed] - fixed]
         return store
 
     def _become(self, other: CodeStore) -> None:
@@ -255,7 +259,7 @@ class Payload:
         """Type of each column by its name, in Arrow's words."""
         if self.table is None:
             return {}
-        return {f.name: str(f.type) for f in self.table.schema}
+        return {column.name: str(column.type) for column in self.table.schema}
 
     def checked(self, values: Any, count: int) -> Table:
         """Return a copy of values as a table of ``count`` rows that may be added; None for None.
@@ -284,14 +288,16 @@ class Payload:
 
     def extended(self, rows: int, table: Table, count: int) -> Payload:
         """Return the first ``rows`` rows and ``count`` more: those of a table, or nulls."""
-        if self.table is None and table is None:
+        if self.table is not None:
+            before = self._compact.slice(0, rows)
+            if table is None:
+                table = _nulls(before.schema, count)
+        elif table is not None:
+            before = _nulls(table.schema, rows)
+        else:
             return self
-        concatenate = _pyarrow().concat_tables
-        if self.table is None:
-            return Payload(concatenate([_nulls(table.schema, rows), table]))
-        if table is None:
-            table = _nulls(self.table.schema, count)
-        return Payload(concatenate([self._compact.slice(0, rows), table]))
+        joined = _pyarrow().concat_tables([before, table])
+        return Payload(joined)
 
     def take(self, rows: slice | AnyArray) -> Table:
         """Return a copy of some rows, without a trace of others; None if there is no payload."""
@@ -373,7 +379,8 @@ def is_plain(kind: Any) -> bool:
     """Whether a payload column may have that Arrow type."""
     types = _pyarrow().types
     if types.is_list(kind) or types.is_large_list(kind):
-        return bool(types.is_string(kind.value_type) or types.is_large_string(kind.value_type))
+        value = kind.value_type
+        return bool(types.is_string(value) or types.is_large_string(value))
     return any(getattr(types, f"is_{name}")(kind) for name in _PLAIN)
 
 
@@ -392,12 +399,14 @@ def _fitted(table: Table, schema: Any) -> Table:
 
 def copied_values(table: Table) -> Table:
     """Return a copy of values alone: slices and nulls of Arrow may keep what was cut or masked."""
-    return table.combine_chunks().take(np.arange(len(table)))
+    rows = np.arange(len(table))
+    return table.combine_chunks().take(rows)
 
 
 def _nulls(schema: Any, count: int) -> Table:
     pa = _pyarrow()
-    return pa.table([pa.nulls(count, field.type) for field in schema], schema=schema)
+    columns = [pa.nulls(count, column.type) for column in schema]
+    return pa.table(columns, schema=schema)
 
 
 def payload_to_bytes(table: Table) -> bytes:

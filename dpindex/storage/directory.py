@@ -64,6 +64,7 @@ from dpindex.storage.manifest import (
     Manifest,
     Settings,
     file_path,
+    put_files,
     segment_number,
 )
 
@@ -439,20 +440,12 @@ class IndexWriter:
         self.manifest = replace(self.manifest, single={**single, kind: number})
 
     def _stage(self, files: Mapping[str, bytes]) -> None:
-        """Stage the files of one number.
-
-        Raises
-        ------
-        DamagedError
-            If other bytes are staged under one of these names.
-        """
-        marks = dict(self.manifest.files)
-        for path, data in files.items():
-            if not self._put(path, data):
-                raise DamagedError(f"the staged {path} is not of this index; it was changed.")
-            marks[path] = FileMark.of(data)
-        next_number = self.manifest.next_number + 1
-        self.manifest = replace(self.manifest, files=marks, next_number=next_number)
+        """Stage the files of one number."""
+        self.manifest = replace(
+            self.manifest,
+            files={**self.manifest.files, **put_files(self._put, files)},
+            next_number=self.manifest.next_number + 1,
+        )
 
 
 @dataclass(frozen=True)

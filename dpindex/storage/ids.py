@@ -186,7 +186,7 @@ class StoredIds:
             keys = RowParts(parts).take(slice(None))
         if self.kind == "i":
             blocks = [keys]
-        self.parts = RowParts(blocks)
+        self._parts = RowParts(blocks)
         self.count = len(keys)
         self._order: Rows | None = None  # of rows by key; None if keys ascend
         if not (keys[1:] > keys[:-1]).all():
@@ -212,7 +212,7 @@ class StoredIds:
 
     def __getitem__(self, rows: slice | Rows) -> AnyArray:
         if self.count:
-            return self.parts.take(rows)
+            return self._parts.take(rows)
         return _NONE
 
     def rows(self, ids: AnyArray) -> Rows:
@@ -239,6 +239,12 @@ class StoredIds:
             rows[open_ids[same]] = candidates[same]
             open_ids = open_ids[~same]
             place[open_ids] += 1
+
+    def without(self, rows: Rows) -> StoredIds:
+        """Return these ids but those of some rows."""
+        kept = np.ones(len(self), dtype=np.bool_)
+        kept[rows] = False
+        return StoredIds(self._parts.where(kept).arrays)
 
 
 _NONE: Rows = np.empty(0, dtype=np.int64)
@@ -276,8 +282,9 @@ class Ids:
     Parameters
     ----------
     stored : StoredIds, optional
-        Ids of saved segments, or of rows that stayed when others were removed. Those that are added
-        come after them.
+        Ids of saved segments.
+    added : int64 or unicode array
+        Ids that were added in memory, after the stored ones.
 
     >>> ids = Ids()
     >>> ids.append(ids.check(["a", "b", "c"], 3))
@@ -285,12 +292,12 @@ class Ids:
     (3, array([0, 2]))
     """
 
-    def __init__(self, stored: StoredIds | None = None) -> None:
+    def __init__(self, stored: StoredIds | None = None, added: AnyArray = _NONE) -> None:
         self.stored = stored or StoredIds()
         # Its room doubles, so that many small additions take as long as one.
-        self._room: AnyArray = _NONE
-        self._count = 0
-        self._ascend = True  # as the default ids do
+        self._room = added
+        self._count = len(added)
+        self._ascend = _ascend(added)  # as the default ids do
 
     def handed_over(self) -> Ids:
         """Return the same ids, to which others may be added while these stay.
@@ -445,10 +452,12 @@ class Ids:
 
     def without(self, rows: Rows) -> Ids:
         """Return these ids but those of some rows."""
-        kept = np.ones(len(self), dtype=np.bool_)
-        kept[rows] = False
-        parts = RowParts([*self.stored.parts.arrays, self.added])
-        return Ids(StoredIds(parts.where(kept).arrays))
+        count = self.stored.count
+        stored = self.stored
+        if count:
+            stored = stored.without(rows[rows < count])
+        added = np.delete(self.added, rows[rows >= count] - count)
+        return Ids(stored, added)
 
 
 def appended(room: AnyArray, count: int, rows: AnyArray) -> AnyArray:

@@ -14,7 +14,7 @@ import json
 import math
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
@@ -279,6 +279,25 @@ class FileMark:
     def of(cls, data: Buffer) -> FileMark:
         """Return the mark of a file with this content."""
         return cls(len(data), hashlib.sha256(data).hexdigest())
+
+
+def put_files(
+    put: Callable[[str, bytes], bool],
+    files: Mapping[str, bytes],
+) -> dict[str, FileMark]:
+    """Create files by a function that tells if a file holds these bytes then; return their marks.
+
+    Raises
+    ------
+    DamagedError
+        If other bytes lie under one of these names.
+    """
+    marks = {}
+    for path, data in files.items():
+        if not put(path, data):
+            raise DamagedError(f"the staged {path} is not of this release; it was changed.")
+        marks[path] = FileMark.of(data)
+    return marks
 
 
 @dataclass(frozen=True)

@@ -45,7 +45,7 @@ from dpindex.storage.code_store import Payload, payload_to_bytes, rows_per_segme
 from dpindex.storage.ids import IdBlock, StoredIds, id_block, ids_to_bytes
 from dpindex.storage.journal import Journal, content_tag, unpublished_path
 from dpindex.storage.leak_check import LeakCheck, LeakEvidence, refuse_leaks
-from dpindex.storage.manifest import FileMark, file_path, segment_number
+from dpindex.storage.manifest import FileMark, file_path, put_files, segment_number
 
 if TYPE_CHECKING:  # devices keep no ledger
     from dpindex.accounting.ledger import Ledger, Released
@@ -122,7 +122,7 @@ class Shard:
         part = self.part
         ids = self.ids
         if ids is None:
-            ids = np.arange(self.first_row, self.first_row + part.rows, dtype=np.int64)
+            ids = np.arange(part.rows, dtype=np.int64) + self.first_row
         payload = Payload().checked(part.payload(), part.rows)
         first = self.segments[0]
         with part.vectors() as source:
@@ -131,8 +131,10 @@ class Shard:
                 stop = start + segment.rows
                 labels = {"ids": ids_to_bytes(ids[start:stop])}
                 if payload is not None:
-                    labels["payload"] = payload_to_bytes(payload.slice(start, segment.rows))
-                tag = content_tag(key, self.first_row + start, chunk, *labels.values())
+                    table = payload.slice(start, segment.rows)
+                    labels["payload"] = payload_to_bytes(table)
+                place = self.first_row + start
+                tag = content_tag(key, place, chunk, *labels.values())
                 if segment.tag not in (b"", tag):
                     raise InputError(
                         f"{part.name} was changed since it was checked (rows {part.start + start} "
@@ -211,14 +213,21 @@ class CodeCheck:
         leaks = []
         clipped = 0.0
         for segment, chunk, _ in shard.read(self.key):
+            first_row = shard.part.start + segment.start
             with naming(shard.part.name):
-                projector.check(chunk, first_row=shard.part.start + segment.start)
+                projector.check(chunk, first_row=first_row)
             clipped += segment.rows * projector.clipped(chunk)
             segments.append(segment)
             if self.leak_check is not None:
-                first_row = shard.first_row + segment.start
-                leaks.append(self.leak_check.evidence(first_row, projector.scaled(chunk)))
-        return Checked(shard.first_row, tuple(segments), tuple(leaks), clipped)
+                vectors = projector.scaled(chunk)
+                evidence = self.leak_check.evidence(shard.first_row + segment.start, vectors)
+                leaks.append(evidence)
+        return Checked(
+            shard.first_row,
+            segments=tuple(segments),
+            leaks=tuple(leaks),
+            clipped=clipped,
+        )
 
 
 @dataclass(frozen=True)
@@ -258,7 +267,11 @@ class CodeDraw:
         }
 
     def draw_segment(
-        self, shard: Shard, segment: Segment, chunk: Chunk, labels: LabelFiles
+        self,
+        shard: Shard,
+        segment: Segment,
+        chunk: Chunk,
+        labels: LabelFiles,
     ) -> dict[str, bytes]:
         """Draw a segment, and return its files; that of codes comes last."""
         first_row = shard.part.start + segment.start
@@ -514,8 +527,8 @@ class CodeTarget(Target[Published]):
 
     def digest(self, journal: Journal, drawn: Drawn) -> str:
         paths = [file_path("codes", segment.number) for segment in drawn.segments]
-        hashes = [drawn.files[path].sha256 for path in paths]
-        return hashlib.sha256("".join(hashes).encode()).hexdigest()
+        hashes = "".join(drawn.files[path].sha256 for path in paths)
+        return hashlib.sha256(hashes.encode()).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -603,7 +616,14 @@ def release(
         vectors, codes that were published already, and what the target refuses. A fault in the
         last vector costs no budget.
     """
-    run = ReleaseRun(dataset, target, terms or Terms(), engine, threads, progress or no_progress)
+    run = ReleaseRun(
+        dataset,
+        target,
+        terms=terms or Terms(),
+        engine=engine,
+        threads=threads,
+        progress=progress or no_progress,
+    )
     return run.release()
 
 
@@ -657,11 +677,13 @@ class ReleaseRun(Generic[Published]):
         check = self.target.checking(journal.key, leak_check)
         checked: dict[int, Checked] = {}
         rows = {shard.first_row: shard.part.rows for shard in shards}
-        self.progress(0, self.dataset.rows, "checking")
+        total = self.dataset.rows
+        done = 0
+        self.progress(done, total, "checking")
         for result in self.engine(check, shards):
             checked[result.first_row] = result
-            done = sum(rows[first_row] for first_row in checked)
-            self.progress(done, self.dataset.rows, "checking")
+            done += rows.pop(result.first_row, 0)  # the same shard may come again
+            self.progress(done, total, "checking")
         results = [checked[shard.first_row] for shard in shards]
         if leak_check is not None:
             leaks = chain.from_iterable(result.leaks for result in results)
@@ -671,7 +693,7 @@ class ReleaseRun(Generic[Published]):
             for shard, result in zip(shards, results, strict=True)
         ]
         clipped = sum(result.clipped for result in results)
-        return tagged, clipped / self.dataset.rows
+        return tagged, clipped / total
 
     def _begin(
         self,
@@ -728,25 +750,25 @@ class ReleaseRun(Generic[Published]):
         rows = {segment.number: segment.rows for segment in segments}
         files = dict(found)
         draw = self.target.drawing(journal.key, self.threads)
-        self.progress(0, self.dataset.rows, "privatizing")
         # An engine gets every shard, though nothing of it be left to do: it may know their number.
-        for attempt in self.engine(draw, [_left(shard, found) for shard in shards]):
+        left = [_left(shard, found) for shard in shards]
+        total = self.dataset.rows
+        before = sum(rows[number] for number in found)
+        done = before
+        self.progress(0, total, "privatizing")
+        for attempt in self.engine(draw, left):
             for number, made in attempt.items():
-                if number in files:
-                    continue  # another attempt was first: this one is discarded unread
-                for path, data in made.items():
-                    if not journal.put(path, data):
-                        raise DamagedError(
-                            f"the staged {path} is not of this release; it was changed."
-                        )
-                files[number] = {path: FileMark.of(data) for path, data in made.items()}
-            self.progress(sum(rows[number] for number in files), self.dataset.rows, "privatizing")
+                if number not in files:  # else another attempt was first: this one is discarded
+                    files[number] = put_files(journal.put, made)
+                    done += rows[number]
+            self.progress(done, total, "privatizing")
         missing = sorted(rows.keys() - files.keys())
         if missing:
             raise InputError(f"the engine gave nothing for segment {missing[0]}; run it again.")
-        marks = {path: mark for number in rows for path, mark in files[number].items()}
-        now = sum(rows[number] for number in rows.keys() - found.keys())
-        return Drawn(segments, marks, now)
+        marks: dict[str, FileMark] = {}
+        for number in rows:
+            marks.update(files[number])
+        return Drawn(segments, marks, total - before)
 
     def _refuse_known(self, ids: StoredIds | None) -> None:
         ledger = self.terms.ledger
@@ -758,9 +780,13 @@ class ReleaseRun(Generic[Published]):
         """Tell the ledger of every id, durably; what it knows by this token it counts once."""
         ledger = self.terms.ledger
         if ledger is not None:
-            allowed = self.terms.allow_rerelease
             for batch in _batches(ids):
-                ledger.record(self.target.spec, batch, allow_rerelease=allowed, token=token)
+                ledger.record(
+                    self.target.spec,
+                    batch,
+                    allow_rerelease=self.terms.allow_rerelease,
+                    token=token,
+                )
 
 
 def _shards(dataset: Dataset, segment_rows: int) -> list[Shard]:
@@ -779,7 +805,8 @@ def _shards(dataset: Dataset, segment_rows: int) -> list[Shard]:
             ids = id_block(ids_to_bytes(ids), verified=True)
         segments = []
         for rows in row_blocks(part.rows, segment_rows):
-            segments.append(Segment(segment_number(number), rows.start, rows.stop - rows.start))
+            name = segment_number(number)
+            segments.append(Segment(name, rows.start, rows.stop - rows.start))
             number += 1
         shards.append(Shard(part, first_row, tuple(segments), ids))
         first_row += part.rows

@@ -46,7 +46,7 @@ def test_rows_are_those_of_a_dict(values: list[Any], one_hash: bool) -> None:
         assert ids.rows(_array(values)).tolist() == [known.get(value, -1) for value in values]
         there = list(known)
         assert ids[np.array([len(ids) - 1, 0])].tolist() == [there[-1], there[0]]
-        left = Ids(ids).without(np.array([0])).stored
+        left = ids.without(np.array([0]))
         assert left[:].tolist() == there[1:]
         assert left.rows(ids[:])[0] == -1
 
