@@ -22,7 +22,7 @@ from scipy import optimize, special
 
 from dpindex.audit.pairs import Pair, worst_pairs
 from dpindex.audit.verdict import Counts
-from dpindex.base.arrays import AnyArray, Floats, finite_number, whole_number
+from dpindex.base.arrays import Floats, finite_number, whole_number
 from dpindex.base.errors import InputError
 from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.noise import NumberLaw
@@ -169,9 +169,11 @@ def attack(
     privatizer = Privatizer(attacked)
 
     def release(row: Floats, count: int) -> Codes:
-        return privatizer.privatize(np.broadcast_to(row, (count, len(row))))
+        rows = np.broadcast_to(row, (count, len(row)))
+        return privatizer.privatize(rows)
 
-    batch = max(64, min(_MAX_BATCH, _BATCH_NUMBERS // max(spec.dim, spec.projection.k)))
+    width = max(spec.dim, spec.projection.k)
+    batch = min(_MAX_BATCH, max(64, _BATCH_NUMBERS // width))
     run = _Run(release, spec.guarantee, batch, trials, seconds, confidence)
     pairs = worst_pairs(attacked)
     tallies = [_repeats(run, privatizer, pairs[0])]
@@ -271,7 +273,8 @@ class Tally:
         bounds = epsilon_lower_bound(self.hits.T, trials, delta, alpha / len(self.hits))
         best = int(np.argmax(bounds))
         first, second = self.hits[best].tolist()
-        return Finding(self.name, float(bounds[best]), f"{first} against {second}", self.trials)
+        evidence = f"{first} against {second}"
+        return Finding(self.name, float(bounds[best]), evidence, self.trials)
 
 
 @dataclass
@@ -314,28 +317,31 @@ class _Run:
         self.histograms.append(histograms[0])
         thresholds = [self._thresholds(histogram) for histogram in histograms]
         below, above = np.array(thresholds)[pair.group].T
-        hits = np.zeros((2, 2, len(pair.group)), dtype=np.int64)  # event, neighbour, integer
+        # By event, integer observed and neighbour, the one that favours the event first.
+        hits = np.zeros((2, len(pair.group), 2), dtype=np.int64)
+        small, large = hits
         count = 0
         for size in self._batches(part * (1 - _TRAINING)):
             for neighbour, row in enumerate(pair.rows):
                 seen = pair.observe(self.release(row, size))
-                hits[0, neighbour] += np.count_nonzero(seen <= below, axis=0)
-                hits[1, neighbour] += np.count_nonzero(seen >= above, axis=0)
+                small[:, neighbour] += np.count_nonzero(seen <= below, axis=0)
+                large[:, 1 - neighbour] += np.count_nonzero(seen >= above, axis=0)
             count += size
-        hits[1] = hits[1, ::-1].copy()  # a large value speaks for the second neighbour
         tallies = []
         for name, members in pair.pools.items():
-            tallies.append(Tally(name, hits[:, :, members].sum(axis=2), count * len(members)))
+            pooled = hits[:, members].sum(axis=1)
+            tallies.append(Tally(name, pooled, count * len(members)))
         if len(pair.group) > 1:
-            alone = hits.transpose(0, 2, 1).reshape(-1, 2)
             name = f"{pair.name}, each coordinate by itself"
-            tallies.append(Tally(name, alone, count, pooled=False))
+            tallies.append(Tally(name, hits.reshape(-1, 2), count, pooled=False))
         return tallies
 
     def _batches(self, share: float) -> Iterator[int]:
         """Sizes of batches that together are ``share`` of what the run may spend."""
         end = time.perf_counter() + self.seconds * share
-        left = math.inf if self.trials is None else max(1, round(self.trials * share))
+        left = math.inf
+        if self.trials is not None:
+            left = max(1, round(self.trials * share))
         while True:
             size = int(min(self.batch, left))
             self.vectors += 2 * size
@@ -348,16 +354,18 @@ class _Run:
         """Return a histogram of the observations under the two neighbours for each group."""
         groups = int(pair.group.max()) + 1
         width = 2 * _REACH + 1
-        counts = np.zeros((2, groups * width), dtype=np.int64)
+        counts = np.zeros((2, groups, width), dtype=np.int64)
         for size in self._batches(part):
             for neighbour, row in enumerate(pair.rows):
-                seen = pair.observe(self.release(row, size)).clip(-_REACH, _REACH)
-                places = seen + (_REACH + pair.group * width)
-                counts[neighbour] += np.bincount(places.ravel(), minlength=groups * width)
+                seen = pair.observe(self.release(row, size))
+                bins = seen.clip(-_REACH, _REACH) + _REACH
+                places = pair.group * width + bins
+                in_bins = np.bincount(places.ravel(), minlength=groups * width)
+                counts[neighbour] += in_bins.reshape(groups, width)
         histograms = []
-        for first, second in counts.reshape(2, groups, width).swapaxes(0, 1):
-            values = np.flatnonzero(first + second)
-            histograms.append((values - _REACH, first[values], second[values]))
+        for first, second in zip(*counts, strict=True):
+            bins = np.flatnonzero(first + second)
+            histograms.append((bins - _REACH, first[bins], second[bins]))
         return histograms
 
     def _thresholds(self, histogram: Histogram) -> tuple[int, int]:
@@ -366,25 +374,30 @@ class _Run:
         The bound is the one that the training counts alone would give, for all candidates at once:
         among a thousand events, some rare one looks strong by luck.
         """
-        values, *counts = histogram
+        values, first, second = histogram
+        below = self._threshold(values, first, second)
+        above = self._threshold(values[::-1], second[::-1], first[::-1])
+        return below, above
 
-        def best(order: slice, favoured: int) -> int:
-            sums = [np.cumsum(side[order]) for side in counts]
-            places = np.unique(np.linspace(0, len(values) - 1, _MAX_CANDIDATES).astype(np.intp))
-            hits = [sums[favoured][places], sums[1 - favoured][places]]
-            trials = [sums[favoured][-1], sums[1 - favoured][-1]]
-            alpha = self.alpha / len(places)
-            bounds = epsilon_lower_bound(hits, trials, self.guarantee.delta, alpha)
-            return int(values[order][places[np.argmax(bounds)]])
-
-        return best(slice(None), 0), best(slice(None, None, -1), 1)
+    def _threshold(self, values: Counts, favoured: Counts, other: Counts) -> int:
+        """The value up to which, in their order, all together are the strongest event."""
+        evenly = np.linspace(0, len(values) - 1, _MAX_CANDIDATES)
+        places = np.unique(evenly.astype(np.intp))
+        hits = [np.cumsum(counts)[places] for counts in (favoured, other)]
+        trials = [favoured.sum(), other.sum()]
+        alpha = self.alpha / len(places)
+        bounds = epsilon_lower_bound(hits, trials, self.guarantee.delta, alpha)
+        return int(values[places[np.argmax(bounds)]])
 
     def report(self, subject: str, tallies: Sequence[Tally], normal: bool) -> AttackReport:
         """Findings in thirds of the error: pooled events, single coordinates, normal deviation."""
         delta = self.guarantee.delta
         alpha = self.alpha / 3
         kinds = [tally.pooled for tally in tallies]
-        findings = [t.finding(delta, alpha / kinds.count(t.pooled)) for t in tallies]
+        findings = []
+        for tally in tallies:
+            share = alpha / kinds.count(tally.pooled)
+            findings.append(tally.finding(delta, share))
         if normal:
             findings.append(_gaussian_finding(self.histograms[0], delta, alpha))
         findings.sort(key=lambda finding: -finding.lower_bound)
@@ -406,18 +419,19 @@ def _repeats(run: _Run, privatizer: Privatizer, pair: Pair) -> Tally:
     compared within one call, whose halves different threads serve, and between two calls.
     """
     half = _REPEAT_ROWS // 2
-    first_row = pair.rows[0]
-    equal = []
-    for row in pair.rows:
-        rows = np.repeat([row, first_row], half, axis=0)
+    known = pair.rows[0]
+    hits = np.zeros((2, 2), dtype=np.int64)  # within a call and between two, by neighbour
+    for neighbour, row in enumerate(pair.rows):
+        rows = np.repeat([row, known], half, axis=0)
         seen = pair.observe(privatizer.privatize(rows, threads=2))
-        again = pair.observe(run.release(first_row, half))
+        again = pair.observe(run.release(known, half))
         run.vectors += len(rows) + half
-        same: AnyArray = np.stack([seen[:half] == seen[half:], seen[:half] == again])
-        if not pair.independent:  # whole codes are compared
-            same = np.asarray(same.all(axis=2))
-        equal.append(np.count_nonzero(same.reshape(2, -1), axis=1))
-    return Tally("the same noise twice", np.array(equal).T, same[0].size)
+        for event, other in enumerate((seen[half:], again)):
+            same = seen[:half] == other
+            if not pair.independent:  # whole codes are compared
+                same = same.all(axis=1)
+            hits[event, neighbour] = np.count_nonzero(same)
+    return Tally("the same noise twice", hits, same.size)
 
 
 def _alone(run: _Run, pair: Pair) -> Tally:
@@ -438,16 +452,27 @@ def _gaussian_finding(histogram: Histogram, delta: float, alpha: float) -> Findi
     Rounding and dither only widen the observed noise, which errs on the safe side.
     """
     values, *counts = histogram
-    sizes = [int(side.sum()) for side in counts]
-    means = [float(side @ values) / size for side, size in zip(counts, sizes, strict=True)]
-    squares = [side @ (values - mean) ** 2 for side, mean in zip(counts, means, strict=True)]
-    deviation = math.sqrt(sum(squares) / special.chdtri(sum(sizes) - 2, 1 - alpha / 3))
-    margin = sum(-special.ndtri(alpha / 3) * deviation / math.sqrt(size) for size in sizes)
-    shift = max(0.0, means[1] - means[0] - margin)
+    sizes = []
+    means = []
+    squares = 0.0
+    for count in counts:
+        size = int(count.sum())
+        mean = float(count @ values) / size
+        squares += float(count @ (values - mean) ** 2)
+        sizes.append(size)
+        means.append(mean)
+    least_chi2 = special.chdtri(sum(sizes) - 2, 1 - alpha / 3)
+    deviation = math.sqrt(squares / least_chi2)
+    quantile = -float(special.ndtri(alpha / 3))
+    margin = sum(quantile * deviation / math.sqrt(size) for size in sizes)
+    first, second = means
+    shift = max(0.0, second - first - margin)
     bound = 0.0
+    ratio = math.inf
     if shift > 0:
+        ratio = deviation / shift
         bound = gaussian_epsilon(shift / deviation, delta)
-    evidence = f"deviation at most {deviation / shift if shift else np.inf:.6g} shifts"
+    evidence = f"deviation at most {ratio:.6g} shifts"
     return Finding("if the noise is normal: its deviation", bound, evidence, min(sizes))
 
 
@@ -461,8 +486,9 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
     """
 
     def excess(epsilon: float) -> float:
-        first, second = (special.log_ndtr(s * mu / 2 - epsilon / mu) for s in (1, -1))
-        return math.exp(first) - math.exp(epsilon + second) - delta
+        favoured = special.log_ndtr(mu / 2 - epsilon / mu)
+        other = special.log_ndtr(-mu / 2 - epsilon / mu)
+        return math.exp(favoured) - math.exp(epsilon + other) - delta
 
     # At this epsilon the first term alone is delta.
     upper = mu**2 / 2 - mu * float(special.ndtri(delta))
@@ -484,8 +510,9 @@ def binomial_bounds(hits: Any, trials: Any, alpha: float) -> tuple[Any, Any]:
     trials = np.asarray(trials, dtype=np.float64)
     missed = trials - hits
     # Not a number where there are no hits, or nothing else.
-    low = np.nan_to_num(special.betaincinv(hits, missed + 1, alpha), nan=0.0)
-    return low, np.nan_to_num(special.betainccinv(hits + 1, missed, alpha), nan=1.0)
+    low = special.betaincinv(hits, missed + 1, alpha)
+    high = special.betainccinv(hits + 1, missed, alpha)
+    return np.nan_to_num(low, nan=0.0), np.nan_to_num(high, nan=1.0)
 
 
 def epsilon_lower_bound(hits: Any, trials: Any, delta: float, alpha: float) -> Any:

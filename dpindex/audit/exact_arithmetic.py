@@ -79,7 +79,18 @@ def loss_within(ratio: tuple[int, int], epsilon: Fraction) -> bool:
 
 def above_root(x: Fraction) -> Fraction:
     """Square root of x ≥ 0, rounded up by at most 2^-319."""
-    return Fraction(math.isqrt(int(x * (1 << 2 * _ROOT_BITS))) + 1, 1 << _ROOT_BITS)
+    scaled = int(x * (1 << 2 * _ROOT_BITS))
+    return Fraction(math.isqrt(scaled) + 1, 1 << _ROOT_BITS)
+
+
+def as_mpf(x: Fraction) -> mpmath.mpf:
+    """A rational in mpmath's present precision."""
+    return mpmath.mpf(x.numerator) / x.denominator
+
+
+def _above(x: mpmath.mpf, bits: int) -> Fraction:
+    """A number of so many bits after the point, above x and what mpmath may have rounded off."""
+    return Fraction(int(mpmath.ldexp(x, bits)) + 2, 1 << bits)
 
 
 def largest_ratio(pairs: Iterable[tuple[int, int]]) -> Ratio:
@@ -109,12 +120,15 @@ def worst_table_ratio(table: CellTable, shift: int) -> Ratio:
     period = table.period
     side = table.masses[len(table.masses) // 2 : -1]
     mirrored = table.tails and table.masses == table.masses[::-1]
-    if not (mirrored and len(side) == period == -table.first - 1 > 0 and min((*side, tail)) > 0):
+    in_place = len(side) == period == -table.first - 1 > 0
+    if not (mirrored and in_place and min(side) > 0 and tail > 0):
         return UNBOUNDED
     rounds = (period + shift) // period
-    powers = [tail**times * half ** (rounds - times) for times in range(rounds + 1)]
-    masses = np.array([mass * power for power in powers for mass in side], dtype=object)
-    masses = masses[: period + shift]
+    magnitudes: list[int] = []  # period by period, times half**rounds
+    for times in range(rounds + 1):
+        power = tail**times * half ** (rounds - times)
+        magnitudes += [mass * power for mass in side]
+    masses = np.array(magnitudes[: period + shift], dtype=object)
     # Each of the first ``period`` magnitudes against all that are no farther away.
     pairs: list[tuple[int, int]] = []
     for pick in (np.minimum, np.maximum):
@@ -142,17 +156,19 @@ def worst_two_digit_step(source: TwoDigitLaplace) -> Ratio:
     """
     high = source.high
     low = source.low
-    bounded = (low.first, low.tails, len(low.masses)) == (0, False, 1 << source.digit)
-    in_cells = (high.cell_bits, low.cell_bits) == (0, source.cell_bits)
+    bounded = low.first == 0 and not low.tails and len(low.masses) == 1 << source.digit
+    in_cells = high.cell_bits == 0 and low.cell_bits == source.cell_bits
     if not (bounded and in_cells and worst_table_ratio(high, 1)[1]):
         return UNBOUNDED
     half = 1 << (high.bits - 1)
     tail = high.masses[-1]
     side = high.masses[len(high.masses) // 2 : -1]
-    highs = [*(mass * half for mass in side), side[0] * tail]
+    highs = [mass * half for mass in side]
+    highs.append(side[0] * tail)  # the period begins again
     first = low.masses[0]
     last = low.masses[-1]
-    steps = [*pairwise(low.masses), *((p * last, q * first) for p, q in pairwise(highs))]
+    steps = list(pairwise(low.masses))
+    steps += [(p * last, q * first) for p, q in pairwise(highs)]
     return largest_ratio(steps)
 
 
@@ -171,9 +187,10 @@ def hockey_stick(table: CellTable, shift: int, epsilon: Fraction) -> Fraction:
         scaled = [mass << power for mass in masses]
         costs = [below * mass for mass in masses]
         for s in range(1, shift + 1):
-            # The first s cells have no counterpart at all.
-            total = sum(scaled[:s])
-            total += sum(p - q for p, q in zip(scaled[s:], costs, strict=False) if p > q)
+            total = sum(scaled[:s])  # these cells have no counterpart at all
+            for mass, cost in zip(scaled[s:], costs, strict=False):
+                if mass > cost:
+                    total += mass - cost
             largest = max(largest, total)
     return Fraction(largest, 1 << (power + table.bits))
 
@@ -192,27 +209,30 @@ def normal_of_digits(source: TwoDigitGaussian) -> Normal:
         return NOT_NORMAL
     coarse = above_root(_variance(source.coarse))
     fine = _deviation(source.fine)
-    deviation = above_root((coarse * (1 << source.digit)) ** 2 + fine**2)
+    coarse_in_cells = coarse * (1 << source.digit)
+    deviation = above_root(coarse_in_cells**2 + fine**2)
     # L·C + N has the density of N(0, σ²) times 1 ± 5·e^{−2π²s²}, s = σ₁σ₂/σ: see TwoDigitGaussian.
-    share = coarse * fine / deviation
     with mpmath.workprec(128):
-        s = mpmath.mpf(share.numerator) / share.denominator
-        smooth = mpmath.ldexp(5 * mpmath.exp(-2 * mpmath.pi**2 * s**2), 512)
-        apart = Fraction(int(mpmath.ceil(smooth)) + 1, 1 << 512)
+        s = as_mpf(coarse * fine / deviation)
+        wave = 5 * mpmath.exp(-2 * mpmath.pi**2 * s**2)
+    apart = _above(wave, 512)
     apart += _distance_to_discrete(source.coarse, coarse)
-    return deviation, apart + distance_to_rounded(source.fine, fine)
+    apart += distance_to_rounded(source.fine, fine)
+    return deviation, apart
 
 
 def _is_bell(table: CellTable) -> bool:
     """Whether a table is bounded, symmetric about 0, and has mass there and elsewhere."""
     masses = table.masses
-    reach = len(table.masses) // 2
-    symmetric = (table.first, table.tails) == (-reach, False) and masses == masses[::-1]
-    return symmetric and reach > 0 and masses[reach] > 0
+    reach = len(masses) // 2
+    bounded = table.first == -reach and not table.tails
+    return bounded and masses == masses[::-1] and reach > 0 and masses[reach] > 0
 
 
 def _variance(table: CellTable) -> Fraction:
-    total = sum(v * v * mass for v, mass in enumerate(table.masses, table.first))
+    total = 0
+    for value, mass in enumerate(table.masses, table.first):
+        total += value * value * mass
     return Fraction(total, 1 << table.bits)
 
 
@@ -224,18 +244,20 @@ def _deviation(table: CellTable) -> Fraction:
     with mpmath.workprec(table.bits + _WORK):
         centre = mpmath.ldexp(table.masses[-table.first], -table.bits)
         deviation = 1 / (mpmath.sqrt(8) * mpmath.erfinv(centre))
-        return Fraction(int(mpmath.ldexp(deviation, table.bits)) + 1, 1 << table.bits)
+        return _above(deviation, table.bits)
 
 
 @lru_cache(maxsize=32)
 def distance_to_rounded(table: CellTable, deviation: Fraction) -> Fraction:
     """Total variation between a symmetric table and the rounded normal law, in exact 2^-bits."""
-    side = table.masses[-table.first :]
     with mpmath.workprec(table.bits + _WORK):
-        scale = mpmath.sqrt(2) * deviation.numerator / deviation.denominator
-        upper = [mpmath.erfc((z - 0.5) / scale) / 2 for z in range(1, len(side) + 1)]
-        ideal = [1 - 2 * upper[0], *(above - beyond for above, beyond in pairwise(upper))]
-        return _variation(table, ideal, upper[-1])
+        scale = mpmath.sqrt(2) * as_mpf(deviation)
+        tails = []  # beyond 1/2, 3/2, …
+        for cell in range(1, len(table.masses) + table.first + 1):
+            tails.append(mpmath.erfc((cell - 0.5) / scale) / 2)
+        ideal = [1 - 2 * tails[0]]
+        ideal += [tail - beyond for tail, beyond in pairwise(tails)]
+        return _variation(table, ideal, tails[-1])
 
 
 @lru_cache(maxsize=32)
@@ -243,18 +265,22 @@ def _distance_to_discrete(table: CellTable, deviation: Fraction) -> Fraction:
     """Total variation between a table and the discrete normal law ``P(c) ∝ e^{−c²/2σ²}``."""
     count = len(table.masses) + table.first
     with mpmath.workprec(table.bits + _WORK):
-        scale = -((mpmath.mpf(deviation.denominator) / deviation.numerator) ** 2) / 2
+        scale = -1 / (2 * as_mpf(deviation) ** 2)
         weights = [mpmath.exp(scale * (c * c)) for c in range(count)]
         # Beyond the table the weights fall faster than a geometric series.
-        beyond = mpmath.exp(scale * count**2) / -mpmath.expm1(scale * (2 * count + 1))
-        whole = weights[0] + 2 * (mpmath.fsum(weights[1:]) + beyond)
-        return _variation(table, [weight / whole for weight in weights], 2 * beyond / whole)
+        first_beyond = mpmath.exp(scale * count**2)
+        beyond = first_beyond / -mpmath.expm1(scale * (2 * count + 1))
+        side = mpmath.fsum(weights[1:]) + beyond
+        whole = weights[0] + 2 * side
+        ideal = [weight / whole for weight in weights]
+        return _variation(table, ideal, 2 * beyond / whole)
 
 
 def _variation(table: CellTable, ideal: Sequence[mpmath.mpf], beyond: mpmath.mpf) -> Fraction:
     """Half the sum of what the masses are off, rounded up; ``beyond`` lies past either end."""
-    exact_masses = (mpmath.ldexp(chance, table.bits) for chance in ideal)
-    side = table.masses[-table.first :]
-    centre, *off = (abs(mass - exact) for mass, exact in zip(side, exact_masses, strict=True))
-    total = centre + 2 * (mpmath.fsum(off) + mpmath.ldexp(beyond, table.bits))
-    return Fraction(int(mpmath.ceil(total)) + 1, 1 << (table.bits + 1))
+    differences = []
+    for mass, chance in zip(table.masses[-table.first :], ideal, strict=True):
+        differences.append(abs(mpmath.ldexp(mass, -table.bits) - chance))
+    centre, *side = differences
+    total = centre + 2 * (mpmath.fsum(side) + beyond)
+    return _above(total / 2, table.bits + 1)

@@ -77,17 +77,25 @@ class AdditiveVerifier(LawVerifier):
         return [(self.source, 1)]
 
     def likeliest(self) -> tuple[float, float]:
-        chances = [np.array(_chances(table)) for table, _ in self.tables()]
-        return min(c.max() for c in chances), min((c**2).sum() for c in chances)
+        # No value of a sum is likelier than the likeliest value of each of its parts.
+        value = equal = 1.0
+        for table, _ in self.tables():
+            chances = _chances(table)
+            value = min(value, chances.max())
+            equal = min(equal, (chances**2).sum())
+        return value, equal
 
     def spread(self) -> float | None:
         # Where the characteristic function has fallen to e^(−1/2), as a normal one does at 1/σ.
         times = np.geomspace(2.0**-30, 3.0, 400)
-        return float(1 / times[np.argmax(self.characteristic(times) < math.exp(-0.5))])
+        has_fallen = self.characteristic(times) < math.exp(-0.5)
+        return float(1 / times[np.argmax(has_fallen)])
 
     def characteristic(self, times: Doubles) -> Doubles:
-        parts = [np.abs(_transform(table, times * width)) for table, width in self.tables()]
-        return np.asarray(np.prod(parts, axis=0))
+        size = np.ones(len(times))
+        for table, width in self.tables():
+            size *= np.abs(_transform(table, times * width))
+        return size
 
 
 class TableVerifier(AdditiveVerifier):
@@ -125,7 +133,8 @@ class TwoDigitGaussianVerifier(AdditiveVerifier):
     """Normal noise in two digits, each from a table: ``2^digit · coarse + fine``."""
 
     def tables(self) -> list[tuple[CellTable, int]]:
-        return [(self.source.coarse, 1 << self.source.digit), (self.source.fine, 1)]
+        source = self.source
+        return [(source.coarse, 1 << source.digit), (source.fine, 1)]
 
     def normal(self) -> exact.Normal:
         return exact.normal_of_digits(self.source)
@@ -135,45 +144,48 @@ class TwoDigitLaplaceVerifier(AdditiveVerifier):
     """Laplace noise in two digits of its magnitude, each from a table."""
 
     def likeliest(self) -> tuple[float, float]:
-        high, low = (np.array(_chances(t)) for t in (self.source.high, self.source.low))
-        return high.max() * low.max(), (high**2).sum() * (low**2).sum()
+        high = _chances(self.source.high)
+        low = _chances(self.source.low)
+        equal_high = (high**2).sum()
+        equal_low = (low**2).sum()
+        return high.max() * low.max(), equal_high * equal_low
 
     def characteristic(self, times: Doubles) -> Doubles:
         high = _side(self.source.high, times * (1 << self.source.digit))
-        return _mirrored(high * _sums(_chances(self.source.low), times), times)
+        low = _sums(_chances(self.source.low), times)
+        return _mirrored(high * low, times)
 
     def step(self) -> exact.Ratio:
         return exact.worst_two_digit_step(self.source)
 
-    def tables(self) -> list[tuple[CellTable, int]]:
-        return [(self.source.high, 1 << self.source.digit), (self.source.low, 1)]
 
-
-def _chances(table: CellTable) -> list[float]:
+def _chances(table: CellTable) -> Doubles:
     """Return the chances of a table's cells.
 
     A tail counts as one cell, which makes equal draws no less likely.
     """
-    return [mass / (1 << table.bits) for mass in table.masses]
+    return np.array([mass / (1 << table.bits) for mass in table.masses])
 
 
-def _sums(chances: AnyArray | list[float], times: Doubles) -> AnyArray:
+def _sums(chances: AnyArray, times: Doubles) -> AnyArray:
     """Return ``Σ p_m e^{itm}`` over m = 0, 1, …, for every t."""
-    powers = np.arange(len(chances))
-    return np.array([np.exp(1j * t * powers) @ chances for t in times])
+    values = np.arange(len(chances))
+    return np.array([np.exp(1j * t * values) @ chances for t in times])
 
 
 def _side(table: CellTable, times: Doubles) -> AnyArray:
     """Return ``E e^{itm}`` of the magnitude of a table with tails, which begins again there."""
     half = len(table.masses) // 2
-    inner = 2 * np.array(_chances(table)[half:-1])
-    tail = 2 * table.masses[-1] / (1 << table.bits)
-    return np.asarray(_sums(inner, times) / (1 - tail * np.exp(1j * times * (half - 1))))
+    sides = 2 * _chances(table)
+    inner = _sums(sides[half:-1], times)
+    again = sides[-1] * np.exp(1j * times * (half - 1))
+    return np.asarray(inner / (1 - again))
 
 
 def _mirrored(side: AnyArray, times: Doubles) -> Doubles:
     """Return ``|E e^{itz}|`` of a law symmetric about −½, from that of its magnitude."""
-    return np.asarray(np.abs(side + np.exp(-1j * times) * np.conj(side)) / 2)
+    other_side = np.exp(-1j * times) * np.conj(side)
+    return np.asarray(np.abs(side + other_side) / 2)
 
 
 def _transform(table: CellTable, times: Doubles) -> AnyArray:
@@ -193,18 +205,23 @@ class SquareWaveVerifier(LawVerifier):
 
     def check(self) -> Check:
         law = self.law
-        chances = law.inside * law.cells, (UNIT - law.inside) * self.window
-        ratio = exact.largest_ratio([chances])
+        ratio = exact.UNBOUNDED
+        if self.apart.single:
+            inside = law.inside * law.cells
+            outside = (UNIT - law.inside) * self.window
+            ratio = exact.largest_ratio([(inside, outside)])
         return self._ratio(
             "law: ratio inside and outside the window",
-            ratio if self.apart.single else exact.UNBOUNDED,
+            ratio,
             self.apart.epsilon,
             "every cell of the interval has the same two chances, so all pairs are covered",
         )
 
     def likeliest(self) -> tuple[float, float]:
-        inside = self.law.inside / UNIT
-        chance = max(inside / self.window, (1 - inside) / self.law.cells)
+        share = self.law.inside / UNIT
+        inside = share / self.window
+        outside = (1 - share) / self.law.cells
+        chance = max(inside, outside)
         return chance, chance
 
 
@@ -227,9 +244,13 @@ def changes_check(spec: Spec, affordable: int) -> Check:
     # Half a step a coordinate where the norm is checked, half on the grid, and float errors.
     short = Fraction(math.sqrt(spec.dim)) * step * Fraction(1001, 1000)
     least = Fraction(spec.min_norm or 0) - short
-    ratio = math.inf if least <= 0 else float(step * (1 << spec.grid.bits) / least) * (1 + 1e-12)
+    ratio = math.inf
+    if least > 0:
+        change = step * (1 << spec.grid.bits)
+        ratio = float(change / least) * (1 + 1e-12)
     chance = _rounded_chance(spec.dim, ratio)
-    above = Fraction(math.ceil(chance * (1 << _SCALE_BITS)), 1 << _SCALE_BITS)
+    scale = 1 << _SCALE_BITS
+    above = Fraction(math.ceil(chance * scale), scale)
     tail = binomial_tail(spec.code_length, above, affordable)
     return Check(
         "law: signs that can change",
@@ -253,10 +274,13 @@ def change_chance(dim: int, ratio: float) -> float:
     """
     # Beyond nine deviations of the largest of them there is next to nothing left.
     ends = np.linspace(0.0, _FARTHEST * min(1.0, ratio), _POINTS + 1)
-    weights = np.append(np.diff(2.0 * ndtr(ends)), 2.0 * ndtr(-ends[-1]))
+    between = np.diff(2.0 * ndtr(ends))
+    above = 2.0 * ndtr(-ends[-1])
+    weights = np.append(between, above)
     with np.errstate(divide="ignore"):
         # log(2Φ(t) − 1) = log1p(−2Φ(−t)), good to the last digits in the tail.
-        inside = np.log1p(-2.0 * np.exp(log_ndtr(-ends / ratio)))
+        tail = np.exp(log_ndtr(-ends / ratio))
+        inside = np.log1p(-2.0 * tail)
         beyond = -np.expm1(dim * inside)
     return min(1.0, float(weights @ beyond) + _ROUNDOFF)
 
@@ -270,13 +294,15 @@ def _rounded_chance(dim: int, ratio: float) -> float:
     """
     if not math.isfinite(ratio):
         return 1.0
-    slack = (ratio + min(math.sqrt(dim), _RARE)) * 2.0**-_ENTRY_BITS / 2.0
-    rare = 2.0 * math.exp(-(_RARE**2) / 2.0) + dim * 2.0**-48
-    bounds = (
-        change_chance(dim, ratio + slack / least) + (2.0 * float(ndtr(least)) - 1.0) ** dim
-        for least in (2.0 ** (quarter / 4.0) for quarter in range(-12, 9))
-    )
-    return min(1.0, min(bounds) + rare)
+    half_step = 2.0**-_ENTRY_BITS / 2.0
+    slack = (ratio + min(math.sqrt(dim), _RARE)) * half_step
+    bound = 1.0
+    for quarter in range(-12, 9):
+        least = 2.0 ** (quarter / 4.0)  # the μ above
+        below = (2.0 * float(ndtr(least)) - 1.0) ** dim
+        bound = min(bound, change_chance(dim, ratio + slack / least) + below)
+    hoeffding = 2.0 * math.exp(-(_RARE**2) / 2.0)
+    return min(1.0, bound + hoeffding + dim * 2.0**-48)
 
 
 def binomial_tail(count: int, chance: Fraction, limit: int) -> Fraction:
@@ -287,8 +313,9 @@ def binomial_tail(count: int, chance: Fraction, limit: int) -> Fraction:
     """
     hit = chance.numerator
     miss = chance.denominator - chance.numerator
-    more = range(limit + 1, count + 1)
-    total = sum(math.comb(count, i) * hit**i * miss ** (count - i) for i in more)
+    total = 0
+    for hits in range(limit + 1, count + 1):
+        total += math.comb(count, hits) * hit**hits * miss ** (count - hits)
     return Fraction(total, chance.denominator**count)
 
 
@@ -301,35 +328,46 @@ class FlipsVerifier(LawVerifier):
     def check(self) -> Check:
         """Chance of "+", in 2^-64, at zero and by level; neighbours are at most one level apart."""
         levels = self.law.thresholds
+        widths = self.law.weights
         apart = self.apart
+        # Chances of "+": a coin and a sign, opposite signs at level 1, and two levels of one sign.
         pairs = [(UNIT // 2, levels[0]), (UNIT - levels[0], levels[0]), *pairwise(levels)]
+        minus = [(UNIT - p, UNIT - q) for p, q in pairs]
+        ratio = exact.largest_ratio(pairs + minus)
+        if apart.delta:
+            return changes_check(self.spec, self._affordable(ratio))
         # A coordinate that moves by w units crosses at most ⌈w / width⌉ levels.
         crossed = apart.moves.count
-        if len(levels) > 1 and (self.law.weights < apart.largest).any():
+        if len(levels) > 1 and (widths < apart.largest).any():
             crossed = apart.moves.l1
-        wide_enough = bool((self.law.weights >= 1).all())
-        ratio = exact.largest_ratio([*pairs, *((UNIT - p, UNIT - q) for p, q in pairs)])
-        if apart.delta:
-            # Flips of one chance, of which so many cost epsilon; how many signs change is a chance.
-            signs = range(self.spec.code_length if len(levels) == 1 else 0, 0, -1)
-            afforded = (n for n in signs if exact.loss_within(ratio, apart.epsilon / n))
-            return changes_check(self.spec, next(afforded, 0))
+        if apart.ball is not None or (widths < 1).any():
+            ratio = exact.UNBOUNDED
         return self._ratio(
             "law: ratio of neighbouring levels",
-            ratio if wide_enough and apart.ball is None else exact.UNBOUNDED,
+            ratio,
             apart.epsilon / crossed,
             f"{len(levels)} levels, of which one attribute crosses at most {crossed} in all "
             "coordinates together; opposite signs meet at level 1 and at the coin of an exact zero "
             "only",
         )
 
+    def _affordable(self, ratio: exact.Ratio) -> int:
+        """How many flips of one and the same chance cost no more than epsilon together."""
+        if len(self.law.thresholds) > 1:
+            return 0
+        for signs in range(self.spec.code_length, 0, -1):
+            if exact.loss_within(ratio, self.apart.epsilon / signs):
+                return signs
+        return 0
+
     def likeliest(self) -> tuple[float, float]:
         """The public bounds limit the level, so no sign flips with less chance than there."""
+        levels = self.law.thresholds
         grid = self.spec.rounding_grid
-        width = 1 << grid.bits
+        narrowest = (1 << grid.bits) * float(self.law.weights.min())
         largest = (grid.reach / grid.step + 1) * grid.max_column_l1
-        level = math.ceil(largest / (width * float(self.law.weights.min())))
-        flip = self.law.thresholds[min(level, len(self.law.thresholds)) - 1] / UNIT
+        level = min(len(levels), math.ceil(largest / narrowest))
+        flip = levels[level - 1] / UNIT
         return 1 - flip, 1 - 2 * flip * (1 - flip)
 
 
@@ -345,12 +383,12 @@ class IndividualFlipsVerifier(_Individual):
 
     def check(self) -> Check:
         count = self.apart.moves.count
-        thresholds = [int(q) for q in self.law.table[2:]]
-        wrong = [
-            n
-            for n, q in enumerate(thresholds, 1)
-            if not exact.loss_within((UNIT - q, q), self.apart.epsilon / min(n, count))
-        ]
+        thresholds = self.law.table[2:].tolist()
+        wrong = []
+        for size, flip in enumerate(thresholds, 1):
+            share = self.apart.epsilon / min(size, count)
+            if not exact.loss_within((UNIT - flip, flip), share):
+                wrong.append(size)
         return Check(
             "law: ratio of one flip, for every size N of A",
             f"{len(wrong)} of {len(thresholds)} sizes above ε/min(N, {count}): {wrong[:1]}",
@@ -366,9 +404,11 @@ class IndividualGaussianVerifier(_Individual):
 
     def check(self) -> Check:
         # The largest L2 shift that any size of A makes; no more than ``count`` of A move.
-        sizes = range(1, self.spec.code_length + 1)
-        times = self.law.multipliers.tolist()
-        shift_squared = max(times[n] ** 2 * min(n, self.apart.moves.count) for n in sizes)
+        multipliers = self.law.multipliers.tolist()
+        shift_squared = 0
+        for size in range(1, self.spec.code_length + 1):
+            moved = min(size, self.apart.moves.count)
+            shift_squared = max(shift_squared, multipliers[size] ** 2 * moved)
         return self._gaussian(
             "law: Gaussian inside A, worst size of A",
             exact.above_root(Fraction(shift_squared)),
@@ -394,9 +434,10 @@ VERIFIERS: dict[type[Any], type[LawVerifier]] = {
 
 def law_verifier_class(spec: Any) -> type[LawVerifier]:
     """The class that verifies the law of ``spec``; the base class for a law without one."""
-    drawn = spec.law.drawn_from
-    verifiers = (verifier for kind, verifier in VERIFIERS.items() if isinstance(drawn, kind))
-    return next(verifiers, LawVerifier)
+    for kind, verifier in VERIFIERS.items():
+        if isinstance(spec.law.drawn_from, kind):
+            return verifier
+    return LawVerifier
 
 
 def law_verifier(spec: Any, apart: Difference) -> LawVerifier:

@@ -35,7 +35,9 @@ def cap_size(weights: Sequence[int], threshold: int) -> int:
     >>> cap_size([3, 2, 1], 4)
     3
     """
-    return int(at_least(tuple(weights))[min(max(0, threshold), sum(weights) + 1)])
+    counts = at_least(tuple(weights))
+    least = min(max(0, threshold), len(counts) - 1)
+    return int(counts[least])
 
 
 @lru_cache(maxsize=8)
@@ -57,7 +59,8 @@ def _completions(weights: Sequence[int], size: int, product: int) -> AnyArray:
     """Sums of the digits of a product, of ``size`` bytes each: see :func:`at_least`."""
     data = product.to_bytes(size * (sum(weights) + 1), "little")
     digits = [int.from_bytes(data[i : i + size], "little") for i in range(0, len(data), size)]
-    return _object([*list(accumulate(reversed(digits)))[::-1], 0])
+    from_the_top = list(accumulate(reversed(digits), initial=0))
+    return np.array(from_the_top[::-1], dtype=object)
 
 
 def completions_by_side(
@@ -66,8 +69,10 @@ def completions_by_side(
     """Completions with the minority sign, and all, outside and inside the cap."""
     whole = at_least[0]
     last = len(at_least) - 1
-    disagree, agree = (at_least[np.clip(need - added, 0, last)] for added in (0, weight))
-    return (whole - agree, 2 * whole - agree - disagree), (disagree, agree + disagree)
+    disagree = at_least[np.clip(need, 0, last)]
+    agree = at_least[np.clip(need - weight, 0, last)]
+    inside = agree + disagree
+    return (whole - agree, 2 * whole - inside), (disagree, inside)
 
 
 @lru_cache(maxsize=4)
@@ -80,25 +85,22 @@ def minority_shares(weights: tuple[int, ...], threshold: int) -> Shares:
     k = len(weights)
     total = sum(weights)
     shares = np.full((2, k, total + 1), UNSEEN, dtype=np.int64)
-    met = list(accumulate(weights, lambda bits, weight: bits | bits << weight, initial=1))
+    # Bit s of the i-th number: whether some of the first i weights add up to s.
+    reached = list(accumulate(weights, lambda bits, weight: bits | bits << weight, initial=1))
     size = k // 8 + 1
-    product = 1
+    product = 1  # of the weights after the i-th
     for i in range(k - 1, -1, -1):
         at_least = _completions(weights[i + 1 :], size, product)
-        bits = np.frombuffer(met[i].to_bytes(total // 8 + 1, "little"), np.uint8)
-        sums = np.flatnonzero(np.unpackbits(bits, bitorder="little"))
-        for side, (few, either) in enumerate(
-            completions_by_side(at_least, threshold - sums, weights[i])
-        ):
+        data = reached[i].to_bytes(total // 8 + 1, "little")
+        bits = np.unpackbits(np.frombuffer(data, np.uint8), bitorder="little")
+        sums = np.flatnonzero(bits)
+        sides = completions_by_side(at_least, threshold - sums, weights[i])
+        for side, (few, either) in enumerate(sides):
             possible = either > 0
             numbers = (few[possible] << SHARE_BITS) // either[possible]
             shares[side, i, sums[possible]] = numbers.astype(np.int64)
         product += product << 8 * size * weights[i]
     return shares
-
-
-def _object(values: Sequence[int]) -> AnyArray:
-    return np.array(values, dtype=object)
 
 
 class CapVerifier(LawVerifier):
@@ -115,9 +117,11 @@ class CapVerifier(LawVerifier):
         encoded = []
         for y in near:
             x = np.empty(len(y), dtype=np.int64)
-            x[np.argsort(-np.abs(y), kind="stable")] = self.law.cap.weights
+            by_size = np.argsort(-np.abs(y), kind="stable")
+            x[by_size] = self.law.cap.weights
             encoded.append(np.where(y >= 0, x, -x))
-        weights = (encoded[1] - encoded[0]).astype(np.float32)
+        first, second = encoded
+        weights = (second - first).astype(np.float32)
         towards = np.where(near[1] >= 0, 1, -1).astype(np.int8)
 
         def read(codes: Codes) -> Counts:
@@ -130,12 +134,12 @@ class CapVerifier(LawVerifier):
     def likeliest(self) -> tuple[float, float]:
         """The sign of the largest weight; how signs hang together is not bounded here."""
         cap = self.law.cap
-        others = cap.weights[1:]
-        half = 1 << len(cap.weights) - 1
-        kept = cap_size(others, cap.threshold - cap.weights[0])
-        chances = Fraction(cap.inside * kept, UNIT * cap.size)
-        chances += Fraction((UNIT - cap.inside) * (half - kept), UNIT * (2 * half - cap.size))
-        return float(chances), 1.0
+        largest, *others = cap.weights
+        half = 1 << len(others)  # codes of that sign
+        kept = cap_size(others, cap.threshold - largest)  # and inside
+        inside = Fraction(cap.inside * kept, UNIT * cap.size)
+        outside = Fraction((UNIT - cap.inside) * (half - kept), UNIT * (2 * half - cap.size))
+        return float(inside + outside), 1.0
 
     def check(self) -> Check:
         cap = self.law.cap
@@ -144,10 +148,14 @@ class CapVerifier(LawVerifier):
         size = cap_size(cap.weights, cap.threshold)
         sound = len(cap.weights) == k and min(cap.weights) >= 0 and cap.threshold >= 0
         sound &= size == cap.size and 0 < size < whole and 0 < cap.inside < UNIT
-        chances = cap.inside * (whole - size), (UNIT - cap.inside) * size
+        ratio = exact.UNBOUNDED
+        if sound:
+            inside = cap.inside * (whole - size)
+            outside = (UNIT - cap.inside) * size
+            ratio = exact.largest_ratio([(inside, outside)])
         return self._ratio(
             "law: ratio inside and outside the cap",
-            exact.largest_ratio([chances]) if sound else exact.UNBOUNDED,
+            ratio,
             self.apart.epsilon,
             "signs and ranks only permute {±1}^k, so the cap of every record has the same size N, "
             "counted here by another way; inside and outside a code is uniform",
@@ -182,13 +190,17 @@ class SymbolVerifier(LawVerifier):
         """1 for the symbols likelier for the second vector, −1 for the first; and some of them."""
         first, second = self.law.chances(np.stack(near))
         gain = np.log(second / first)
-        columns = int(min((gain > 1e-9).sum(), (gain < -1e-9).sum(), _MAX_SYMBOLS))
+        speaks_for = np.sign(gain) * (np.abs(gain) > 1e-9)
+        for_first = int((speaks_for < 0).sum())
+        for_second = int((speaks_for > 0).sum())
+        columns = min(for_first, for_second, _MAX_SYMBOLS)
         table = np.zeros((len(gain), 1 + 2 * columns), dtype=np.int64)
-        for side, sign in enumerate((-1, 1)):
-            table[sign * gain > 1e-9, 0] = sign
-            start = 1 + side * columns
-            likeliest = np.argsort(-sign * gain, kind="stable")[:columns]
-            table[likeliest, np.arange(start, start + columns)] = sign
+        table[:, 0] = speaks_for
+        start = 1
+        for side in (-1, 1):
+            strongest = np.argsort(-side * gain, kind="stable")[:columns]
+            table[strongest, np.arange(start, start + columns)] = side
+            start += columns
 
         def read(codes: Codes) -> Counts:
             counts: Counts = table[codes.stored[:, 0]]
@@ -207,8 +219,10 @@ class SymbolVerifier(LawVerifier):
         uniform = self.law.uniform
         ratio = exact.UNBOUNDED
         if size == self.law.size and 0 < likely < size and 0 < uniform < UNIT:
-            most = (UNIT - uniform) * -(-UNIT // likely) + uniform * -(-UNIT // size)
-            ratio = exact.largest_ratio([(most, uniform * (UNIT // size))])
+            least = uniform * (UNIT // size)
+            most = (UNIT - uniform) * -(-UNIT // likely)
+            most += uniform * -(-UNIT // size)
+            ratio = exact.largest_ratio([(most, least)])
         return self._ratio(
             "law: least and largest chance of a symbol, whatever the record",
             ratio,
@@ -256,7 +270,7 @@ class SoftmaxVerifier(SymbolVerifier):
         law = self.law
         table = law.table.tolist()
         size = len(law.codebook)
-        falls = all(weight >= following > 0 for weight, following in pairwise([*table, table[-1]]))
+        falls = table == sorted(table, reverse=True) and table[-1] > 0
         sound = falls and size == law.size == self.spec.projection.k
         sound &= size * table[0] < 1 << 63 and 0 <= law.uniform < UNIT and law.shift >= 0
         # The least weight is that of so many of the words.
@@ -265,7 +279,8 @@ class SoftmaxVerifier(SymbolVerifier):
         steps = self._steps()
         if sound and least > 1:
             large, small = exact.largest_ratio(pairwise(table))
-            loss = Fraction(large**steps, small**steps) * (least + 1) / (least - 1)
+            weights = Fraction(large**steps, small**steps)
+            loss = weights * (least + 1) / (least - 1)
             ratio = loss.numerator, loss.denominator
         return self._ratio(
             f"law: {steps} steps of the table, and the draw",
@@ -286,11 +301,11 @@ class SoftmaxVerifier(SymbolVerifier):
         """All words counted, for scores of two neighbours as far apart as they can be."""
         rows = self.scores(_PAIRS)
         moved = math.floor(self.apart.spread)
-        choices = PublicStream(3, "audit/softmax").words(rows.size, np.uint8).reshape(rows.shape)
+        words = PublicStream(3, "audit/softmax").words(rows.size, np.uint8)
+        chosen = words.reshape(rows.shape).astype(np.int64) % 2
         pairs: list[tuple[int, int]] = []
-        for row, chosen in zip(rows, choices.astype(np.int64) % 2, strict=True):
-            one, other = (self.words_of(scores) for scores in (row, row + moved * chosen))
-            pairs += zip(one, other, strict=True)
+        for row, neighbour in zip(rows, rows + moved * chosen, strict=True):
+            pairs += zip(self.words_of(row), self.words_of(neighbour), strict=True)
         return self._ratio(
             "law: words of every symbol, enumerated",
             exact.largest_ratio(pairs),
@@ -303,24 +318,19 @@ class SoftmaxVerifier(SymbolVerifier):
 
         A word w is at place ``⌊w·S/2^64⌋``: below place C are ``⌈C·2^64/S⌉`` of them.
         """
-        law = self.law
-        ends = [0, *self.ends(scores[None])[0].tolist()]
-        before = [-(-(end << 64) // ends[-1]) for end in ends]
-        size = len(law.codebook)
-        uniform = [-(-(symbol << 64) // size) for symbol in range(size + 1)]
-        return [
-            law.uniform * (last - first) + (UNIT - law.uniform) * (stop - start)
-            for (first, last), (start, stop) in zip(
-                pairwise(uniform), pairwise(before), strict=True
-            )
-        ]
+        weighted = _words_before([0, *self.ends(scores[None])[0].tolist()])
+        uniform = _words_before(range(len(self.law.codebook) + 1))
+        share = self.law.uniform
+        chances = zip(np.diff(uniform), np.diff(weighted), strict=True)
+        return [share * few + (UNIT - share) * others for few, others in chances]
 
     def ends(self, x: Counts) -> Counts:
         """Running sums of the weights, shape (n, K)."""
+        table = self.law.table.astype(np.int64)
         scores = x + self.law.offsets.astype(np.int64)
-        below = scores.max(axis=1)[:, None] - scores >> self.law.shift
-        weights = self.law.table.astype(np.int64)[np.minimum(below, len(self.law.table) - 1)]
-        ends: Counts = np.add.accumulate(weights, axis=1)
+        below = scores.max(axis=1, keepdims=True) - scores
+        steps = np.minimum(below >> self.law.shift, len(table) - 1)
+        ends: Counts = np.add.accumulate(table[steps], axis=1)
         return ends
 
     def scores(self, count: int) -> Counts:
@@ -329,5 +339,11 @@ class SoftmaxVerifier(SymbolVerifier):
         span = len(self.law.table) << self.law.shift
         words = PublicStream(0, "audit/softmax").words(count * size, np.uint32)
         mixed: Counts = words.reshape(count, size).astype(np.int64)
-        mixed %= (1 + np.arange(count) * span // count)[:, None]
+        widths = 1 + np.arange(count) * span // count
+        mixed %= widths[:, None]
         return mixed
+
+
+def _words_before(places: Sequence[int]) -> AnyArray:
+    """Of 2^64 words how many draw less than each place, the last of which is that of all."""
+    return np.array([-(-(place << 64) // places[-1]) for place in places], dtype=object)

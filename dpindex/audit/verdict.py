@@ -108,7 +108,8 @@ class Difference:
         more than its share of the distance: √k in all.
         """
         if self.ball is None:
-            return exact.above_root(Fraction(self.moves.l2_squared)) * self.cells(cell_bits)
+            weight = exact.above_root(Fraction(self.moves.l2_squared))
+            return weight * self.cells(cell_bits)
         rounding = Fraction(0)
         if cell_bits:
             rounding = exact.above_root(Fraction(self.moves.count))
@@ -171,8 +172,9 @@ class ExactReport:
 def digits(x: Any) -> str:
     """22 digits of a rational or of an mpmath number, for reading only."""
     with mpmath.workprec(512):
-        value = mpmath.mpf(x.numerator) / x.denominator if isinstance(x, Fraction) else x
-        return str(mpmath.nstr(value, 22))
+        if isinstance(x, Fraction):
+            x = exact.as_mpf(x)
+        return str(mpmath.nstr(x, 22))
 
 
 class LawVerifier:
@@ -238,8 +240,9 @@ class LawVerifier:
         """The loss ``log(ratio)`` is at most ``epsilon``."""
         with mpmath.workprec(512):
             loss = "∞"
-            if ratio[1] != 0:
-                loss = digits(mpmath.log(mpmath.mpf(ratio[0]) / ratio[1]))
+            above, below = ratio
+            if below != 0:
+                loss = digits(mpmath.log(mpmath.mpf(above) / below))
         passed = exact.loss_within(ratio, epsilon)
         return Check(name, f"largest loss {loss}", digits(epsilon), theorem, passed)
 
@@ -256,13 +259,16 @@ class LawVerifier:
         delta = self.apart.delta
         shift = cells / deviation
         with mpmath.workprec(320):
-            e, mu = (mpmath.mpf(x.numerator) / x.denominator for x in (epsilon, shift))
+            e = exact.as_mpf(epsilon)
+            mu = exact.as_mpf(shift)
             power = mpmath.exp(e)
-            normal = mpmath.ncdf(mu / 2 - e / mu) - power * mpmath.ncdf(-mu / 2 - e / mu)
-            apart = self.apart.moves.count * mpmath.mpf(distance.numerator) / distance.denominator
+            favoured = mpmath.ncdf(mu / 2 - e / mu)
+            other = mpmath.ncdf(-mu / 2 - e / mu)
+            apart = self.apart.moves.count * exact.as_mpf(distance)
             # ncdf is good to nearly 320 bits; 2^-200 of slack covers that many times over.
-            spent = normal + (1 + power) * apart + mpmath.ldexp(1, -200)
-            passed = bool(spent <= mpmath.mpf(delta.numerator) / delta.denominator)
+            slack = mpmath.ldexp(1, -200)
+            spent = favoured - power * other + (1 + power) * apart + slack
+            passed = bool(spent <= exact.as_mpf(delta))
         return Check(
             name,
             f"δ = {digits(spent)} at ε = {digits(epsilon)}, shift of {float(shift):.9g} deviations",
