@@ -113,9 +113,12 @@ def _report(
     elif apart.moves.count == 1:
         theorem = "one coordinate differs: its loss is the loss of the release"
     checks.append(Check("composition", difference, f"ε = {spec.epsilon!r}", theorem, True))
-    checks += [*verifier.checks(), *answers(type(verifier))]
-    checks += [check_stream(stream), _definition(spec, verifier)]
-    return ExactReport(subject(spec), spec, tuple(checks), time.perf_counter() - started)
+    checks += verifier.checks()
+    checks += answers(type(verifier))
+    checks.append(check_stream(stream))
+    checks.append(_definition(spec, verifier))
+    seconds = time.perf_counter() - started
+    return ExactReport(subject(spec), spec, tuple(checks), seconds)
 
 
 def stream_check(stream: Callable[[], BitSource]) -> Check:
@@ -134,9 +137,10 @@ def stream_check(stream: Callable[[], BitSource]) -> Check:
         thread.join()
     if "fork" in multiprocessing.get_all_start_methods():
         reads += [_in_fork(read), _in_fork(read), read()]
+    repeated = [read in reads[:place] for place, read in enumerate(reads)]
     return Check.none(
         "stream: noise is used once",
-        [word in reads[:i] for i, word in enumerate(reads)],
+        repeated,
         "reads seen before (again, two threads, two forks)",
         "releases compose only if their noise is independent",
     )
@@ -233,7 +237,8 @@ def _definition(spec: Spec | SketchSpec, verifier: LawVerifier) -> Check:
     promise = spec.guarantee
     stated = (promise.definition, promise.epsilon, promise.delta)
     same = stated == (verifier.proves, spec.epsilon, spec.delta)
-    same &= verifier.proves_too == [(one.adjacency, one.epsilon, one.delta) for one in promise.also]
+    also = [(one.adjacency, one.epsilon, one.delta) for one in promise.also]
+    same &= verifier.proves_too == also
     kinds = [f"{one.definition} under {one.adjacency}" for one in promise.promises]
     if isinstance(spec, Spec) and isinstance(promise.adjacency, Attribute | L2):
         # Vectors are divided by the scale before anything is proved about them.
@@ -254,7 +259,9 @@ def default_specs() -> Iterator[Spec | SketchSpec]:
     >>> len(list(default_specs())) > 100
     True
     """
-    yield from (spec for spec in _candidates() if uncovered(spec) is None)
+    for spec in _candidates():
+        if uncovered(spec) is None:
+            yield spec
     yield from default_sketches(_EPSILONS)
 
 
@@ -264,22 +271,30 @@ def not_covered() -> dict[str, str]:
     >>> all(isinstance(reason, str) for reason in not_covered().values())
     True
     """
-    reasons = ((spec, uncovered(spec)) for spec in _candidates())
-    return {spec.method: reason for spec, reason in reasons if reason is not None}
+    reasons = {}
+    for spec in _candidates():
+        reason = uncovered(spec)
+        if reason is not None:
+            reasons[spec.method] = reason
+    return reasons
 
 
 def _candidates() -> Iterator[Spec]:
     """Every method with a promise, under every adjacency, with every kind of entries."""
-    for row in filter(lambda row: row.private, methods()):
+    for row in methods():
+        if not row.private:
+            continue
         family = row.family
         calibration = row.calibration
-        fields: dict[str, Any] = {"method": row.name, "dim": _DIM, "k": _length(family)}
-        fields["bounds"] = (0.0, 1.0) if calibration.bounded else (-1.0, 1.0)
+        fields: dict[str, Any] = {"bounds": (-1.0, 1.0), "k": _length(family)}
+        if calibration.bounded:
+            fields["bounds"] = (0.0, 1.0)
         if family.public is Codebook:
             fields["codebook"] = _codebook()
         if family.public is Design:
-            fields |= {"design": _design(calibration.delta == "required"), "k": None}
+            fields["design"] = _design(calibration.delta == "required")
         repetitions = (1, 3) if family.repeats else (1,)
+        record_epsilons = (None, 4.0) if calibration.joint else (None,)
         deltas = _DELTAS[calibration.delta]
         for kind, entries, delta in product(row.adjacencies, family.entries or (None,), deltas):
             norm = None
@@ -287,11 +302,11 @@ def _candidates() -> Iterator[Spec]:
                 if entries != "gaussian":
                     continue
                 norm = _NORM
-            seconds = (None, 4.0) if calibration.joint else (None,)
             budgets = _budgets(row, kind, entries)
-            for epsilon, times, second in product(budgets, repetitions, seconds):
+            for epsilon, times, second in product(budgets, repetitions, record_epsilons):
                 yield Spec(
-                    **fields,
+                    row.name,
+                    _DIM,
                     epsilon=epsilon,
                     delta=delta,
                     adjacency=_ADJACENCIES[kind],
@@ -299,11 +314,14 @@ def _candidates() -> Iterator[Spec]:
                     entries=entries,
                     min_norm=norm,
                     record_epsilon=second,
+                    **fields,
                 )
 
 
-def _length(family: Family) -> int:
-    """Return the length of the codes of a family."""
+def _length(family: Family) -> int | None:
+    """Return the length of the codes of a family; a design has its own."""
+    if family.public is Design:
+        return None
     if family.keeps_all:
         return _DIM
     if family.bins:
@@ -317,7 +335,8 @@ def _length(family: Family) -> int:
 def _codebook() -> Codebook:
     """A small public codebook."""
     words = PublicStream(0, "audit/codewords").words(_CODEWORDS * _DIM, np.uint16)
-    return Codebook(words.reshape(_CODEWORDS, _DIM) - np.float32(2**15))
+    codewords = words.reshape(_CODEWORDS, _DIM)
+    return Codebook(codewords - np.float32(2**15))
 
 
 @cache
@@ -325,18 +344,18 @@ def _design(gaussian: bool) -> Design:
     """A small design for public vectors with a few common causes."""
     words = PublicStream(0, "audit/design").words(_CODEWORDS * (_DIM + 4), np.uint16)
     parts = words.reshape(_CODEWORDS, _DIM + 4) / 2.0**16 - 0.5
-    public = parts[:, :_DIM] / 4 + parts[:, _DIM:] @ np.ones((4, _DIM))
-    return design(public, epsilon=1.0, code_length=_BINS, delta=1e-6 if gaussian else 0.0)
+    causes = parts[:, _DIM:].sum(axis=1, keepdims=True)
+    public = parts[:, :_DIM] / 4 + causes
+    delta = 1e-6 if gaussian else 0.0
+    return design(public, epsilon=1.0, code_length=_BINS, delta=delta)
 
 
 def _budgets(row: Method, adjacency: str, entries: str | None) -> tuple[float, ...]:
     """Twelve where one coordinate moves or bits flip; fewer where the tables are large."""
-    single = adjacency == "attribute" and (row.family.keeps_all or row.family.bins)
-    usual = entries in (None, "rademacher")
+    one_coordinate = adjacency == "attribute" and (row.family.keeps_all or row.family.bins)
+    large_tables = row.calibration.format is NumberFormat and not one_coordinate
     if row.definition == "iDP" and row.needs_delta:
         return _FEWER
-    if usual and (single or row.calibration.format is not NumberFormat):
-        return _EPSILONS
-    if usual:
-        return _FEWER
-    return (1.0,)
+    if entries not in (None, "rademacher"):
+        return (1.0,)
+    return _FEWER if large_tables else _EPSILONS

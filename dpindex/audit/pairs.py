@@ -31,6 +31,7 @@ from dpindex.privacy import Attribute, Record
 
 _MAX_POOLS = 3
 _MAX_ATTRIBUTES = 1 << 16
+_MAX_SIGNS = 1 << 28
 _MAX_GROUPS = 8
 
 _Moves = dict[int, Indices]
@@ -86,9 +87,12 @@ def worst_pairs(spec: Spec) -> Sequence[Pair]:
         raise InputError(f"there is no attack under {spec.adjacency} yet.")
     if isinstance(spec.law, SymbolLaw):
         # Mean codewords that differ in their first attribute, which moves half of all scores.
-        mean = np.clip(spec.law.codebook.stated.mean(axis=0) / spec.scale, *spec.bounds)
-        before, after = (np.append(end, mean[1:]) * spec.scale for end in _ends(spec))
-        return [_whole_pair(spec, "one attribute of a mean codeword", (before, after))]
+        mean = spec.law.codebook.stated.mean(axis=0) / spec.scale
+        before = np.clip(mean, *spec.bounds)
+        after = before.copy()
+        before[0], after[0] = _ends(spec)
+        rows = (before * spec.scale, after * spec.scale)
+        return [_whole_pair(spec, "one attribute of a mean codeword", rows)]
     if spec.min_norm is not None:
         raise InputError(
             "there is no attack on vectors of a least norm yet; leave min_norm out.",
@@ -98,11 +102,14 @@ def worst_pairs(spec: Spec) -> Sequence[Pair]:
     moves = _moves(columns)
     # Everything moved, or a spec whose bins overlap over repetitions: no room to place helpers.
     helped = spec.repetitions == 1 and len(moves) > 1
-    targets = {"across zero": -0.5}
+    targets = {"across zero": -0.5}  # in changes of one beta
     if helped and isinstance(spec.law, SignLaw) and spec.law.depends_on_size:
-        targets |= {f"level {level} against {level + 1}": float(level) for level in (1, 2)}
-    near = {name: spec.change * place for name, place in targets.items()}
-    return [_pair(spec, name, moves, columns, helped, target) for name, target in near.items()]
+        targets |= {"level 1 against 2": 1.0, "level 2 against 3": 2.0}
+    pairs = []
+    for name, target in targets.items():
+        rows = _rows(spec, moves, columns, helped, target * spec.change)
+        pairs.append(_pair(spec, name, moves, rows))
+    return pairs
 
 
 def _whole_pair(spec: Spec, name: str, rows: tuple[Floats, Floats]) -> Pair:
@@ -111,17 +118,28 @@ def _whole_pair(spec: Spec, name: str, rows: tuple[Floats, Floats]) -> Pair:
     A release is one trial: it is read as a score, then as single numbers, none of which are pooled,
     as they need not be independent.
     """
-    near = [Privatizer(spec).project(one)[0] for one in rows]
-    read, count = law_verifier(spec, code_checks(spec)[1]).record_scores(near)
+    _, apart = code_checks(spec)
+    verifier = law_verifier(spec, apart)
+    read, count = verifier.record_scores(_projected(spec, rows))
     group = np.minimum(np.arange(count), 1)
     return Pair(name, rows, read, group, {f"{name}, the score of a code": [0]})
 
 
+def _projected(spec: Spec, rows: tuple[Floats, Floats]) -> list[Floats]:
+    """What a law is given of two rows."""
+    privatizer = Privatizer(spec)
+    return [privatizer.project(row)[0] for row in rows]
+
+
 def _columns(spec: Spec) -> AnyArray:
     """Signs of the map, attribute by attribute, of the first attributes: shape (attributes, k)."""
-    count = min(spec.dim, _MAX_ATTRIBUTES, max(1, (1 << 28) // spec.code_length))
-    images = (spec.projection.apply_sparse(unit) for _, unit in unit_vectors(spec, count))
-    return np.concatenate([np.sign(image).astype(np.int8) for image in images])
+    in_memory = max(1, _MAX_SIGNS // spec.code_length)
+    count = min(spec.dim, _MAX_ATTRIBUTES, in_memory)
+    signs = []
+    for _, unit in unit_vectors(spec, count):
+        image = spec.projection.apply_sparse(unit)
+        signs.append(np.sign(image).astype(np.int8))
+    return np.concatenate(signs)
 
 
 def _moves(columns: AnyArray) -> _Moves:
@@ -132,7 +150,8 @@ def _moves(columns: AnyArray) -> _Moves:
     free = np.ones(columns.shape[1], dtype=np.bool_)
     moves = {}
     counts = np.count_nonzero(columns, axis=1)
-    for attribute in np.flatnonzero(counts == counts.max()).tolist():
+    widest = np.flatnonzero(counts == counts.max())
+    for attribute in widest.tolist():
         places = np.flatnonzero(columns[attribute])
         if free[places].all():
             free[places] = False
@@ -143,32 +162,48 @@ def _moves(columns: AnyArray) -> _Moves:
     return dict(sorted(moves.items(), key=lambda item: int(item[1][0])))
 
 
-def _pair(
-    spec: Spec, name: str, moves: _Moves, columns: AnyArray, helped: bool, target: float
-) -> Pair:
+def _pair(spec: Spec, name: str, moves: _Moves, rows: tuple[Doubles, Doubles]) -> Pair:
     """Return the pair of rows in which all carriers move, and how releases of it are read."""
-    rows = _rows(spec, moves, columns, helped, target)
-    one, other = rows
-    projected = [Privatizer(spec).project(row)[0] for row in rows]
+    before, after = _projected(spec, rows)
     coordinates = np.array(list(moves.values()))
-    signs = np.sign(projected[1] - projected[0]).astype(np.int8)[coordinates]
+    signs = np.sign(after - before).astype(np.int8)[coordinates]
     # Carriers whose projections end in the same two places are trials of one event.
-    ends = np.concatenate([(row[coordinates] * signs) for row in projected], axis=1)
+    ends = np.hstack([before[coordinates] * signs, after[coordinates] * signs])
     _, kind, sizes = np.unique(ends, axis=0, return_inverse=True, return_counts=True)
-    rank = np.argsort(np.argsort(-sizes, kind="stable"))[kind.ravel()]
+    by_size = np.argsort(-sizes, kind="stable")
+    rank = np.argsort(by_size)[kind.ravel()]
     # The largest group is 0; what is left over shares the last.
     group = np.minimum(rank, _MAX_GROUPS - 1)
     pools = {}
-    for number, size in enumerate(np.bincount(group)[:_MAX_POOLS].tolist()):
-        moved = f"{size} × {coordinates.shape[1]} coordinates"
-        pools[f"{name}, pool {number + 1} of {moved}"] = np.flatnonzero(group == number)
-    carrier = next(iter(moves))
+    for number in range(min(_MAX_POOLS, int(group.max()) + 1)):
+        members = np.flatnonzero(group == number)
+        moved = f"{len(members)} × {coordinates.shape[1]} coordinates"
+        pools[f"{name}, pool {number + 1} of {moved}"] = members
+    return Pair(
+        name,
+        rows,
+        partial(_moved, coordinates, signs),
+        group,
+        pools,
+        independent=True,
+        single=_single(name, rows, next(iter(moves)), coordinates[:1], signs[:1]),
+    )
+
+
+def _single(
+    name: str,
+    rows: tuple[Doubles, Doubles],
+    carrier: int,
+    coordinates: AnyArray,
+    signs: AnyArray,
+) -> Pair:
+    """Return the pair in which one carrier moves."""
+    one, other = rows
     alone = one.copy()
     alone[carrier] = other[carrier]
-    read = partial(_moved, coordinates[:1], signs[:1])
-    single = Pair(name, (one, alone), read, group[:1] * 0, {name: [0]}, independent=True)
     read = partial(_moved, coordinates, signs)
-    return Pair(name, rows, read, group, pools, independent=True, single=single)
+    group = np.zeros(1, dtype=np.intp)
+    return Pair(name, (one, alone), read, group, {name: [0]}, independent=True)
 
 
 def _rows(
@@ -185,11 +220,12 @@ def _rows(
         # With one coordinate the projection grows from the first row to the second.
         if len(places) == 1 and column[carrier] <= 0:
             before, after = after, before
-        missing = target - column[carrier] * before
-        helpers = [a for a in np.flatnonzero(column).tolist() if helped and a != carrier]
-        missing -= base * column[helpers].sum()
+        helpers = np.flatnonzero(column).tolist() if helped else [carrier]
+        helpers.remove(carrier)
+        missing = target - column[carrier] * before - base * column[helpers].sum()
         for helper in helpers:
-            value = min(max(base + column[helper] * missing, low), high)
+            wanted = base + column[helper] * missing
+            value = min(max(wanted, low), high)
             missing -= column[helper] * (value - base)
             one[helper] = value
             other[helper] = value
@@ -206,8 +242,9 @@ def _moved(coordinates: AnyArray, signs: AnyArray, codes: Codes) -> Counts:
     is the best test.
     """
     values = codes.format.coordinates(codes.stored)
-    moved = values[:, coordinates.ravel()].astype(np.int32) * signs.ravel()
-    observed: Counts = moved.reshape(-1, *coordinates.shape).sum(axis=2, dtype=np.int64)
+    moved = values[:, coordinates.ravel()].astype(np.int32)
+    turned = (moved * signs.ravel()).reshape(-1, *coordinates.shape)
+    observed: Counts = turned.sum(axis=2, dtype=np.int64)
     return observed
 
 

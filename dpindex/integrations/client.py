@@ -65,7 +65,8 @@ class Client:
     def __init__(self, url: str, token: str | None = None, *, timeout: float = 60.0) -> None:
         parts = urlsplit(url)
         local = parts.scheme == "http" and parts.hostname in _LOCAL
-        if not parts.hostname or not (parts.scheme == "https" or local) or parts.query:
+        is_safe = local or parts.scheme == "https"
+        if not (is_safe and parts.hostname) or parts.query:
             raise InputError(
                 "the address of a collector begins with https://, or http:// on this machine."
             )
@@ -83,11 +84,11 @@ class Client:
 
         A private query is made under ``spec.with_epsilon`` of ``guarantee()["query_epsilon"]``.
         """
-        return Spec.from_json(self._content(*self.ask("/spec")))
+        return Spec.from_json(self._answer("/spec"))
 
     def guarantee(self) -> dict[str, Any]:
         """Return what a code protects and what it does not, as plain JSON values."""
-        facts: dict[str, Any] = json.loads(self._content(*self.ask("/guarantee")))
+        facts: dict[str, Any] = json.loads(self._answer("/guarantee"))
         return facts
 
     def submit(
@@ -120,8 +121,8 @@ class Client:
         if ids is not None:
             headers["Dpindex-Ids"] = json.dumps(list(ids))
         status, content = self.ask("/codes", codes, headers)
-        if status != 409:
-            self._content(status, content)
+        if status not in _SUBMITTED:
+            raise self._refusal(status, content)
         return _SUBMITTED[status]
 
     def search(
@@ -190,8 +191,7 @@ class Client:
         InputError
             If the holder refuses it, does not compare vectors, or cannot be reached.
         """
-        numbers = np.asarray(query, np.float64).tolist()
-        return self._compared("/rerank", "similarity", ids, {"query": numbers})
+        return self._compared("/rerank", "similarity", query, ids)
 
     def reaches(self, query: Any, ids: Any, threshold: float) -> list[bool | None]:
         """Ask whether exact similarities reach a threshold; the similarities are not told.
@@ -215,30 +215,47 @@ class Client:
         InputError
             As of :meth:`similarities`.
         """
-        asked = {"query": np.asarray(query, np.float64).tolist(), "threshold": threshold}
-        return self._compared("/reaches", "reaches", ids, asked)
+        return self._compared("/reaches", "reaches", query, ids, threshold=threshold)
 
-    def _compared(self, path: str, name: str, ids: Any, asked: dict[str, Any]) -> list[Any]:
+    def _compared(self, path: str, name: str, query: Any, ids: Any, **more: float) -> list[Any]:
         """Return what the holder answers for each id, in as few requests as its limit allows."""
+        numbers = np.asarray(query, np.float64).tolist()
         names = np.asarray(ids).tolist()
         answers: list[Any] = []
         for block in row_blocks(len(names), _MAX_CANDIDATES):
-            body = json.dumps({**asked, "ids": names[block]}).encode()
-            headers = {"Content-Type": "application/json"}
-            answers += json.loads(self._content(*self.ask(path, body, headers)))[name]
+            asked = {"query": numbers, "ids": names[block], **more}
+            body = json.dumps(asked).encode()
+            answer = self._answer(path, body, {"Content-Type": "application/json"})
+            answers += json.loads(answer)[name]
         return answers
 
     def _search(self, codes: bytes, k: int) -> Hits:
         from dpindex.index.hits import Estimates, Hits
 
-        answer = json.loads(self._content(*self.ask(f"/search?k={k}", codes)))
-        ids = np.array(answer.pop("ids"))
-        numbers = {name: np.array(values, np.float64) for name, values in answer.items()}
+        columns = json.loads(self._answer(f"/search?k={k}", codes))
+        ids = np.array(columns.pop("ids"))
+        numbers = {name: np.array(values, np.float64) for name, values in columns.items()}
         scores = numbers.pop("scores")
-        return Hits(ids, scores, Estimates.of(**numbers), np.zeros(ids.shape, np.bool_))
+        not_exact = np.zeros(ids.shape, np.bool_)
+        return Hits(ids, scores, Estimates.of(**numbers), not_exact)
+
+    def _answer(
+        self,
+        path: str,
+        body: bytes | None = None,
+        headers: dict[str, str] | None = None,
+    ) -> bytes:
+        """The content of a good answer; InputError, with the collector's sentence, for another."""
+        status, content = self.ask(path, body, headers)
+        if status != 200:
+            raise self._refusal(status, content)
+        return content
 
     def ask(
-        self, path: str, body: bytes | None = None, headers: dict[str, str] | None = None
+        self,
+        path: str,
+        body: bytes | None = None,
+        headers: dict[str, str] | None = None,
     ) -> tuple[int, bytes]:
         """Status and content of an answer."""
         all_headers = {"Content-Type": "application/octet-stream", **(headers or {})}
@@ -255,16 +272,14 @@ class Client:
             why = getattr(error, "reason", None) or error
             raise InputError(f"{self._url} does not answer: {why}.") from None
 
-    def _content(self, status: int, content: bytes) -> bytes:
-        """The content of a good answer; InputError, with the collector's sentence, for another."""
-        if status in (200, 201):
-            return content
+    def _refusal(self, status: int, content: bytes) -> InputError:
+        """The collector's own sentence, as far as it can be printed."""
         try:
             said = str(json.loads(content)["detail"])[:300]
         except (ValueError, KeyError, TypeError):
             said = "it does not say why."
-        printable = "".join(c for c in said if c.isprintable())
-        raise InputError(f"{self._url} answers {status}: {printable}")
+        printable = "".join(filter(str.isprintable, said))
+        return InputError(f"{self._url} answers {status}: {printable}")
 
 
 class _NoRedirection(HTTPRedirectHandler):
