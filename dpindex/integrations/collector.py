@@ -151,10 +151,12 @@ class AcceptedLog:
         """
         data = batch.to_bytes()
         length = len(data).to_bytes(8, "little")
-        record = memoryview(_PREFIX.pack(len(data), zlib.crc32(length)) + data)
-        self.bytes += len(record)
-        while record:
-            record = record[os.write(self._file, record) :]
+        prefix = _PREFIX.pack(len(data), zlib.crc32(length))
+        left = memoryview(prefix + data)
+        self.bytes += len(left)
+        while left:
+            written = os.write(self._file, left)
+            left = left[written:]
         os.fsync(self._file)
 
     def clear(self) -> None:
@@ -177,7 +179,8 @@ class AcceptedLog:
         start = 0
         while start + _PREFIX.size <= len(data):
             length, crc = _PREFIX.unpack_from(data, start)
-            stop = start + _PREFIX.size + length
+            begin = start + _PREFIX.size
+            stop = begin + length
             if zlib.crc32(data[start : start + 8]) != crc:
                 if not any(data[start:]):  # a power failure may leave zeros at the end
                     break
@@ -185,11 +188,12 @@ class AcceptedLog:
             if stop > len(data):
                 break
             try:
-                batches.append(Batch.from_bytes(data[start + _PREFIX.size : stop]))
+                batch = Batch.from_bytes(data[begin:stop])
             except DamagedError:
                 if stop == len(data):
                     break
                 raise self._damaged(start) from None
+            batches.append(batch)
             start = stop
         return batches, start
 
@@ -303,18 +307,19 @@ class Collector:
     def _recover(self) -> None:
         """Put into the index what was accepted before; what it has already was saved."""
         for batch in self._log.recovered:
-            is_saved = np.array([id in self.index for id in batch.ids.tolist()], bool)
-            for row in np.flatnonzero(is_saved):
-                saved = self.index[batch.ids[row].item()]
-                if not np.array_equal(saved.stored, batch.codes.stored[row : row + 1]):
+            new = []
+            for row, id in enumerate(batch.ids.tolist()):
+                if id not in self.index:
+                    new.append(row)
+                elif not np.array_equal(self.index[id].stored[0], batch.codes.stored[row]):
                     raise InputError(
                         f"{self._log.path} holds a code that was accepted under an id which "
                         f"somebody has added to the index since, with another code; remove that id "
-                        f"from the index ({batch.ids[row].item()!r}), or move the log away."
+                        f"from the index ({id!r}), or move the log away."
                     )
-            new = np.flatnonzero(~is_saved)
-            if len(new):
-                self.index.add_codes(batch.codes.take(new), batch.ids[new])
+            if new:
+                rows = np.array(new)
+                self.index.add_codes(batch.codes.take(rows), batch.ids[rows])
             self._receipts.update(dict.fromkeys(batch.receipts))
         if self._log.bytes:
             self._save()
@@ -389,7 +394,8 @@ class Collector:
         """Put accepted codes into the index, and save it, if it is time."""
         now = time.monotonic()
         rows = len(self._accepted_ids)
-        if rows and (now - self._joined_at >= self._join_seconds or rows >= self._group_rows):
+        is_due = now - self._joined_at >= self._join_seconds
+        if rows >= self._group_rows or (rows and is_due):
             self._join()
         full = self._unsaved >= rows_per_segment(self.index.spec)
         if full or (self._unsaved and now - self._saved_at >= _SAVE_SECONDS):

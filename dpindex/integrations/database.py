@@ -63,11 +63,13 @@ class Layout:
         A code is bytes of a fixed number, or an int32; a vector is a list of float32 of fixed size.
         """
         pa = arrow()
-        code = pa.binary(self.code_bytes) if self.code_bytes else pa.int32()
-        columns = [("id", pa.string() if self.text_ids else pa.int64()), ("code", code)]
+        columns = {
+            "id": pa.string() if self.text_ids else pa.int64(),
+            "code": pa.binary(self.code_bytes) if self.code_bytes else pa.int32(),
+        }
         if self.vector_width:
-            columns.append(("vector", pa.list_(pa.float32(), self.vector_width)))
-        return pa.schema([*columns, *self.fields])
+            columns["vector"] = pa.list_(pa.float32(), self.vector_width)
+        return pa.schema([*columns.items(), *self.fields])
 
     def table(self, columns: Mapping[str, Sequence[Any]]) -> Table:
         """Rows of values by column, with lists as JSON or as lists, times and decimals as text."""
@@ -151,7 +153,8 @@ class Database(ABC):
     def create(self, layout: Layout) -> None:
         """Make the collection, which is not there yet, and open it."""
         for field in layout.fields:
-            if field.name in _OWN or not self.column_name.fullmatch(field.name.encode()):
+            is_allowed = self.column_name.fullmatch(field.name.encode())
+            if field.name in _OWN or not is_allowed:
                 raise InputError(
                     f"{self.title} cannot have a payload column called {field.name!r}: "
                     f"{', '.join(_OWN)} are taken, and a name matches "
@@ -266,8 +269,9 @@ def adapter_of(location: AnyPath) -> str | None:
     >>> adapter_of("milvus://localhost:19530"), adapter_of("s3://bucket/index")
     ('dpindex.integrations.milvus.Milvus', None)
     """
+    address = os.fspath(location)
     for pattern, name in PLACES.items():
-        if re.fullmatch(pattern, os.fspath(location), re.DOTALL):
+        if re.fullmatch(pattern, address, re.DOTALL):
             return name
     return None
 

@@ -75,21 +75,25 @@ def embed(
     if not lengths.all():
         row = int(np.argmin(lengths))
         raise InputError(f"{texts}: row {row} has no word that the model knows; leave it out.")
-    flat = pa.array((vectors / lengths).ravel())
+    numbers = pa.array((vectors / lengths).ravel())
     table = table.drop([column])
     if "id" not in table.column_names:
         table = table.append_column("id", pa.array(np.arange(len(table))))
-    table = table.append_column("vector", pa.FixedSizeListArray.from_arrays(flat, vectors.shape[1]))
+    lists = pa.FixedSizeListArray.from_arrays(numbers, vectors.shape[1])
+    table = table.append_column("vector", lists)
     order = np.random.default_rng(0).permutation(len(table))
     folder.mkdir(parents=True, exist_ok=True)
     first = 0
+    written = {}
     for name, size in sizes.items():
         if size:
+            rows = np.sort(order[first : first + size])
             archive = BytesIO()
-            write_table(table.take(np.sort(order[first : first + size])), archive)
+            write_table(table.take(rows), archive)
             create_file(files[name], archive.getvalue())
+            written[files[name]] = size
             first += size
-    return {files[name]: size for name, size in sizes.items() if size}
+    return written
 
 
 def _loaded(model: str | None) -> Any:
@@ -110,7 +114,8 @@ def _loaded(model: str | None) -> Any:
     inside = Path(package.origin).parent
     weights = load_file(inside / "weights" / "l2_supercat_256.safetensors")["embedding.weight"]
     words = inside / "tokenizers" / "l2_supercat_tokenizer_config.json"
-    return model2vec.StaticModel(weights.astype(np.float32), Tokenizer.from_file(str(words)))
+    tokenizer = Tokenizer.from_file(str(words))
+    return model2vec.StaticModel(weights.astype(np.float32), tokenizer)
 
 
 def _table(texts: Path) -> Any:
@@ -129,6 +134,6 @@ def _table(texts: Path) -> Any:
     files = [file for file in files if file.suffix == kind]
     if kind == ".arrow":  # a stream, as datasets write it
         return pa.concat_tables([pa.ipc.open_stream(file).read_all() for file in files])
-    formats: dict[str, Any] = {".parquet": "parquet", ".jsonl": "json"}
     lines = pyarrow.csv.ParseOptions(newlines_in_values=True)
-    return ds.dataset(files, format=formats.get(kind, ds.CsvFileFormat(lines))).to_table()
+    formats = {".parquet": "parquet", ".jsonl": "json", ".csv": ds.CsvFileFormat(lines)}
+    return ds.dataset(files, format=formats[kind]).to_table()

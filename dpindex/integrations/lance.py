@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from dpindex.base.arrays import Bytes, Singles, Table
+from dpindex.base.arrays import AnyArray, Bytes, Singles, Table
 from dpindex.base.errors import InputError, import_extra, one_line
 from dpindex.integrations.database import Database, Layout, Neighbours, arrow, code_bytes
 
@@ -47,11 +47,13 @@ class Lance(Database):
             raise InputError(f"{self.place}: LanceDB refuses this ({reason}).") from None
 
     def is_in(self, column: str, values: Sequence[Any]) -> str:
-        listed = ", ".join(
-            "'{}'".format(value.replace("'", "''")) if isinstance(value, str) else str(value)
-            for value in values
-        )
-        return f"{column} in ({listed})"
+        literals = []
+        for value in values:
+            literal = str(value)
+            if isinstance(value, str):
+                literal = "'{}'".format(value.replace("'", "''"))
+            literals.append(literal)
+        return f"{column} in ({', '.join(literals)})"
 
     def exists(self) -> bool:
         with self._asking():
@@ -89,34 +91,45 @@ class Lance(Database):
                 self._table.optimize(cleanup_older_than=timedelta(minutes=1))
 
     def search(self, queries: Bytes | Singles, count: int, where: str | None) -> Neighbours:
-        binary = queries.dtype == np.uint8
-        metric = "hamming" if binary else {"ip": "dot", "l2": "l2"}[self.layout.metric]
-        # Of a product p Lance returns 1 - p in single precision; of a large one nothing is lost.
-        scale = _SCALE if metric == "dot" else 1.0
-        scaled = queries if binary else queries * np.float32(scale)
+        column = "vector"
+        metric = "dot" if self.layout.metric == "ip" else "l2"
+        if queries.dtype == np.uint8:
+            column = "code"
+            metric = "hamming"
+        asked: AnyArray = queries
+        if metric == "dot":
+            # Lance returns 1 - p of a product p, in single precision: a large one loses nothing.
+            asked = queries * np.float32(_SCALE)
         with self._asking():
-            request = self._table.search(list(scaled), "code" if binary else "vector")
-            request = request.distance_type(metric).select(["id", "_distance"]).limit(count)
-            table = (request.where(where) if where else request).to_arrow()
-        distances = table["_distance"].to_numpy().astype(float)
-        several = "query_index" in table.column_names
-        query = table["query_index"].to_numpy() if several else np.zeros(len(table), int)
-        order = np.lexsort((distances, query))
+            request = self._table.search(list(asked), column).distance_type(metric)
+            if where:
+                request = request.where(where)
+            table = request.select(["id", "_distance"]).limit(count).to_arrow()
+        scores = -table["_distance"].to_numpy().astype(float)
+        if metric == "dot":
+            scores = (1 + scores) / _SCALE
+        query = np.zeros(len(table), int)
+        if "query_index" in table.column_names:  # there are several
+            query = table["query_index"].to_numpy()
+        order = np.lexsort((-scores, query))
         ids = self.layout.id_array(table["id"].to_numpy())[order]
-        scores = ((metric == "dot") - distances[order]) / scale
         cuts = np.searchsorted(query[order], np.arange(1, len(queries)))
-        return list(zip(np.split(ids, cuts), np.split(scores, cuts), strict=True))
+        ids_of_query = np.split(ids, cuts)
+        scores_of_query = np.split(scores[order], cuts)
+        return list(zip(ids_of_query, scores_of_query, strict=True))
 
     def select(self, where: str, count: int, payload: Sequence[str] = ()) -> Table:
+        pa = arrow()
         names = ["id", "code", *payload]
         with self._asking():
             request = self._table.search().where(where).select(names).limit(count)
             rows = request.to_batches(_SCANNED_ROWS).read_all().select(names)
         if width := self.layout.code_bytes:
-            numbers = rows["code"].combine_chunks().flatten().to_numpy().reshape(-1, width)
-            codes = arrow().array(list(map(bytes, numbers)), arrow().binary(width))
-            rows = rows.set_column(1, "code", codes)
-        return rows.cast(arrow().schema([self.layout.columns.field(name) for name in names]))
+            numbers = rows["code"].combine_chunks().flatten().to_numpy()
+            codes = [row.tobytes() for row in numbers.reshape(-1, width)]
+            rows = rows.set_column(1, "code", pa.array(codes, pa.binary(width)))
+        fields = [self.layout.columns.field(name) for name in names]
+        return rows.cast(pa.schema(fields))
 
     def count(self, where: str | None = None) -> int:
         with self._asking():
