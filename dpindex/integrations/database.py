@@ -102,6 +102,11 @@ def code_bytes(column: Any) -> Bytes:
     return np.frombuffer(joined, np.uint8).reshape(-1, column.type.byte_width)
 
 
+def json_texts(column: Any) -> list[str | None]:
+    """The values of a column as JSON, None where one is missing."""
+    return [None if value is None else json.dumps(value) for value in column.to_pylist()]
+
+
 class Database(ABC):
     """One collection of a database.
 

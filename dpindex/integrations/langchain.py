@@ -172,32 +172,31 @@ class PrivateVectorStore(VectorStore):
             text and the store does not allow a release of it.
         """
         listed = list(texts)
-        names = [name or str(uuid.uuid4()) for name in ids or [None] * len(listed)]
+        given = ids or [None] * len(listed)
+        names = [name or str(uuid.uuid4()) for name in given]
         facts = metadatas or [{}] * len(listed)
         if not len(listed) == len(names) == len(facts) == len(set(names)):
             raise InputError(
                 f"{len(listed)} texts need as many ids, each another, and as many metadata: got "
                 f"{len(names)} ids and {len(facts)} metadata."
             )
-        documents = [
-            Document(id=name, page_content=text, metadata=dict(about))
-            for name, text, about in zip(names, listed, facts, strict=True)
-        ]
-        known = self._documents.mget(names)
-        changed = [
-            new
-            for new, old in zip(documents, known, strict=True)
-            if new.id not in self.index or old is None or old.page_content != new.page_content
-        ]
+        documents = {}
+        for name, text, about in zip(names, listed, facts, strict=True):
+            documents[name] = Document(id=name, page_content=text, metadata=dict(about))
+        changed = {}
+        for name, old in zip(names, self._documents.mget(names), strict=True):
+            text = documents[name].page_content
+            if name not in self.index or old is None or old.page_content != text:
+                changed[name] = text
         if changed:
             self._release(changed)
-        self._documents.mset(list(zip(names, documents, strict=True)))
+        self._documents.mset(list(documents.items()))
         return names
 
-    def _release(self, documents: list[Document]) -> None:
-        """Privatize the texts of documents into the index, and keep their vectors."""
-        ids = [document.id or "" for document in documents]
-        vectors = self._embedding.embed_documents([one.page_content for one in documents])
+    def _release(self, texts: dict[str, str]) -> None:
+        """Privatize texts by id into the index, and keep their vectors."""
+        ids = list(texts)
+        vectors = self._embedding.embed_documents(list(texts.values()))
         self.index.upsert(
             np.array(vectors),
             ids,
@@ -218,7 +217,9 @@ class PrivateVectorStore(VectorStore):
         **options
             Not used.
         """
-        present = [name for name in self.index.ids.tolist() if ids is None or name in set(ids)]
+        present = self.index.ids.tolist()
+        if ids is not None:
+            present = [name for name in present if name in set(ids)]
         if present:
             self.index.remove(present)
             self._documents.mdelete(present)
@@ -232,7 +233,8 @@ class PrivateVectorStore(VectorStore):
         ----------
         ids : sequence of str
         """
-        return [document for document in self._documents.mget(list(ids)) if document is not None]
+        documents = self._documents.mget(list(ids))
+        return [document for document in documents if document is not None]
 
     def similarity_search(
         self, query: str, k: int = 4, *, filter: DocumentFilter | None = None, **options: Any
@@ -350,7 +352,8 @@ class PrivateVectorStore(VectorStore):
             Not used.
         """
         near = [document for document, _ in self._search(embedding, fetch_k, filter)]
-        vectors = self._vectors_of([document.id or "" for document in near]).tolist()
+        ids = [document.id or "" for document in near]
+        vectors = self._vectors_of(ids).tolist()
         chosen = maximal_marginal_relevance(np.array(embedding), vectors, lambda_mult, k)
         return [near[place] for place in chosen]
 
@@ -359,7 +362,7 @@ class PrivateVectorStore(VectorStore):
     ) -> ScoredDocuments:
         """Return documents and similarities: the codes choose, the application's vectors order."""
         ids = self._allowed(filter_)
-        if len(self.index) == 0 or (ids is not None and not ids):
+        if len(self.index) == 0 or ids == []:
             return []
         hits = self.index.search(
             np.array([vector]),
@@ -383,8 +386,11 @@ class PrivateVectorStore(VectorStore):
                 field="filter",
             )
         names = self.index.ids.tolist()
-        documents = self._documents.mget(names)
-        return [name for name, one in zip(names, documents, strict=True) if one and filter_(one)]
+        allowed = []
+        for name, document in zip(names, self._documents.mget(names), strict=True):
+            if document and filter_(document):
+                allowed.append(name)
+        return allowed
 
     def _vectors_of(self, ids: Sequence[str]) -> Doubles:
         """Return the application's vectors of these ids, shape (n, dim)."""

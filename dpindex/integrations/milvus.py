@@ -18,7 +18,7 @@ import numpy as np
 
 from dpindex.base.arrays import Bytes, Singles, Table
 from dpindex.base.errors import InputError, StorageError, import_extra, one_line
-from dpindex.integrations.database import Database, Layout, Neighbours
+from dpindex.integrations.database import Database, Layout, Neighbours, json_texts
 
 __all__ = ["Milvus"]
 
@@ -118,15 +118,16 @@ class Milvus(Database):
             if layout.vector_width:
                 schema.add_field("vector", types.FLOAT_VECTOR, dim=layout.vector_width)
             for field in layout.fields:
-                schema.add_field(field.name, types[_kind(field.type)[0]], max_length=_MOST_TEXT)
+                name, *_ = _kind(field.type)
+                schema.add_field(field.name, types[name], max_length=_MOST_TEXT)
                 schema.add_field(_NULL.format(field.name), types.BOOL)
             self._client.create_collection(self.name, schema=schema, **_STRONG)
 
     def open(self, layout: Layout) -> None:
         self.layout = layout
         with self._asking():
-            is_loaded = self._client.get_load_state(self.name)["state"].name == "Loaded"
-            if is_loaded and self._client.list_indexes(self.name):
+            state = self._client.get_load_state(self.name)["state"]
+            if state.name == "Loaded" and self._client.list_indexes(self.name):
                 return
             # It is new, or whoever made it was cut off: index what is searched.
             indexes = self._client.prepare_index_params()
@@ -157,26 +158,29 @@ class Milvus(Database):
             self._client.flush(self.name)
 
     def search(self, queries: Bytes | Singles, count: int, where: str | None) -> Neighbours:
-        binary = queries.dtype == np.uint8
+        column = "vector"
+        data: list[Any] = list(queries)
+        sign = -1.0  # of distances, which are scores of inner products
+        if queries.dtype == np.uint8:
+            column = "code"
+            data = [query.tobytes() for query in queries]
+        elif self.layout.metric == "ip":
+            sign = 1.0
         with self._asking():
             answers = self._client.search(
                 self.name,
-                data=[query.tobytes() for query in queries] if binary else list(queries),
-                anns_field="code" if binary else "vector",
+                data=data,
+                anns_field=column,
                 limit=count,
                 filter=where or "",
                 **_RETRIES,
             )
-        sign = 1.0
-        if binary or self.layout.metric == "l2":
-            sign = -1.0
-        return [
-            (
-                self.layout.id_array(self._ids(hits)),
-                sign * np.array([hit["distance"] for hit in hits], float),
-            )
-            for hits in answers
-        ]
+        found = []
+        for hits in answers:
+            ids = self.layout.id_array(self._ids(hits))
+            distances = np.array([hit["distance"] for hit in hits], float)
+            found.append((ids, sign * distances))
+        return found
 
     def _ids(self, rows: Sequence[Any]) -> list[Any]:
         ids = [row["id"] for row in rows]
@@ -191,11 +195,13 @@ class Milvus(Database):
                 output_fields=["id", "code", *payload, *map(_NULL.format, payload)],
                 **_RETRIES,
             )
-        columns = {"id": self._ids(rows), "code": [row["code"] for row in rows]}
+        codes = [row["code"] for row in rows]
         if self.layout.code_bytes:
-            columns["code"] = [b"".join(code) for code in columns["code"]]
+            codes = [b"".join(code) for code in codes]
+        columns = {"id": self._ids(rows), "code": codes}
         for name in payload:
-            columns[name] = [None if row[_NULL.format(name)] else row[name] for row in rows]
+            is_null = _NULL.format(name)
+            columns[name] = [None if row[is_null] else row[name] for row in rows]
         return self.layout.table(columns)
 
     def count(self, where: str | None = None) -> int:
@@ -238,8 +244,7 @@ def _stored(field: Any, column: Any) -> tuple[Any, Any]:
     _, stored, fill = _kind(field.type)
     try:
         if pa.types.is_nested(field.type):
-            texts = [None if v is None else json.dumps(v) for v in column.to_pylist()]
-            column = pa.array(texts, pa.string())
+            column = pa.array(json_texts(column), pa.string())
         return column.cast(stored).fill_null(fill), column.is_null()
     except pa.ArrowException as error:
         raise InputError(f"Milvus cannot keep payload column {field.name!r}: {error}.") from None

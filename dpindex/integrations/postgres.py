@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -13,7 +12,7 @@ import numpy as np
 
 from dpindex.base.arrays import AnyArray, Bytes, Singles, Table
 from dpindex.base.errors import BusyError, InputError, StorageError, import_extra, one_line
-from dpindex.integrations.database import Database, Layout, Neighbours, arrow
+from dpindex.integrations.database import Database, Layout, Neighbours, arrow, json_texts
 
 __all__ = ["Postgres"]
 
@@ -90,7 +89,8 @@ class Postgres(Database):
 
     def exists(self) -> bool:
         with self._asking():
-            (found,) = self._run("select to_regclass(%s) is not null", self._table).fetchone()
+            answer = self._run("select to_regclass(%s) is not null", self._table)
+            (found,) = answer.fetchone()
         return bool(found)
 
     def drop(self) -> None:
@@ -162,15 +162,16 @@ class Postgres(Database):
         """The columns of some rows, as values that psycopg writes as text."""
         types = arrow().types
         for name in rows.column_names:
-            values = rows[name].to_pylist()
+            column = rows[name]
             kind = self.layout.columns.field(name).type
-            if types.is_fixed_size_binary(kind):
-                values = [f"x{code.hex()}" for code in values]
+            if types.is_list(kind):
+                yield json_texts(column)
+            elif types.is_fixed_size_binary(kind):
+                yield [f"x{code.hex()}" for code in column.to_pylist()]
             elif types.is_fixed_size_list(kind):
-                values = map(str, values)
-            elif types.is_list(kind):
-                values = [None if value is None else json.dumps(value) for value in values]
-            yield values
+                yield map(str, column.to_pylist())
+            else:
+                yield column.to_pylist()
 
     def finish(self) -> None:
         with self._asking():
@@ -185,8 +186,9 @@ class Postgres(Database):
                 f"select id, {score} as score from {self._table} {among} "
                 f"order by score desc, id limit {count}"
             )
-            ids = self.layout.id_array([row[0] for row in rows])
-            found.append((ids, np.array([row[1] for row in rows], np.float64)))
+            ids = self.layout.id_array([id for id, _ in rows])
+            scores = np.array([score for _, score in rows], np.float64)
+            found.append((ids, scores))
         return found
 
     def _score(self, query: AnyArray) -> str:
@@ -203,9 +205,12 @@ class Postgres(Database):
         names = ["id", "code", *payload]
         listed = ", ".join(map(_name, names))
         rows = self._rows(f"select {listed} from {self._table} where {where} limit {count}")
-        columns = {name: [row[place] for row in rows] for place, name in enumerate(names)}
+        columns = {}
+        for place, name in enumerate(names):
+            columns[name] = [row[place] for row in rows]
         if width := self.layout.code_bytes:
-            columns["code"] = [int(code, 2).to_bytes(width, "big") for code in columns["code"]]
+            numbers = [int(bits, 2) for bits in columns["code"]]
+            columns["code"] = [number.to_bytes(width, "big") for number in numbers]
         return self.layout.table(columns)
 
     def count(self, where: str | None = None) -> int:

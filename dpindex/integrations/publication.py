@@ -67,8 +67,13 @@ class Documents:
 
     def __init__(self, database: Database) -> None:
         self.rows = database.beside("_dpindex")
-        schema = arrow().schema([("data", arrow().string())])
-        self._layout = Layout(True, 0, 0, "ip", schema)
+        self._layout = Layout(
+            text_ids=True,
+            code_bytes=0,
+            vector_width=0,
+            metric="ip",
+            schema=arrow().schema([("data", arrow().string())]),
+        )
 
     def open(self) -> bool:
         """Whether there are any; a collection without documents counts as one."""
@@ -84,19 +89,19 @@ class Documents:
 
     def read(self, name: str) -> bytes | None:
         """A document; None if it is not whole or not there. InputError if it is damaged."""
-        parts: dict[str, Any] = {}
-        count = 1
-        while len(parts) < count:
-            numbers = range(len(parts), min(count, len(parts) + _PARTS))
-            ids = [f"{name}/{number}" for number in numbers]
-            rows = self.rows.select(self.rows.is_in("id", ids), len(ids), ["data"]).to_pylist()
-            if sorted(row["id"] for row in rows) != sorted(ids):
+        texts: list[Any] = []
+        count = 1  # until the first part says how many there are
+        while len(texts) < count:
+            stop = min(count, len(texts) + _PARTS)
+            ids = [f"{name}/{number}" for number in range(len(texts), stop)]
+            rows = self.rows.select(self.rows.is_in("id", ids), len(ids), ["data"])
+            parts = {row["id"]: row for row in rows.to_pylist()}
+            if parts.keys() != set(ids):
                 return None
-            parts |= {row["id"]: row["data"] for row in rows}
-            count = rows[0]["code"]
+            texts += [parts[id]["data"] for id in ids]
+            count = parts[ids[0]]["code"]
         try:
-            text = "".join(parts[f"{name}/{number}"] for number in range(len(parts)))
-            return base64.b64decode(text, validate=True)
+            return base64.b64decode("".join(texts), validate=True)
         except (ValueError, TypeError):
             raise InputError(f"the document {name} is damaged; publish the index anew.") from None
 
@@ -106,7 +111,8 @@ class Documents:
         parts = [text[cut] for cut in row_blocks(max(1, len(text)), _PART)]
         count = len(parts)
         ids = [f"{name}/{number}" for number in range(count)]
-        rows = self._layout.table({"id": ids, "code": [count] * count, "data": parts})
+        counts = [count] * count
+        rows = self._layout.table({"id": ids, "code": counts, "data": parts})
         for cut in row_blocks(count, _PARTS):
             self.rows.insert(rows.slice(cut.start, _PARTS))
 
@@ -192,15 +198,16 @@ class Publication:
         for name, kind in _STATED.items():
             if type(facts.get(name)) is not kind:
                 raise InputError(f"it states a wrong {name}.")
-        made = cls(settings, **{name: facts[name] for name in _STATED})
+        stated = {name: facts[name] for name in _STATED}
+        if "denoiser" in parts:
+            stated["denoiser"] = denoiser_from_bytes(parts["denoiser"], settings.spec)
+        if "calibration" in parts:
+            stated["calibration"] = calibration_from_bytes(parts["calibration"])
+        if "schema" in parts:
+            stated["schema"] = _schema_from(parts["schema"])
+        made = cls(settings, **stated)
         if made.dtype not in _DTYPES or made.rows < 0 or settings.index_type != EXACT:
             raise InputError("it contradicts itself.")
-        if "denoiser" in parts:
-            made = replace(made, denoiser=denoiser_from_bytes(parts["denoiser"], settings.spec))
-        if "calibration" in parts:
-            made = replace(made, calibration=calibration_from_bytes(parts["calibration"]))
-        if "schema" in parts:
-            made = replace(made, schema=_schema_from(parts["schema"]))
         return made
 
     @classmethod
@@ -266,14 +273,18 @@ class Publication:
         if self.by_symbol:
             columns["code"] = codes.stored[:, 0]
         else:
-            stored = codes.format.concatenate([codes.stored])  # as narrow as they can be
-            if not np.can_cast(stored.dtype, self.dtype):
+            narrow = codes.format.concatenate([codes.stored])  # as narrow as they can be
+            if not np.can_cast(narrow.dtype, self.dtype):
                 raise InputError(
                     "these codes have larger numbers than the published index can hold."
                 )
-            columns["code"] = [row.tobytes() for row in stored.astype(self.dtype)]
+            stored = narrow.astype(self.dtype)
+            columns["code"] = [row.tobytes() for row in stored]
         if self.layout.vector_width:
-            items: AnyArray = codes.to_float() if self.by_hamming else self.ranking.items(codes)
+            if self.by_hamming:
+                items: AnyArray = codes.to_float()
+            else:
+                items = self.ranking.items(codes)
             columns["vector"] = list(self.ranked(items))
         rows = self.layout.table(columns)
         for field in self.layout.fields:
@@ -284,7 +295,8 @@ class Publication:
         """The codes of rows that came out of the collection; InputError if they are none."""
         format_ = self.settings.spec.format
         if self.by_symbol:
-            stored = rows["code"].to_numpy().astype(np.uint16).reshape(-1, 1)
+            symbols = rows["code"].to_numpy()
+            stored = symbols.astype(np.uint16).reshape(-1, 1)
         else:
             stored = code_bytes(rows["code"]).view(self.dtype)
         if fault := format_.fault(stored):
@@ -368,7 +380,8 @@ def _write(
         table = None
         if payload is not None:
             table = payload.slice(rows.start, rows.stop - rows.start)
-        database.insert(publication.rows_of(codes.take(rows), ids[rows], table))
+        inserted = publication.rows_of(codes.take(rows), ids[rows], table)
+        database.insert(inserted)
         progress(rows.stop, len(ids))
     database.finish()
     if (count := database.count()) != len(ids):
@@ -392,8 +405,10 @@ def _begin(database: Database, documents: Documents) -> None:
             "there is a published index of that name; name another collection, or drop that one."
         )
     begun = is_there and documents.read(MARK) is not None
-    if not begun and (database.exists() or (is_there and documents.rows.count())):
-        raise InputError("there is a collection of that name, which is none of dpindex's.")
+    if not begun:
+        has_foreign_rows = is_there and documents.rows.count() > 0
+        if has_foreign_rows or database.exists():
+            raise InputError("there is a collection of that name, which is none of dpindex's.")
     database.drop()
     documents.begin()
     documents.write(MARK, b"")
