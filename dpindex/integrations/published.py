@@ -85,7 +85,9 @@ class PublishedIndex(Searchable):
         """Whether there is a code under that id; 7 and "7" are different ids."""
         if isinstance(id, np.integer | np.str_):
             id = id.item()
-        return type(id) is self.id_type and self.database.count(self._among([id])) > 0
+        if type(id) is not self.id_type:
+            return False
+        return self.database.count(self._among([id])) > 0
 
     def __getitem__(self, id: int | str) -> Codes:
         """The code under one id, as codes of one row; KeyError if there is none."""
@@ -131,13 +133,15 @@ class PublishedIndex(Searchable):
         """
         self._check_codes(codes)
         names = self._ids(ids)
-        if len(names) != len(codes) or len(set(names.tolist())) < len(names):
+        listed = names.tolist()
+        if not len(listed) == len(codes) == len(set(listed)):
             raise InputError(f"{len(codes)} codes need as many ids, each another.")
-        if repeated := self.database.count(self._among(names.tolist())):
+        if repeated := self.database.count(self._among(listed)):
             raise InputError(f"{repeated} of these ids are in the index; ids must be unique.")
         given = self._no_payload.checked(payload, len(codes))
-        table = self._no_payload.extended(0, given, len(codes)).table  # nulls where none is given
-        self.database.insert(self._publication.rows_of(codes, names, table))
+        filled = self._no_payload.extended(0, given, len(codes))  # nulls where none is given
+        rows = self._publication.rows_of(codes, names, filled.table)
+        self.database.insert(rows)
 
     @contextmanager
     def _selected(self, filter_: Filter, count: int) -> Iterator[str | None]:
@@ -181,7 +185,8 @@ class PublishedIndex(Searchable):
         scale = 1.0
         if publication.by_hamming:
             scale = float(np.abs(items).max()) or 1.0
-        found = self.database.search(publication.ranked(items / scale), k, where)
+        asked = publication.ranked(items / scale)
+        found = self.database.search(asked, k, where)
         return [(ids, scale * scores) for ids, scores in found]
 
     def _codes_of(self, found: Found) -> FoundCodes:
@@ -194,7 +199,8 @@ class PublishedIndex(Searchable):
         places = inverse.reshape(found.ids.shape)
         payload = None
         if self.payload_columns:
-            payload = fetched.select([*self.payload_columns]).take(places.ravel())
+            columns = fetched.select([*self.payload_columns])
+            payload = columns.take(places.ravel())
         return FoundCodes(lambda *block: codes.take(places[block].ravel()), payload)
 
     def _fetched(self, names: AnyArray) -> Table:
@@ -204,10 +210,10 @@ class PublishedIndex(Searchable):
         payload = [*self.payload_columns]
         row_bytes = max(1, self._layout.code_bytes)
         size = min(self.database.max_found, _FETCHED_BYTES // row_bytes)
-        parts = [
-            self.database.select(self._among(names[rows].tolist()), size, payload)
-            for rows in row_blocks(len(names), size)
-        ]
+        parts = []
+        for block in row_blocks(len(names), size):
+            condition = self._among(names[block].tolist())
+            parts.append(self.database.select(condition, size, payload))
         rows = pa.concat_tables(parts).sort_by("id")
         if rows["id"].to_pylist() != names.tolist():
             raise InputError("rows were removed while they were searched; search again.")
@@ -218,7 +224,8 @@ class PublishedIndex(Searchable):
 
     def _ids(self, ids: Any) -> AnyArray:
         names = id_array(ids)
-        if len(names) and (names.dtype.kind == "U") != self._layout.text_ids:
+        are_texts = names.dtype.kind == "U"
+        if len(names) and are_texts != self._layout.text_ids:
             raise other_kind_of_ids(self._layout.text_ids, "those that are looked up")
         return names
 
@@ -226,7 +233,8 @@ class PublishedIndex(Searchable):
         """Return a filter as a condition of the database."""
         if filter_ is None or isinstance(filter_, str):
             return filter_
-        if callable(filter_) or isinstance(filter_, Mapping) or np.asarray(filter_).dtype == bool:
+        is_list = not (callable(filter_) or isinstance(filter_, Mapping))
+        if not is_list or np.asarray(filter_).dtype == bool:
             raise InputError(
                 "a published index is filtered by a list of ids, or by text in the language of "
                 "its database such as 'year >= 2020'."
@@ -279,11 +287,12 @@ def nearest_symbols(
         Rows that a symbol has on average, as far as is known.
     """
     ids: dict[int, list[Any]] = {}
-    per_request = int(min(database.max_found / 2 / max(rows_of_symbol, 1e-9), _MAX_GROUP))
+    room = database.max_found / 2  # symbols have more rows, and fewer, than on average
+    per_request = min(room / max(rows_of_symbol, 1e-9), _MAX_GROUP)
 
     def read_new(symbols: list[int]) -> None:
         unread = [symbol for symbol in symbols if symbol not in ids]
-        for group in row_blocks(len(unread), max(1, per_request)):
+        for group in row_blocks(len(unread), max(1, int(per_request))):
             read(unread[group])
 
     def read(symbols: list[int]) -> None:
@@ -305,7 +314,8 @@ def nearest_symbols(
     found = []
     likely = math.ceil(count / max(rows_of_symbol, 1))  # as many as are likely to have the rows
     orders = np.argsort(-similarities, axis=1, kind="stable")
-    read_new(np.unique(orders[:, :likely]).tolist())
+    nearest = np.unique(orders[:, :likely])
+    read_new(nearest.tolist())
     for scores, order in zip(similarities, orders.tolist(), strict=True):
         names: list[Any] = []
         values: list[float] = []
@@ -317,5 +327,6 @@ def nearest_symbols(
             for symbol in symbols:
                 names += ids[symbol]
                 values += [float(scores[symbol])] * len(ids[symbol])
-        found.append((np.array(names[:count]), np.array(values[:count], np.float64)))
+        nearest_ids = np.array(names[:count])
+        found.append((nearest_ids, np.array(values[:count], np.float64)))
     return found

@@ -93,8 +93,8 @@ class Tokens:
             if role not in get_args(Role):
                 roles = ", ".join(get_args(Role))
                 raise InputError(f"line {number} must begin with one of {roles}, then a token.")
-            wrong = len(token) < _LEAST_CHARACTERS or " " in token
-            if wrong or not (token.isascii() and token.isprintable()):
+            is_plain = token.isascii() and token.isprintable() and " " not in token
+            if len(token) < _LEAST_CHARACTERS or not is_plain:
                 raise InputError(
                     f"line {number} needs a token of at least {_LEAST_CHARACTERS} printable ASCII "
                     f"characters without spaces."
@@ -115,7 +115,11 @@ class Tokens:
     def roles(self, token: str) -> set[str]:
         """The roles of a token, none if it is unknown; each token of the file is compared."""
         given = _digest(token)
-        return {role for digest, role in self._known if hmac.compare_digest(given, digest)}
+        roles = set()
+        for digest, role in self._known:
+            if hmac.compare_digest(given, digest):
+                roles.add(role)
+        return roles
 
     @staticmethod
     def name(token: str) -> str:
@@ -133,7 +137,8 @@ def _digest(token: str) -> bytes:
 
 def max_rows(spec: Spec) -> int:
     """How many codes one submission may have."""
-    return max(1, min(MAX_CODES, (MAX_BODY - _ROOM) // spec.format.max_row_bytes))
+    fitting = (MAX_BODY - _ROOM) // spec.format.max_row_bytes
+    return max(1, min(MAX_CODES, fitting))
 
 
 def max_body(spec: Spec) -> int:
@@ -177,10 +182,13 @@ def receipts(key: str | None, ids: str, body: bytes) -> list[bytes]:
     """
     if key is None:
         return []
-    if len(key) not in _KEY_CHARACTERS or not (key.isascii() and key.isprintable()):
+    is_plain = key.isascii() and key.isprintable()
+    if len(key) not in _KEY_CHARACTERS or not is_plain:
         raise RefusedError(422, "Idempotency-Key must be 16 to 128 printable ASCII characters.")
-    parts = (hashlib.sha256(part).digest() for part in (key.encode(), ids.encode(), body))
-    return [hashlib.sha256(b"".join(parts)).digest()]
+    receipt = hashlib.sha256()
+    for part in (key.encode(), ids.encode(), body):
+        receipt.update(hashlib.sha256(part).digest())
+    return [receipt.digest()]
 
 
 def sent_ids(text: str | None, id_type: type, count: int) -> AnyArray:
@@ -197,8 +205,7 @@ def sent_ids(text: str | None, id_type: type, count: int) -> AnyArray:
         values = json.loads(text)
     except (ValueError, RecursionError):
         raise wrong from None
-    if not isinstance(values, list) or not all(type(value) is id_type for value in values):
-        raise wrong
+    _check_ids(values, id_type, wrong)
     if not len(values) == len(set(values)) == count:
         raise wrong
     for row, value in enumerate(values):
@@ -211,6 +218,13 @@ def sent_ids(text: str | None, id_type: type, count: int) -> AnyArray:
         if not good:
             raise RefusedError(422, f"the id in row {row} is not allowed; an id has {allowed}.")
     return np.array(values, np.str_ if id_type is str else np.int64)
+
+
+def _check_ids(values: Any, id_type: type, wrong: RefusedError) -> None:
+    if not isinstance(values, list) or not values:
+        raise wrong
+    if not all(type(value) is id_type for value in values):
+        raise wrong
 
 
 def query_vectors(body: bytes, dim: int) -> Doubles:
@@ -331,15 +345,17 @@ class Comparisons:
         # No id, no number of the query and no similarity is logged.
         _log.info("%s asked about %d candidates; %d answered", asker, len(ids), known.sum())
         answers: AnyArray = similarity
-        if yes_or_no:
-            answers = (-similarity if self.metric == "l2" else similarity) >= threshold
+        if threshold is not None:
+            nearness = -similarity if self.metric == "l2" else similarity
+            answers = nearness >= threshold
         answers = answers.astype(object)
         answers[~known] = None
         return list(answers)
 
     def _request(
         self, body: bytes, id_type: type, yes_or_no: bool
-    ) -> tuple[Doubles, AnyArray, float]:
+    ) -> tuple[Doubles, AnyArray, float | None]:
+        """The query, the ids and, for a yes or no, the threshold of a body."""
         kind = "strings" if id_type is str else "whole numbers"
         wrong = RefusedError(
             422,
@@ -347,16 +363,17 @@ class Comparisons:
             f'and a list of {kind}; for a yes or no also a number "threshold".',
         )
         names = ["query", "ids"]
+        threshold = None
         if yes_or_no:
-            names.append("threshold")
-        numbers, ids, *least = _fields(body, names, wrong)
+            numbers, ids, stated = _fields(body, [*names, "threshold"], wrong)
+            threshold = float(_vector([stated], 1, wrong)[0])
+        else:
+            numbers, ids = _fields(body, names, wrong)
         query = _vector(numbers, self.spec.dim, wrong)
-        threshold = float(_vector(least, len(names) - 2, wrong).sum())
         if self.metric == "cosine" and self.spec.ranges is None:
             # Squares of very large or small numbers are no numbers.
             query = in_units_of_largest(query[None])[0]
-        if not isinstance(ids, list) or not ids or not all(type(one) is id_type for one in ids):
-            raise wrong
+        _check_ids(ids, id_type, wrong)
         if len(ids) > MAX_CANDIDATES:
             raise RefusedError(
                 413, f"one request has at most {MAX_CANDIDATES} candidates; send several."
@@ -380,7 +397,8 @@ class Comparisons:
         with self._lock:
             now = self.clock()
             used, last = self._asked.get(asker, (0.0, now))
-            used = max(0.0, used - (now - last) * self.per_minute / 60)
+            regained = (now - last) * self.per_minute / 60
+            used = max(0.0, used - regained)
             if used + candidates > self.per_minute:
                 raise RefusedError(
                     429, f"at most {self.per_minute} candidates are compared in a minute."

@@ -26,7 +26,6 @@ import dpindex.integrations.requests as r
 from dpindex.base.arrays import json_columns
 from dpindex.base.errors import BusyError, InputError, import_extra
 from dpindex.base.files import AnyPath, holding_folder, state_folder
-from dpindex.index.hits import Hits
 from dpindex.index.private_index import PrivateIndex
 from dpindex.index.reranking import Originals
 from dpindex.integrations.collector import Acceptance, Batch, Collector, UnavailableError
@@ -47,6 +46,7 @@ _NEED = "a collector needs starlette and uvicorn"
 _CODES = "application/octet-stream"
 _JSON = "application/json"
 _Answer = tuple[int, Any]
+_Endpoint = Callable[[Any], Awaitable[_Answer]]
 _log = logging.getLogger(__name__)
 
 _HEADERS = {
@@ -117,7 +117,10 @@ def serve(
         comparisons = None
         if originals is not None:
             comparisons = comparisons_of(opened, originals, original_ids, per_minute)
-        with _listening(*address) as listening, Collector(opened, log, save) as collector:
+        with (
+            _listening(*address) as listening,
+            Collector(opened, log, save) as collector,
+        ):
             service = Service(collector, tokens, exact_queries, comparisons=comparisons)
             _run(service.app(), listening, ready)
 
@@ -156,8 +159,8 @@ def _opened(
         published = stack.enter_context(closing(open_published(place, collection)))
         folder = stack.enter_context(published.lease())
         if folder is None:  # of a server the log lies in the user's own state here
-            name = hashlib.sha256(f"{os.fspath(place)} {collection}".encode()).hexdigest()[:16]
-            own_folder = state_folder() / "collectors" / name
+            digest = hashlib.sha256(f"{os.fspath(place)} {collection}".encode())
+            own_folder = state_folder() / "collectors" / digest.hexdigest()[:16]
             folder = stack.enter_context(holding_folder(own_folder, os.fspath(place)))
         yield published, folder / LOG_NAME, published.save
 
@@ -205,7 +208,9 @@ def _run(app: Any, listening: socket.socket, ready: Callable[[str], object]) -> 
     def end(number: int, frame: object) -> None:
         server.should_exit = True
 
-    before = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {}
+    for number in (signal.SIGINT, signal.SIGTERM):
+        before[number] = signal.signal(number, end)
     try:
         ready(f"http://{name}:{port}")
         server.run(sockets=[listening])
@@ -249,7 +254,7 @@ class Service:
         """A Starlette application; InputError without starlette."""
         applications = import_extra("starlette.applications", _NEED, "serve")
         routing = import_extra("starlette.routing", _NEED, "serve")
-        answers: dict[str, Callable[[Any], Awaitable[_Answer]]] = {
+        answers: dict[str, _Endpoint] = {
             "GET /health": self.health,
             "GET /spec": self.stated_spec,
             "GET /guarantee": self.guarantee,
@@ -262,16 +267,15 @@ class Service:
         routes = []
         for name, answer in answers.items():
             method, path = name.split()
-            routes.append(routing.Route(path, self._endpoint(path, answer), methods=[method]))
+            endpoint = self._endpoint(path, answer)
+            routes.append(routing.Route(path, endpoint, methods=[method]))
         app = applications.Starlette(routes=routes)
         if self.tokens is None:  # another name would be that of a page in somebody's browser
             hosts = import_extra("starlette.middleware.trustedhost", _NEED, "serve")
             app.add_middleware(hosts.TrustedHostMiddleware, allowed_hosts=list(LOOPBACK))
         return app
 
-    def _endpoint(
-        self, path: str, answer: Callable[[Any], Awaitable[_Answer]]
-    ) -> Callable[[Any], Awaitable[Any]]:
+    def _endpoint(self, path: str, answer: _Endpoint) -> Callable[[Any], Awaitable[Any]]:
         """A function of a request as Starlette takes it: every outcome is counted and answered."""
         responses = import_extra("starlette.responses", _NEED, "serve")
 
@@ -287,7 +291,8 @@ class Service:
                 # What is left of the body is not waited for.
                 headers = {"connection": "close", **_HEADERS.get(status, {})}
             count, seconds = self.seconds.get((path, status), (0, 0.0))
-            self.seconds[path, status] = count + 1, seconds + time.perf_counter() - began
+            seconds += time.perf_counter() - began
+            self.seconds[path, status] = count + 1, seconds
             if isinstance(content, str):
                 return responses.PlainTextResponse(content, status)
             return responses.JSONResponse(content, status, headers)
@@ -329,9 +334,11 @@ class Service:
         """
         self._admit(request, "submit")
         body = await self._body(request, {_CODES: r.max_body(self.spec)})
-        labels = request.headers.get("dpindex-ids"), request.headers.get("idempotency-key")
-        batch = await asyncio.to_thread(self._submission, body, *labels)
-        status, sentence = _OUTCOMES[await asyncio.wrap_future(self.collector.submit(batch))]
+        ids = request.headers.get("dpindex-ids")
+        key = request.headers.get("idempotency-key")
+        batch = await asyncio.to_thread(self._submission, body, ids, key)
+        outcome = await asyncio.wrap_future(self.collector.submit(batch))
+        status, sentence = _OUTCOMES[outcome]
         return status, {"detail": sentence}
 
     def _submission(self, body: bytes, ids: str | None, key: str | None) -> Batch:
@@ -366,9 +373,12 @@ class Service:
         if len(self.index) == 0:
             raise r.RefusedError(409, "the index is empty.")
         try:
-            return _as_json(self.index.search(queries, k=k, query="exact"))
+            hits = self.index.search(queries, k=k, query="exact")
         except InputError as error:  # which names rows and columns, and never a value
             raise r.RefusedError(422, str(error)) from None
+        columns = hits.columns
+        del columns["exact"]  # a collector has no originals to rerank by
+        return json_columns(columns)
 
     async def rerank(self, request: Any) -> _Answer:
         """The similarity of each candidate, or null.
@@ -416,8 +426,10 @@ class Service:
         if headers.get("content-encoding", "identity") != "identity":
             raise r.RefusedError(415, "compressed bodies are not accepted.")
         limit = limits[kind]
-        if "expect" in headers and int(headers.get("content-length", "0")) > limit:
-            raise _too_large(limit)  # the sender waits for this
+        if "expect" in headers:  # the sender waits for this
+            stated = int(headers.get("content-length", "0"))
+            if stated > limit:
+                raise _too_large(limit)
         try:
             return await asyncio.wait_for(_received(request, limit), self.body_seconds)
         except (TimeoutError, asyncio.TimeoutError):  # one since Python 3.11
@@ -439,8 +451,8 @@ def _refusal(error: Exception) -> r.RefusedError:
 
 
 def _content_type(request: Any) -> str:
-    kind: str = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    return kind
+    kind, *_ = request.headers.get("content-type", "").split(";")
+    return str(kind).strip().lower()
 
 
 async def _received(request: Any, limit: int) -> bytes:
@@ -467,10 +479,3 @@ async def _received(request: Any, limit: int) -> bytes:
 
 def _too_large(limit: int) -> r.RefusedError:
     return r.RefusedError(413, f"a body has at most {limit} bytes; send several.")
-
-
-def _as_json(hits: Hits) -> dict[str, Any]:
-    """The arrays of hits as lists; what is not known is null."""
-    columns = hits.columns
-    del columns["exact"]  # a collector has no originals to rerank by
-    return json_columns(columns)
