@@ -254,7 +254,11 @@ def checked_epsilon(value: Any) -> float:
     return epsilon
 
 
-def checked_delta(value: Any, name: str, max_delta: float = 1.0) -> float:
+def checked_delta(
+    value: Any,
+    name: str,
+    max_delta: float = 1.0,
+) -> float:
     """A delta that a mechanism called ``name`` needs, as a float in [1e-30, max_delta)."""
     delta = finite_number(value, "delta")
     if not _MIN_DELTA <= delta < max_delta:

@@ -348,7 +348,12 @@ def unpack(
     return header["facts"], arrays
 
 
-def checked_array(array: AnyArray, dtype: str, sides: str, sizes: dict[str, int]) -> AnyArray:
+def checked_array(
+    array: AnyArray,
+    dtype: str,
+    sides: str,
+    sizes: dict[str, int],
+) -> AnyArray:
     """Return a finite array of a container as it is to be used; ValueError for another one.
 
     Parameters

@@ -46,7 +46,11 @@ def best_of(parts: Sequence[tuple[AnyArray, Rows]], count: int) -> tuple[AnyArra
     return in_order[:, :count], np.take_along_axis(rows, best, axis=1)
 
 
-def _best_of_integers(scores: AnyArray, rows: Rows, count: int) -> tuple[AnyArray, Rows]:
+def _best_of_integers(
+    scores: AnyArray,
+    rows: Rows,
+    count: int,
+) -> tuple[AnyArray, Rows]:
     """Sort whole scores and rows, none negative, as one number each."""
     span = 1 + int(rows.max(initial=0))
     keys = rows - span * scores.astype(np.int64)
@@ -98,7 +102,12 @@ class SearchBackend(ABC):
     """Share of the ten nearest that a search finds, measured on the items, where not exact."""
 
     @abstractmethod
-    def __init__(self, width: int, metric: str, index_type: str) -> None: ...
+    def __init__(
+        self,
+        width: int,
+        metric: str,
+        index_type: str,
+    ) -> None: ...
 
     @abstractmethod
     def __len__(self) -> int:
@@ -170,7 +179,12 @@ class SymbolLists(SearchBackend):
     the order of adding nor the query decides which of them are found.
     """
 
-    def __init__(self, width: int, metric: str, index_type: str) -> None:
+    def __init__(
+        self,
+        width: int,
+        metric: str,
+        index_type: str,
+    ) -> None:
         self.begin(np.empty((0, 1)))
 
     def __len__(self) -> int:
@@ -215,8 +229,9 @@ class SymbolLists(SearchBackend):
         scores, rows = unfilled(len(queries), count)
         for i, query in enumerate(queries):
             best = _best_symbols(query, sizes, count)
-            lists = [self._rows[self._starts[s] : self._starts[s + 1]] for s in best]
-            rows[i] = np.concatenate(lists)[:count]
+            spans = zip(self._starts[best], self._starts[best + 1], strict=True)
+            near = np.concatenate([self._rows[start:stop] for start, stop in spans])
+            rows[i] = near[:count]
             score_of_row = np.repeat(query[best], sizes[best])
             scores[i] = score_of_row[:count]
         return scores, rows
@@ -271,7 +286,12 @@ class FaissSigns(SearchBackend):
 
     block_rows = 1 << 18
 
-    def __init__(self, width: int, metric: str, index_type: str) -> None:
+    def __init__(
+        self,
+        width: int,
+        metric: str,
+        index_type: str,
+    ) -> None:
         self._width = width
         self._bytes = -(-width // 8)
         self._building = threading.Lock()
@@ -333,7 +353,8 @@ class FaissSigns(SearchBackend):
 
     def _search_exact(self, queries: Floats, count: int) -> tuple[Doubles, Rows]:
         """Scores ``Σ y_j s_j``, exact, and rows."""
-        padded = np.zeros((len(queries), 8 * self._bytes), dtype=np.float64)
+        shape = (len(queries), 8 * self._bytes)
+        padded = np.zeros(shape, dtype=np.float64)
         padded[:, : self._width] = queries
         scores, rows = unfilled(len(queries), count)
         uncertain = np.ones(len(queries), dtype=np.bool_)
@@ -354,7 +375,12 @@ class FaissSigns(SearchBackend):
             scores[block], rows[block] = rank_all(self._codes, padded[block], count)
         return scores, rows
 
-    def _rescored(self, queries: Doubles, candidates: int, count: int) -> tuple[AnyArray, ...]:
+    def _rescored(
+        self,
+        queries: Doubles,
+        candidates: int,
+        count: int,
+    ) -> tuple[AnyArray, ...]:
         """The best of the fast scan's candidates, and whether no other code can be among them."""
         coarse, rows = self.coarse(queries, candidates)
         exact = self._exact_scores(queries, rows)
@@ -389,9 +415,10 @@ class FaissSigns(SearchBackend):
         size = _BLOCK_NUMBERS // (rows.shape[1] * queries.shape[1])
         for block in row_blocks(len(rows), size):
             known = np.maximum(rows[block], 0)
-            bits = np.unpackbits(self._codes.take(known), axis=2, bitorder="little")
+            codes = self._codes.take(known)
+            bits = np.unpackbits(codes, axis=2, bitorder="little").astype(np.float64)
             # Not by BLAS, whose threads would be woken for every query.
-            scores[block] = np.einsum("qck,qk->qc", bits.astype(np.float64), queries[block])
+            scores[block] = np.einsum("qck,qk->qc", bits, queries[block])
         sums = queries.sum(axis=1, keepdims=True)
         return np.asarray(2 * scores - sums)
 
@@ -403,7 +430,10 @@ def rounding_bound(queries: Doubles) -> Doubles:
     """
     tables = np.abs(queries).reshape(len(queries), -1, 4)
     spans = 2 * tables.sum(axis=2)
-    step = np.maximum(spans.max(axis=1) / 255, spans.sum(axis=1) / 65535)
+    step = np.maximum(
+        spans.max(axis=1) / 255,
+        spans.sum(axis=1) / 65535,
+    )
     return np.asarray(spans.shape[1] * step * (1 + 1e-3))
 
 
@@ -423,13 +453,18 @@ def _fast_scan(codes: Bytes) -> Any:
     return scan
 
 
-def rank_all(codes: RowParts, queries: Doubles, count: int) -> tuple[Doubles, Rows]:
+def rank_all(
+    codes: RowParts,
+    queries: Doubles,
+    count: int,
+) -> tuple[Doubles, Rows]:
     """All codes against a few queries: for small indexes, and for crowds of equal codes."""
     scores, rows = unfilled(len(queries))
     for start, part in codes.within(0, len(codes), _BLOCK_ROWS):
         bits = np.unpackbits(part, axis=1, bitorder="little")
         signs = 2.0 * bits - 1.0
+        part_scores = queries @ signs.T
         part_rows = np.arange(start, start + len(part))
-        compared = (queries @ signs.T, np.tile(part_rows, (len(queries), 1)))
+        compared = (part_scores, np.broadcast_to(part_rows, part_scores.shape))
         scores, rows = best_of([(scores, rows), compared], count)
     return scores, rows

@@ -39,7 +39,12 @@ class FaissVectors(SearchBackend):
     no more.
     """
 
-    def __init__(self, width: int, metric: str, index_type: str) -> None:
+    def __init__(
+        self,
+        width: int,
+        metric: str,
+        index_type: str,
+    ) -> None:
         self._type = parse_index_type(index_type, width)
         self._width = width
         self._normalise = metric == "cosine"
@@ -181,7 +186,12 @@ class FaissVectors(SearchBackend):
             wide = -wide
         return wide, rows
 
-    def _visit(self, rotated: Singles, count: int, effort: int) -> tuple[Singles, Rows]:
+    def _visit(
+        self,
+        rotated: Singles,
+        count: int,
+        effort: int,
+    ) -> tuple[Singles, Rows]:
         """Return scores or distances and rows as Faiss does, −1 where no more were visited."""
         parameters: Any = None
         if self._type.links:
@@ -196,15 +206,18 @@ class FaissVectors(SearchBackend):
             parameters = faiss().SearchParametersPreTransform(index_params=parameters)
         scores, rows = self._index.search(rotated, count, params=parameters)
         if self._only is not None:
-            rows = np.where(rows < 0, rows, np.searchsorted(self._only, rows))
+            places = np.searchsorted(self._only, rows)
+            rows = np.where(rows < 0, rows, places)
         return scores, rows
 
     def _exhaustive(self, rotated: Singles, count: int) -> tuple[Singles, Rows]:
         """Return scores or distances and rows with every place filled: everything is visited."""
         if self._type.links:
-            scores, rows = faiss().downcast_index(self._index.storage).search(rotated, count)
+            storage = faiss().downcast_index(self._index.storage)
+            scores, rows = storage.search(rotated, count)
         else:
-            scores, rows = self._visit(rotated, count, self._type.efforts[1])
+            _, max_effort = self._type.efforts
+            scores, rows = self._visit(rotated, count, max_effort)
         # Fast scan leaves out what has the least possible score, as all have for a zero query.
         every_row = np.arange(len(self))
         for score, row in zip(scores, rows, strict=True):

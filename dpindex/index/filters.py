@@ -72,7 +72,8 @@ def kept_rows(filter_: Filter, store: CodeStore) -> Rows:
     (array([1, 3]), array([0, 2, 3]))
     """
     if callable(filter_) and not _is_expression(filter_):
-        return np.flatnonzero([bool(filter_(row)) for row in _dicts(store)])
+        kept = [bool(filter_(row)) for row in _dicts(store)]
+        return np.flatnonzero(kept)
     if isinstance(filter_, str):
         filter_ = parsed(filter_, [ID, *store.payload.columns])
     if _is_expression(filter_):
@@ -126,8 +127,8 @@ def _matching(expression: Any, store: CodeStore) -> Rows:
     if payload is not None:
         table = payload.add_column(0, ID, table[ID])
     try:
-        projected = dataset.dataset(table).to_table({"kept": expression}, use_threads=False)
-        kept = projected["kept"]
+        source = dataset.dataset(table)
+        kept = source.to_table({"kept": expression}, use_threads=False)["kept"]
         if not pa.types.is_boolean(kept.type):
             raise TypeError(f"it is {kept.type}, neither true nor false; compare it")
     except (pa.ArrowException, TypeError, ValueError, KeyError) as error:
@@ -199,7 +200,12 @@ class _Translator:
                 return self._value(node)
         raise self._refused(node)
 
-    def _compared(self, left: ast.expr, operator: ast.cmpop, right: ast.expr) -> Any:
+    def _compared(
+        self,
+        left: ast.expr,
+        operator: ast.cmpop,
+        right: ast.expr,
+    ) -> Any:
         value = self._value(left)
         if isinstance(operator, ast.Is | ast.IsNot):
             if not (isinstance(right, ast.Constant) and right.value is None):

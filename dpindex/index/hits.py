@@ -185,7 +185,8 @@ class Hits:
         payload = None
         if self.payload is not None:
             rows = np.arange(self.ids.size).reshape(self.ids.shape)
-            payload = self.payload.take(choose(rows).ravel())
+            chosen = choose(rows)
+            payload = self.payload.take(chosen.ravel())
         return Hits(
             choose(self.ids),
             choose(self.scores),

@@ -92,7 +92,12 @@ class Ranking:
 
     backend_type: ClassVar[type[SearchBackend]] = FaissVectors
 
-    def __init__(self, width: int, metric: Metric, index_type: str) -> None:
+    def __init__(
+        self,
+        width: int,
+        metric: Metric,
+        index_type: str,
+    ) -> None:
         self.width = width
         self.backend = self.backend_type(width, metric, index_type)
         self.rows = 0
@@ -174,7 +179,12 @@ class DenoisedVectors(Ranking):
     For exact search by inner products they are kept along the directions in which they lie.
     """
 
-    def __init__(self, denoiser: Denoiser, metric: Metric, index_type: str) -> None:
+    def __init__(
+        self,
+        denoiser: Denoiser,
+        metric: Metric,
+        index_type: str,
+    ) -> None:
         # The denoiser itself brings vectors to the norm under which inner products rank best.
         ranked_by: Metric = "ip" if metric == "cosine" else metric
         width = denoiser.spec.code_length
@@ -213,7 +223,11 @@ class DecodedVectors(Ranking):
     """
 
     def __init__(
-        self, spec: Spec, metric: Metric, index_type: str, denoiser: Denoiser | None = None
+        self,
+        spec: Spec,
+        metric: Metric,
+        index_type: str,
+        denoiser: Denoiser | None = None,
     ) -> None:
         super().__init__(spec.code_length + 1, metric, index_type)
         self._spec = spec
@@ -306,7 +320,8 @@ def calibration_of(
     learned = posterior.fit(settings.spec, sample, rows)
     if learned is None or denoiser is None or learned.energy == 0.0:
         return learned
-    squares = np.square(denoiser(sample.take(slice(PAIRED_ROWS)))).sum(axis=1, dtype=np.float64)
+    denoised = denoiser(sample.take(slice(PAIRED_ROWS)))
+    squares = np.square(denoised).sum(axis=1, dtype=np.float64)
     return replace(learned, shown=float(squares.mean()))
 
 

@@ -487,7 +487,12 @@ class PrivateIndex(Searchable):
             last.unchanged_manifest()
             release(dataset, target, checked_terms, progress=progress)
 
-    def _write(self, path: Path, store: CodeStore, token: str = "") -> None:
+    def _write(
+        self,
+        path: Path,
+        store: CodeStore,
+        token: str = "",
+    ) -> None:
         """Write the index with the rows of ``store``, which are its own from then on."""
 
         def remember(checkpoint: Checkpoint) -> None:
@@ -498,7 +503,12 @@ class PrivateIndex(Searchable):
         write_index(path, contents, self._checkpoint, remember, token)
 
     def add_codes(
-        self, codes: Codes, ids: Any | None = None, *, payload: Any = None, replace: bool = False
+        self,
+        codes: Codes,
+        ids: Any | None = None,
+        *,
+        payload: Any = None,
+        replace: bool = False,
     ) -> None:
         """Add codes that devices made under the same spec; spends nothing.
 
@@ -579,7 +589,12 @@ class PrivateIndex(Searchable):
         if len(self) == 0:
             raise InputError("the index is empty: add vectors before searching.")
 
-    def _find(self, queries: Queries, count: int, selection: Ranking | Selection) -> Found:
+    def _find(
+        self,
+        queries: Queries,
+        count: int,
+        selection: Ranking | Selection,
+    ) -> Found:
         available = min(count, len(selection))
         if available:
             scores, rows = selection.search(queries, available)
@@ -641,7 +656,12 @@ class PrivateIndex(Searchable):
         self._calibration = calibration
         self._posterior = posterior_of(self._settings, calibration, self._denoiser)
 
-    def _in_range(self, queries: Queries, threshold: float, filter_: Filter) -> list[Hits]:
+    def _in_range(
+        self,
+        queries: Queries,
+        threshold: float,
+        filter_: Filter,
+    ) -> list[Hits]:
         with self._lock.read():
             self._refuse_empty()
             rows = np.arange(len(self))
@@ -652,7 +672,12 @@ class PrivateIndex(Searchable):
                 hits += self._compared(queries[block], threshold, rows)
             return hits
 
-    def _compared(self, queries: Queries, threshold: float, rows: Rows) -> list[Hits]:
+    def _compared(
+        self,
+        queries: Queries,
+        threshold: float,
+        rows: Rows,
+    ) -> list[Hits]:
         """Compare queries with the codes of rows, a block at a time."""
         sign = direction(self.metric)
         parts = []

@@ -98,12 +98,18 @@ class Reranking:
         if self.metric != "cosine":
             similarity /= self.scale**2
         # NaN is sorted last.
-        order = np.argsort(-direction(self.metric) * similarity, axis=1, kind="stable")[:, :k]
-        return Nearest(order, np.take_along_axis(similarity, order, axis=1))
+        order = np.argsort(-direction(self.metric) * similarity, axis=1, kind="stable")
+        places = order[:, :k]
+        return Nearest(places, np.take_along_axis(similarity, places, axis=1))
 
 
 def new_reranking(
-    rerank: Rerank, candidates: int | None, k: int, queries: Any, metric: Metric, spec: Spec
+    rerank: Rerank,
+    candidates: int | None,
+    k: int,
+    queries: Any,
+    metric: Metric,
+    spec: Spec,
 ) -> Reranking:
     """Return what orders the candidates of queries.
 
@@ -159,11 +165,19 @@ def with_exact(hits: Hits, exact: Doubles, metric: Metric) -> Hits:
     return Hits(hits.ids, scores, estimates, answered, hits.payload)
 
 
-def within(hits: Hits, threshold: float, metric: Metric) -> list[Hits]:
+def within(
+    hits: Hits,
+    threshold: float,
+    metric: Metric,
+) -> list[Hits]:
     """Return the hits of each query whose similarity reaches a threshold."""
     sign = direction(metric)
-    each = (hits[query] for query in range(len(hits)))
-    return [one.take(np.flatnonzero(sign * one.similarity >= sign * threshold)) for one in each]
+    reaching = []
+    for query in range(len(hits)):
+        one = hits[query]
+        reaches = sign * one.similarity >= sign * threshold
+        reaching.append(one.take(np.flatnonzero(reaches)))
+    return reaching
 
 
 def direction(metric: Metric) -> float:
@@ -227,7 +241,12 @@ class Owner(ABC):
         made.ranges = ranges
         return made
 
-    def _compared(self, query: Doubles, vectors: Any, metric: Metric) -> Doubles:
+    def _compared(
+        self,
+        query: Doubles,
+        vectors: Any,
+        metric: Metric,
+    ) -> Doubles:
         """Return exact similarities of one query, shape (dim,), and vectors, shape (n, dim)."""
         if self.ranges is not None:
             query = self.ranges.scale(query[None])[0]
@@ -237,7 +256,12 @@ class Owner(ABC):
         return exact_similarities(query, vectors, metric)
 
     @abstractmethod
-    def similarities(self, queries: Doubles, candidates: Candidates, metric: Metric) -> Doubles:
+    def similarities(
+        self,
+        queries: Doubles,
+        candidates: Candidates,
+        metric: Metric,
+    ) -> Doubles:
         """Return the exact similarity of each query with each of its candidates.
 
         Parameters
@@ -311,7 +335,12 @@ class Originals(Owner):
                 field="rerank",
             )
 
-    def similarities(self, queries: Doubles, candidates: Candidates, metric: Metric) -> Doubles:
+    def similarities(
+        self,
+        queries: Doubles,
+        candidates: Candidates,
+        metric: Metric,
+    ) -> Doubles:
         self.check(queries.shape[1])
         rows = self._rows(candidates)
         order = np.argsort(rows, axis=1)
@@ -384,7 +413,12 @@ class Fetched(Owner):
         _check_arguments(source, 1)
         self._fetch = lambda ids, dim: source(ids)
 
-    def similarities(self, queries: Doubles, candidates: Candidates, metric: Metric) -> Doubles:
+    def similarities(
+        self,
+        queries: Doubles,
+        candidates: Candidates,
+        metric: Metric,
+    ) -> Doubles:
         dim = queries.shape[1]
         result = np.empty(candidates.ids.shape)
         for lines, columns in _blocks(result.shape, max(1, BLOCK_NUMBERS // dim)):
@@ -436,7 +470,12 @@ class Answers(Owner):
         _check_arguments(function, 2)
         self._function = function
 
-    def similarities(self, queries: Doubles, candidates: Candidates, metric: Metric) -> Doubles:
+    def similarities(
+        self,
+        queries: Doubles,
+        candidates: Candidates,
+        metric: Metric,
+    ) -> Doubles:
         result = np.empty(candidates.ids.shape)
         for row, (query, ids) in enumerate(zip(queries, candidates.ids, strict=True)):
             answers = _numbers(self._function(query, ids), "the answers of an owner")

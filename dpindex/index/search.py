@@ -103,9 +103,10 @@ class Searchable(ABC):
         self.metric: Final = settings.metric
         self.query_epsilon: Final = settings.query_epsilon
         self._settings = settings
-        self._queries = QueryMaker(settings.spec, settings.query_spec, leaves=self.is_remote)
+        self._queries = QueryMaker(self.spec, self.query_spec, leaves=self.is_remote)
         self._posterior: Estimator | None = None
-        self._similarity = kind_of(settings.spec).estimator(settings.spec, settings.metric)
+        kind = kind_of(self.spec)
+        self._similarity = kind.estimator(self.spec, self.metric)
 
     def search(
         self,
@@ -225,7 +226,12 @@ class Searchable(ABC):
         """Be ready to find ``count`` rows a query, and read what a filter selects; None if all."""
 
     @abstractmethod
-    def _find(self, queries: Queries, count: int, selection: Any) -> Found:
+    def _find(
+        self,
+        queries: Queries,
+        count: int,
+        selection: Any,
+    ) -> Found:
         """Return the first ``count`` rows by the codes, or all rows that a selection has."""
 
     @abstractmethod
@@ -233,7 +239,12 @@ class Searchable(ABC):
         """Return the codes and the payload of rows that were found, perhaps of none."""
 
     @abstractmethod
-    def _in_range(self, queries: Queries, threshold: float, filter_: Filter) -> list[Hits]:
+    def _in_range(
+        self,
+        queries: Queries,
+        threshold: float,
+        filter_: Filter,
+    ) -> list[Hits]:
         """Return every vector whose estimate reaches the threshold."""
 
     def _reranking(
@@ -341,7 +352,13 @@ class QueryMaker:
     3
     """
 
-    def __init__(self, spec: Spec, query_spec: Spec, *, leaves: bool = False) -> None:
+    def __init__(
+        self,
+        spec: Spec,
+        query_spec: Spec,
+        *,
+        leaves: bool = False,
+    ) -> None:
         self.spec = spec
         self.query_spec = query_spec
         self._leaves = leaves
@@ -349,7 +366,11 @@ class QueryMaker:
         Projector(query_spec)  # refuses now what could not be asked later
 
     def __call__(
-        self, queries: Vectors | Codes, mode: QueryMode | None, *, allow_unprotected: bool = False
+        self,
+        queries: Vectors | Codes,
+        mode: QueryMode | None,
+        *,
+        allow_unprotected: bool = False,
     ) -> Queries:
         """Return vectors projected or privatized, codes as they are.
 

@@ -101,7 +101,10 @@ def find_modes(
 
 
 def _climbed(
-    sketch: RaceSketch, top: Floats, bounds: tuple[Floats, Floats], separation: float
+    sketch: RaceSketch,
+    top: Floats,
+    bounds: tuple[Floats, Floats],
+    separation: float,
 ) -> Floats:
     """Return where Nelder & Mead's simplex climbs to from a point of the box."""
     low, high = bounds
