@@ -1,4 +1,4 @@
-"""The noise of a spec's codes as the denoiser uses it: moments, likelihood and score tables."""
+"""The denoiser, the channel of a spec's codes and its score tables, and how they are stored."""
 
 from __future__ import annotations
 
@@ -34,6 +34,8 @@ from dpindex.mechanism.spec import Spec
 _BLOCK_NUMBERS = 1 << 18
 _VARIANCES = 64
 _MAX_POINTS = 4096
+"""Rows and columns of a score table."""
+
 _MIN_LIKELIHOOD = 1e-14
 """Likelihoods below this share of the largest one are raised to it, so that scores stay finite."""
 
@@ -73,7 +75,8 @@ class Channel:
             self.likelihood = spec.likelihood
             self.variance = spec.noise_moments.variance_of_x
         else:  # signs are read as ±1; flips are likeliest near zero: this is an upper bound
-            flip = float(spec.sign_law.flip_probability(np.full(1, 0.5), 0.5)[0])
+            nearest = np.full(1, 0.5)
+            flip, *_ = spec.sign_law.flip_probability(nearest, 0.5).tolist()
             kept = 1.0 - 2.0 * flip
             self.variance = (1.0 - kept**2, 0.0, 0.0)
 
@@ -81,7 +84,8 @@ class Channel:
         """Accept codes of this format alone: never an array of numbers, so never a vector."""
         if not isinstance(codes, Codes):
             raise InputError("a denoiser takes dpindex codes, never vectors.")
-        if codes.fingerprint != self.format.fingerprint or codes.k != self.format.code_length:
+        of_spec = codes.fingerprint == self.format.fingerprint
+        if not of_spec or codes.k != self.format.code_length:
             raise InputError("these codes were made under another spec than the denoiser's.")
 
     def for_each_block(self, count: int, action: Callable[[slice], None]) -> None:
@@ -99,9 +103,11 @@ class Channel:
 
     def noise(self, y: Singles) -> Singles:
         """Unbiased estimates of ``Var(y | x)``, element by element."""
+        # E[v₀ + v₁y + v₂y² | x] = Var(y | x)·(1 + v₂).
         scale = 1.0 / (1.0 + self.variance[2])
         constant, first, second = (np.float32(v * scale) for v in self.variance)
-        return np.asarray((second * y + first) * y + constant, dtype=np.float32)
+        estimate = (second * y + first) * y + constant
+        return np.asarray(estimate, dtype=np.float32)
 
 
 class ScoreTable:
@@ -130,21 +136,27 @@ class ScoreTable:
     def __init__(self, likelihood: Likelihood, max_variance: float) -> None:
         self.max_variance = max_variance
         # Edges are multiples of half a cell; where there are very many, a coarser lattice is used.
-        widest = float(np.abs(likelihood.edges).max()) + 3 * math.sqrt(max_variance)
+        farthest = float(np.abs(likelihood.edges).max())
+        widest = farthest + 3 * math.sqrt(max_variance)
         step = likelihood.cell / 2
-        step *= max(1, math.ceil(2 * widest / step / _MAX_POINTS))
+        points = 2 * widest / step
+        step *= max(1, math.ceil(points / _MAX_POINTS))
         self._half = math.ceil(widest / step)
         self._per_unit = 1 / step
         smallest = (step / 2) ** 2
-        self.variances = np.geomspace(smallest, max(max_variance, 4 * smallest), _VARIANCES)
+        largest = max(max_variance, 4 * smallest)
+        self.variances = np.geomspace(smallest, largest, _VARIANCES)
         points = 2 * self._half + 1
         places = np.rint(likelihood.edges / step).astype(np.intp) + self._half
         jumps = np.bincount(places, likelihood.jumps, points).astype(np.float64)
         # Rounding x to cells has variance cell²/6; the tabulated steps contain half of that.
-        deviations = np.sqrt(self.variances + likelihood.cell**2 / 12)[:, None]
+        with_rounding = self.variances + likelihood.cell**2 / 12
+        deviations = np.sqrt(with_rounding)[:, None]
+        # P(code | prediction) = base + Σ jumps·Φ(t), with t the distance of an edge in deviations.
         t = step * np.arange(-points + 1, points) / deviations
         density = np.exp(t**2 / -2) / (deviations * math.sqrt(2 * math.pi))
-        chance = likelihood.base + _convolved(scipy.special.ndtr(t), jumps)
+        below = scipy.special.ndtr(t)
+        chance = likelihood.base + _convolved(below, jumps)
         lowest = _MIN_LIKELIHOOD * chance.max(axis=1, keepdims=True)
         np.maximum(chance, lowest, out=chance)
         scores = -_convolved(density, jumps) / chance
@@ -155,7 +167,8 @@ class ScoreTable:
     def row(self, variance: Doubles) -> Indices:
         """The table row for each prediction variance."""
         log = np.log(np.maximum(variance, 1e-300))
-        place = np.interp(log, np.log(self.variances), np.arange(_VARIANCES))
+        log_rows = np.log(self.variances)
+        place = np.interp(log, log_rows, np.arange(_VARIANCES))
         return np.asarray(np.rint(place), dtype=np.intp)
 
     def equivalent_noise(self, row: Indices) -> Doubles:
@@ -177,9 +190,11 @@ def _convolved(rows: Doubles, kernel: Doubles) -> Doubles:
     """Convolution of each row with the kernel, where they overlap wholly."""
     # What a circular convolution wraps around lies outside of that.
     size = 1 << (rows.shape[1] - 1).bit_length()
-    spectrum = np.fft.rfft(rows, size) * np.fft.rfft(kernel, size)
-    circular = np.fft.irfft(spectrum, size)
-    return circular[:, len(kernel) - 1 : rows.shape[1]]
+    of_rows = np.fft.rfft(rows, size)
+    of_kernel = np.fft.rfft(kernel, size)
+    circular = np.fft.irfft(of_rows * of_kernel, size)
+    first = len(kernel) - 1
+    return circular[:, first : rows.shape[1]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -219,9 +234,11 @@ class CalibrationBins:
 
     def _along(self, x: Singles, low: float, high: float) -> Singles:
         """Return places on a side of the table, in [0, SIDE)."""
+        per_unit = self.SIDE / max(high - low, 1e-30)
+        last = np.float32(self.SIDE - 1)
         place = x - np.float32(low)
-        place *= np.float32(self.SIDE / max(high - low, 1e-30))
-        return np.clip(place, 0, np.float32(self.SIDE - 1), out=place)
+        place *= np.float32(per_unit)
+        return np.clip(place, 0, last, out=place)
 
 
 @dataclass(frozen=True, eq=False)
@@ -248,11 +265,18 @@ class EPIteration:
         prediction += np.take(self.bins.offset, place)
         return prediction, place, share
 
-    def _update(self, z: Singles, location: Singles, scale: Doubles) -> tuple[Singles, Singles]:
+    def _update(
+        self,
+        z: Singles,
+        location: Singles,
+        scale: Doubles,
+    ) -> tuple[Singles, Singles]:
         """``prediction + scale · score``, scale by row of the table, and responsibilities."""
         prediction, place, share = self.predict(z)
-        score = self.table.look_up(np.take(self._row, place), location - prediction)
-        score *= np.take(scale[self._row].astype(np.float32), place)
+        row = np.take(self._row, place)
+        score = self.table.look_up(row, location - prediction)
+        scale_of_bin = scale[self._row].astype(np.float32)
+        score *= np.take(scale_of_bin, place)
         score += prediction
         return score, share
 
@@ -263,7 +287,9 @@ class EPIteration:
     def message_noise(self, z: Singles) -> Singles:
         """Noise variance of each coordinate's message, averaged over rows, shape (k,)."""
         by_bin = self.table.equivalent_noise(self._row)
-        return np.asarray(np.take(by_bin, self.predict(z)[1]).mean(axis=0), dtype=np.float32)
+        _, place, _ = self.predict(z)
+        noise = np.take(by_bin, place)
+        return np.asarray(noise.mean(axis=0), dtype=np.float32)
 
     def posterior(self, z: Singles, location: Singles) -> tuple[Singles, Singles]:
         """Posterior means of the coordinates given all codes, ``m + v·g``, shape (n, k).
@@ -354,7 +380,8 @@ class Denoiser:
         channel.check(codes)
         mean = self.linear.mean
         filter_ = self.linear.under(_mean_noise(channel, mean))
-        return np.asarray(mean + (codes.to_float() - mean) @ filter_)
+        centred = codes.to_float() - mean
+        return np.asarray(mean + centred @ filter_)
 
     def to_rank(self, codes: Codes) -> Singles:
         """Estimates to rank by their inner products for the nearest by cosine, float32, (n, k).
@@ -392,8 +419,9 @@ class Denoiser:
         """
         if self.iterations:
             return None
-        span = np.column_stack([self.linear.synthesis, self.linear.mean]).astype(np.float64)
-        return np.linalg.qr(span)[0].astype(np.float32)
+        span = np.column_stack([self.linear.synthesis, self.linear.mean])
+        basis, _ = np.linalg.qr(span.astype(np.float64))
+        return basis.astype(np.float32)
 
     @cached_property
     def _linear_along_basis(self) -> tuple[Singles, Singles] | None:
@@ -405,33 +433,39 @@ class Denoiser:
 
     def coordinates(self, codes: Codes, *, to_rank: bool = False) -> Singles:
         """Return estimates, or what ranks, along :attr:`basis`: float32, shape (n, d)."""
-        return self._blockwise(codes, self._scaled_posterior if to_rank else self._mean_posterior)
+        estimate = self._scaled_posterior if to_rank else self._mean_posterior
+        return self._blockwise(codes, estimate)
 
     def along_basis(self, vectors: Singles) -> Singles:
         """Return the coordinates of vectors that have the same products with all estimates."""
-        return vectors if self.basis is None else matrix_product(vectors, self.basis)
+        if self.basis is None:
+            return vectors
+        return matrix_product(vectors, self.basis)
 
     def _expanded(self, estimate: Singles) -> Singles:
-        return estimate if self.basis is None else np.asarray(estimate @ self.basis.T)
+        if self.basis is None:
+            return estimate
+        return np.asarray(estimate @ self.basis.T)
 
     def _blockwise(self, codes: Codes, estimate: Callable[[Singles], Singles]) -> Singles:
         self._channel.check(codes)
         decode = self._channel.format.decode
-        width = estimate(decode(codes.stored[:0])).shape[1]
-        out = np.empty((len(codes), width), dtype=np.float32)
+        none = estimate(decode(codes.stored[:0]))
+        out = np.empty((len(codes), none.shape[1]), dtype=np.float32)
 
         def denoise(rows: slice) -> None:
-            out[rows] = estimate(decode(codes.stored[rows]))
+            y = decode(codes.stored[rows])
+            out[rows] = estimate(y)
 
         self._channel.for_each_block(len(codes), denoise)
         return out
 
     def _scaled_posterior(self, y: Singles) -> Singles:
         estimate, error = self._posterior(y)
-        squares = np.einsum("ij,ij->i", estimate, estimate, dtype=np.float64) + error
-        norms = np.sqrt(squares).astype(np.float32)[:, None]
+        squares = np.einsum("ij,ij->i", estimate, estimate, dtype=np.float64)
+        norms = np.sqrt(squares + error).astype(np.float32)
         norms[norms == 0] = 1.0
-        return np.asarray(estimate / norms)
+        return np.asarray(estimate / norms[:, None])
 
     def _mean_posterior(self, y: Singles) -> Singles:
         return self._posterior(y)[0]
@@ -458,15 +492,18 @@ def _mean_noise(channel: Channel, mean: AnyArray) -> Doubles:
 
 def denoiser_to_bytes(denoiser: Denoiser) -> bytes:
     """The denoiser as a container of arrays, without its spec: see :func:`denoiser_from_bytes`."""
-    arrays = {"error_variance": denoiser.error_variance, **_arrays("linear", denoiser.linear)}
+    arrays = {"error_variance": denoiser.error_variance}
+    arrays |= _arrays("linear", denoiser.linear)
+    max_variance = 0.0
     for number, iteration in enumerate(denoiser.iterations):
         arrays |= _arrays(f"{number}.filter", iteration.filter)
         arrays |= _arrays(f"{number}.bins", iteration.bins)
+        max_variance = iteration.table.max_variance  # of the table that all share
     facts = {
         "error": denoiser.error,
         "rows": denoiser.rows,
         "iterations": len(denoiser.iterations),
-        "max_variance": max((i.table.max_variance for i in denoiser.iterations), default=0.0),
+        "max_variance": max_variance,
     }
     return pack("denoiser", facts, arrays)
 
@@ -493,40 +530,53 @@ def denoiser_from_bytes(data: bytes, spec: Spec) -> Denoiser:
         facts, arrays = unpack(data, "denoiser")
         error = finite_number(facts["error"], "error")
         rows = whole_number(facts["rows"], "rows", 0, 2**63)
-        parts: list[tuple[MixtureFilter, CalibrationBins]] = []
-        linear = _read(arrays, "linear.", MixtureFilter, {"k": spec.code_length})
-        for number in range(whole_number(facts["iterations"], "iterations", 0, len(arrays))):
-            filter_ = _read(arrays, f"{number}.filter.", MixtureFilter, {"k": spec.code_length})
-            sizes = {"2": 2, "B": CalibrationBins.BINS}
-            parts.append((filter_, _read(arrays, f"{number}.bins.", CalibrationBins, sizes)))
-        error_variance = checked_array(arrays.pop("error_variance"), "f8", "E", {})
+        count = whole_number(facts["iterations"], "iterations", 0, len(arrays))
+        linear = _read_filter(arrays, "linear.", spec)
+        iterations: list[EPIteration] = []
         components = 0
-        if parts:
-            components = parts[-1][0].prior.components
-        if len(error_variance) not in (0, components) or (error_variance < 0).any() or arrays:
+        if count:
+            max_variance = finite_number(facts["max_variance"], "max_variance", above=0.0)
+            table = ScoreTable(Channel(spec).likelihood, max_variance)
+        for number in range(count):
+            filter_ = _read_filter(arrays, f"{number}.filter.", spec)
+            sizes = {"2": 2, "B": CalibrationBins.BINS}
+            bins = _read(arrays, f"{number}.bins.", CalibrationBins, sizes)
+            iterations.append(EPIteration(filter_, bins, table))
+            components = filter_.prior.components
+        error_variance = checked_array(arrays.pop("error_variance"), "f8", "E", {})
+        fits = len(error_variance) in (0, components)
+        if arrays or not fits or (error_variance < 0).any():
             raise ValueError("error_variance")
-        if not parts:
-            return Denoiser(spec, error, rows, linear)
-        max_variance = finite_number(facts["max_variance"], "max_variance", above=0.0)
-        table = ScoreTable(Channel(spec).likelihood, max_variance)
-        iterations = tuple(EPIteration(*part, table) for part in parts)
-        return Denoiser(spec, error, rows, linear, iterations, error_variance)
+        return Denoiser(spec, error, rows, linear, tuple(iterations), error_variance)
     except (ValueError, LookupError, TypeError, RecursionError, ArithmeticError):
         raise DamagedError("these bytes are no denoiser of this index; learn it again.") from None
 
 
-def _read(arrays: dict[str, AnyArray], prefix: str, part: Any, sizes: dict[str, int]) -> Any:
+def _read_filter(arrays: dict[str, AnyArray], prefix: str, spec: Spec) -> MixtureFilter:
+    sizes = {"k": spec.code_length}
+    filter_: MixtureFilter = _read(arrays, prefix, MixtureFilter, sizes)
+    # What equal sides do not say.
+    sound = sizes["F"] + sizes["T"] == sizes["R"]
+    some = min(sizes["K"], sizes["F"]) > 0
+    if not sound or not some or (filter_.noise <= 0).any():
+        raise ValueError("filter")
+    return filter_
+
+
+def _read(
+    arrays: dict[str, AnyArray],
+    prefix: str,
+    part: Any,
+    sizes: dict[str, int],
+) -> Any:
     """Remove the arrays of one part, check them and make the part of them."""
     values: dict[str, Any] = {}
     for name, kind in get_type_hints(part, include_extras=True).items():
         if is_dataclass(kind):
             values[name] = _read(arrays, f"{prefix}{name}.", kind, sizes)
         else:
-            array, sides = get_args(kind)
-            dtype = "f8" if array == Doubles else "f4"
-            values[name] = checked_array(arrays.pop(prefix + name), dtype, sides, sizes)
-    if part is MixtureFilter:  # what equal sides do not say
-        sound = sizes["F"] + sizes["T"] == sizes["R"] and sizes["K"] * sizes["F"] > 0
-        if not sound or (values["noise"] <= 0).any():
-            raise ValueError("filter")
+            numbers, sides = get_args(kind)
+            dtype = "f8" if numbers == Doubles else "f4"
+            array = arrays.pop(prefix + name)
+            values[name] = checked_array(array, dtype, sides, sizes)
     return part(**values)

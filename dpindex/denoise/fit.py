@@ -54,14 +54,13 @@ The linear filter then leaves four fifths of the weight to the code itself. On t
 columns errors were 4 to 13, and the score, although it predicted better, found .07 and .80 of ten
 where the linear filter found .15 and .85. On 14 columns they were 1.7 and on images at most .7."""
 
-MIN_Z_SCALES = 5.0
-"""The same for a scale mixture, decided at the first iteration. On natural images it is better by
-five to twenty and finds more neighbours; on sentence embeddings, all of norm 1, one that was better
-by three found fewer."""
+MIN_Z_OF_PRIORS = {"scales": 5.0, "mixture": 10.0}
+"""Standard errors by which the first iteration must be better under such a prior than before.
 
-MIN_Z_MIXTURE = 10.0
-"""The same for a mixture of Gaussians. On natural images one that was better by up to nine at the
-first iteration was worse in the end; on digits it is better by twenty to fifty and stays so."""
+On natural images a scale mixture is better by five to twenty and finds more neighbours; on sentence
+embeddings, all of norm 1, one that was better by three found fewer. A mixture of Gaussians that was
+better by up to nine on natural images was worse in the end; on digits it is better by twenty to
+fifty and stays so."""
 
 # Held-out rows that calibrate bins, and those that tell whether an iteration is an improvement.
 _CALIBRATION = slice(0, None, 2)
@@ -70,6 +69,10 @@ _VALIDATION = slice(1, None, 2)
 _LEVERAGE_ROWS = 1024
 _CLAIM_ERROR = 0.5
 """Typical relative error of the variances that a filter claims."""
+
+_RANGE_NUMBERS = 1 << 20
+_RANGE_SHARES = (0.002, 0.998)
+"""Elements of which ranges of bins are read, and the shares of them that lie below."""
 
 _BIN_PRIOR = 16.0
 """Weight of a bin's prior, in elements, at a noise variance equal to the claimed one."""
@@ -124,7 +127,8 @@ def fit_denoiser(codes: Codes, spec: Spec, kind: DenoiserKind = "auto") -> Denoi
         )
     rows = TrainingCodes(codes.stored, channel)
     y = rows.held_codes[_VALIDATION]
-    if channel.noise(y).mean() < _MIN_NOISE * y.var():
+    mean_noise = channel.noise(y).mean()
+    if mean_noise < _MIN_NOISE * y.var():
         raise NoDenoiserError(
             f"{spec.method} adds hardly any noise here: there is nothing to denoise."
         )
@@ -134,16 +138,25 @@ def fit_denoiser(codes: Codes, spec: Spec, kind: DenoiserKind = "auto") -> Denoi
     linear_error = _unbiased_error(prediction, y, channel)
     worth_score = kind == "auto" and linear_error < _MAX_LINEAR_ERROR
     if can_score and (worth_score or kind == "score"):
-        table = ScoreTable(channel.likelihood, 4 * float(y.var(axis=0).max()))
+        largest = float(y.var(axis=0).max())
+        table = ScoreTable(channel.likelihood, 4 * largest)
         iterations, refined, error_variance = _fit_iterations(rows, linear, table)
         if kind == "score" or _clearly_better(refined, prediction, y):
-            error = _unbiased_error(refined, y, channel)
-            return Denoiser(spec, error, len(codes), linear, tuple(iterations), error_variance)
+            return Denoiser(
+                spec,
+                _unbiased_error(refined, y, channel),
+                len(codes),
+                linear,
+                tuple(iterations),
+                error_variance,
+            )
     return Denoiser(spec, linear_error, len(codes), linear)
 
 
 def fit_if_possible(
-    fit: Callable[[DenoiserKind], Denoiser], spec: Spec, kind: DenoiserKind = "auto"
+    fit: Callable[[DenoiserKind], Denoiser],
+    spec: Spec,
+    kind: DenoiserKind = "auto",
 ) -> Denoiser | None:
     """Fit a denoiser to codes of a spec, or return None where none can be fitted.
 
@@ -205,8 +218,10 @@ class TrainingCodes:
             )
         most_rows = min(_MAX_ROWS, _MAX_NUMBERS // self.k)
         stored = stored[:: -(-len(stored) // most_rows)]
-        held_rows = min(len(stored) // _HELD_SHARE, max(256, _HELD_NUMBERS // self.k))
-        held = np.arange(len(stored)) % (len(stored) // held_rows) == 0
+        most_held = max(256, _HELD_NUMBERS // self.k)
+        held_rows = min(len(stored) // _HELD_SHARE, most_held)
+        every = len(stored) // held_rows
+        held = np.arange(len(stored)) % every == 0
         self._stored = stored[~held]
         self.held = self.held_codes = channel.format.decode(stored[held])
         self._refined: Singles | None = None
@@ -216,7 +231,8 @@ class TrainingCodes:
         for y in self.blocks():
             total += y.sum(axis=0, dtype=np.float64)
             noise += channel.noise(y).sum(axis=0, dtype=np.float64)
-        noise = np.maximum(noise, 1e-3 * noise.mean() / len(self))
+        least = 1e-3 * noise.mean() / len(self)
+        noise = np.maximum(noise, least)
         self.mean = (total / len(self)).astype(np.float32)
         self.noise = (noise / len(self)).astype(np.float32)
 
@@ -258,17 +274,21 @@ class TrainingCodes:
         the rows fewer directions stand out of the noise than the first iteration knew.
         """
         before = self._refined
+        locate = self.channel.likelihood.locate
         self.noise = iteration.message_noise(self.held)
-        out = np.empty((len(self), self.k), dtype=np.float32) if before is None else before
+        out = before
+        if out is None:
+            out = np.empty((len(self), self.k), dtype=np.float32)
+        refined = out
 
         def refine(rows: slice) -> None:
             y = self.channel.format.decode(self._stored[rows])
             z = y if before is None else before[rows]
-            out[rows] = iteration.message(z, self.channel.likelihood.locate(y))
+            refined[rows] = iteration.message(z, locate(y))
 
         self.channel.for_each_block(len(self), refine)
-        self._refined = out
-        self.held = iteration.message(self.held, self.channel.likelihood.locate(self.held_codes))
+        self._refined = refined
+        self.held = iteration.message(self.held, locate(self.held_codes))
         del self.directions
 
 
@@ -279,14 +299,22 @@ def _filter(rows: TrainingCodes, prior: str) -> MixtureFilter:
     if prior == "gaussian":
         mixture = Mixture.gaussian(signal)
     else:
-        inner = np.concatenate([(z - rows.mean) @ analysis for z in rows.blocks()])
+        blocks = [(z - rows.mean) @ analysis for z in rows.blocks()]
+        inner = np.concatenate(blocks)
         if prior == "scales":
             mixture = Mixture.of_scales(inner, signal)
         else:
             mixture = Mixture.fit(inner, COMPONENTS, rows.share)
             rows.share = mixture.responsibilities(inner)
-    mixing = mixture.mixing_leverage((rows.held[:_LEVERAGE_ROWS] - rows.mean) @ analysis, basis)
-    return MixtureFilter(rows.mean, rows.noise, basis, mixture, mixture.leverage(basis), mixing)
+    sample = rows.held[:_LEVERAGE_ROWS] - rows.mean
+    return MixtureFilter(
+        mean=rows.mean,
+        noise=rows.noise,
+        basis=basis,
+        prior=mixture,
+        leverage=mixture.leverage(basis),
+        mixing_leverage=mixture.mixing_leverage(sample @ analysis, basis),
+    )
 
 
 def _unbiased_error(prediction: Singles, y: Singles, channel: Channel) -> float:
@@ -295,14 +323,17 @@ def _unbiased_error(prediction: Singles, y: Singles, channel: Channel) -> float:
     The predictions must be independent of the noise in y.
     """
     noise = channel.noise(y)
-    return float(np.mean((y - prediction) ** 2 - noise, dtype=np.float64) / noise.mean())
+    squared = (y - prediction) ** 2 - noise
+    return float(np.mean(squared, dtype=np.float64) / noise.mean())
 
 
 def _calibrated(prediction: Singles, claimed: Singles, rows: TrainingCodes) -> CalibrationBins:
     """Offsets and variances of predictions of the calibration rows."""
-    sampled = slice(None, None, max(1, prediction.size // (1 << 20)))
-    log_claims = np.log(np.maximum(claimed.ravel()[sampled], 1e-30))
-    ranges = [np.quantile(a, [0.002, 0.998]) for a in (prediction.ravel()[sampled], log_claims)]
+    every = max(1, prediction.size // _RANGE_NUMBERS)
+    predictions = prediction.ravel()[::every]
+    claims = claimed.ravel()[::every]
+    log_claims = np.log(np.maximum(claims, 1e-30))
+    ranges = [np.quantile(side, _RANGE_SHARES) for side in (predictions, log_claims)]
     none = np.empty(0, dtype=np.float32)
     bins = CalibrationBins(np.stack(ranges), none, none)
     place = bins.place(prediction, claimed).ravel()
@@ -319,30 +350,47 @@ def _calibrated(prediction: Singles, claimed: Singles, rows: TrainingCodes) -> C
     # Where noise dominates, the error cannot be measured and the claims are all there is.
     reliability = (_CLAIM_ERROR * overall) ** 2
     reliability /= reliability + 2 * level**2 / y.size
-    average = max(reliability * measured + (1 - reliability) * overall, 1e-3 * overall)
+    average = reliability * measured + (1 - reliability) * overall
+    average = max(average, 1e-3 * overall)
     # The average error is known well; that of a single bin only if it holds many elements.
     claim = total(claimed) / np.maximum(count, 1) * average / overall
     prior = _BIN_PRIOR * (level / average) ** 2
-    offset = total(y - prediction) / (count + prior)
-    square = (total((y - prediction) ** 2 - noise) + prior * claim) / (count + prior)
+    difference = y - prediction
+    offset = total(difference) / (count + prior)
+    squares = total(difference**2 - noise)
+    square = (squares + prior * claim) / (count + prior)
     variance = np.maximum(square - offset**2, 1e-3 * claim)
     variance[count == 0] = average
-    return CalibrationBins(bins.ranges, offset.astype(np.float32), variance.astype(np.float32))
+    return CalibrationBins(
+        bins.ranges,
+        offset.astype(np.float32),
+        variance.astype(np.float32),
+    )
 
 
-def _clearly_better(new: Singles, old: Singles, y: Singles, min_z: float = _MIN_Z) -> bool:
+def _clearly_better(
+    new: Singles,
+    old: Singles,
+    y: Singles,
+    min_z: float = _MIN_Z,
+) -> bool:
     """Return True if ``new`` predicts held-out codes y better than ``old``, by more than chance.
 
     The noise of the codes cancels in the difference of squared errors, whose mean over rows must
     exceed ``min_z`` of its own standard errors.
     """
-    gain = ((new - old) * (2 * y - new - old)).mean(axis=1, dtype=np.float64)
-    return bool(gain.mean() > min_z * gain.std() / np.sqrt(len(gain)))
+    # (y − old)² − (y − new)²
+    gains = (new - old) * (2 * y - new - old)
+    gain = gains.mean(axis=1, dtype=np.float64)
+    error = gain.std() / np.sqrt(len(gain))
+    return bool(gain.mean() > min_z * error)
 
 
 @limited_threads(1)  # iterations run on blocks of codes, in threads of their own
 def _fit_iterations(
-    rows: TrainingCodes, linear: MixtureFilter, table: ScoreTable
+    rows: TrainingCodes,
+    linear: MixtureFilter,
+    table: ScoreTable,
 ) -> tuple[list[EPIteration], Singles, Doubles]:
     """Iterations, until predictions of the held-out rows no longer improve.
 
@@ -353,9 +401,11 @@ def _fit_iterations(
     chosen = "gaussian"
     first = {chosen: _iteration(rows, linear, table)}
     if len(rows) >= _MIN_ROWS_FOR_MIXTURE:  # the first iteration decides for all
-        for prior, min_z in (("scales", MIN_Z_SCALES), ("mixture", MIN_Z_MIXTURE)):
+        for prior, min_z in MIN_Z_OF_PRIORS.items():
             first[prior] = _iteration(rows, _filter(rows, prior), table)
-            if _clearly_better(first[prior][1], first[chosen][1], y, min_z):
+            _, best = first[chosen]
+            _, prediction = first[prior]
+            if _clearly_better(prediction, best, y, min_z):
                 chosen = prior
     # Scales come in the last iteration only: in earlier ones they would make the remaining noise
     # vary between vectors, which the next iteration cannot represent.
@@ -398,18 +448,23 @@ def _error_variance(filter_: MixtureFilter, rows: TrainingCodes) -> Doubles:
     synthesis = filter_.synthesis.astype(np.float64)
     within = prior.leverage(filter_.basis) @ filter_.noise
     y = rows.held_codes
-    total = float(np.mean(((y - filter_.mean) ** 2 - rows.channel.noise(y)).sum(axis=1)))
-    beyond = max(0.0, total - float(np.sum((synthesis @ prior.covariance()) * synthesis)))
-    return np.asarray(within + beyond * SCALES / (prior.weight @ SCALES), dtype=np.float64)
+    signal = (y - filter_.mean) ** 2 - rows.channel.noise(y)
+    total = float(signal.sum(axis=1).mean())
+    inside = float(np.sum((synthesis @ prior.covariance()) * synthesis))
+    beyond = max(0.0, total - inside)
+    relative_scales = SCALES / (prior.weight @ SCALES)
+    return np.asarray(within + beyond * relative_scales, dtype=np.float64)
 
 
 def _iteration(
-    rows: TrainingCodes, filter_: MixtureFilter, table: ScoreTable
+    rows: TrainingCodes,
+    filter_: MixtureFilter,
+    table: ScoreTable,
 ) -> tuple[EPIteration, Singles]:
     """An iteration with that filter, calibrated, and its predictions of the validation rows."""
     prediction, claimed, _ = filter_.predict(rows.held)
     bins = _calibrated(prediction[_CALIBRATION], claimed[_CALIBRATION], rows)
     prediction = prediction[_VALIDATION]
-    claimed = claimed[_VALIDATION]
-    prediction += np.take(bins.offset, bins.place(prediction, claimed))
+    place = bins.place(prediction, claimed[_VALIDATION])
+    prediction += np.take(bins.offset, place)
     return EPIteration(filter_, bins, table), prediction

@@ -65,7 +65,8 @@ def spiked(eigenvalues: Doubles, aspect: float) -> tuple[Doubles, Doubles]:
     """
     excess = eigenvalues - 1.0 - aspect
     detected = excess > 2 * np.sqrt(aspect)
-    root = np.sqrt(np.maximum(excess**2 - 4 * aspect, 0.0))
+    discriminant = np.maximum(excess**2 - 4 * aspect, 0.0)
+    root = np.sqrt(discriminant)
     signal = np.where(detected, (excess + root) / 2, 1.0)
     squared_cosine = (1 - aspect / signal**2) / (1 + aspect / signal)
     return signal * detected, np.maximum(squared_cosine, 0.0) * detected
@@ -108,7 +109,8 @@ def signal_directions(moment: Doubles, rows: int, max_count: int) -> tuple[Singl
     kept[:first] = False
     variances = eigenvalues[kept][::-1]
     signal = np.maximum(variances - 1.0, 0.0)
-    signal[:_FULL] = _reliable(variances[:_FULL], min(_FULL, len(variances)) / rows)
+    leading = variances[:_FULL]
+    signal[:_FULL] = _reliable(leading, len(leading) / rows)
     largest_first = vectors[:, kept][:, ::-1]
     return np.ascontiguousarray(largest_first, dtype=np.float32), signal
 
@@ -156,26 +158,46 @@ class Mixture:
         return len(self.filters[0])
 
     @classmethod
-    def of_signals(cls, weight: Doubles, mean: Singles, signals: Doubles, rest: Doubles) -> Mixture:
+    def of_signals(
+        cls,
+        weight: Doubles,
+        mean: Singles,
+        signals: Doubles,
+        rest: Doubles,
+    ) -> Mixture:
         """From weights ``π``, means, covariances (K, F, F) and the other variances (K, R − F)."""
         precision = np.linalg.inv(signals + np.eye(signals.shape[1]))
         gains = rest / (rest + 1.0)
-        log_density = np.linalg.slogdet(precision)[1] / 2 + np.log1p(-gains).sum(axis=1) / 2
-        arrays = mean, signals @ precision, gains
-        return cls(np.log(weight), log_density, *(array.astype(np.float32) for array in arrays))
+        _, log_determinant = np.linalg.slogdet(precision)
+        of_rest = np.log1p(-gains).sum(axis=1)
+        return cls(
+            log_weight=np.log(weight),
+            log_density=log_determinant / 2 + of_rest / 2,
+            mean=mean.astype(np.float32),
+            filters=(signals @ precision).astype(np.float32),
+            gains=gains.astype(np.float32),
+        )
 
     @classmethod
     def gaussian(cls, signal: Doubles, scales: Doubles = _ONE_SCALE) -> Mixture:
         """Mean 0 and these variances, shape (R,), at scales of equal probability, shape (K,)."""
-        mean = np.zeros((len(scales), len(signal)), dtype=np.float32)
+        count = len(scales)
         variances = scales[:, None] * signal
-        first = variances[:, :_FULL, None] * np.eye(min(_FULL, len(signal)))
+        unit = np.eye(min(_FULL, len(signal)))
         return cls.of_signals(
-            np.full(len(scales), 1 / len(scales)), mean, first, variances[:, _FULL:]
+            weight=np.full(count, 1 / count),
+            mean=np.zeros(variances.shape, dtype=np.float32),
+            signals=variances[:, :_FULL, None] * unit,
+            rest=variances[:, _FULL:],
         )
 
     @classmethod
-    def fit(cls, rows: Singles, components: int, share: Singles | None = None) -> Mixture:
+    def fit(
+        cls,
+        rows: Singles,
+        components: int,
+        share: Singles | None = None,
+    ) -> Mixture:
         """Expectation–maximisation from rows of shape (n, R), with soft assignments throughout.
 
         Hard clusters would take each row's own noise for structure. A few rounds are enough where
@@ -215,9 +237,11 @@ class Mixture:
     def _log_odds(self, rows: Singles) -> Singles:
         """``log π_c`` plus the log-likelihood of each row, up to a constant: shape (n, K)."""
         # With S(S+I)⁻¹ = VVᵀ: Σ (z − μ)²(1 − gain), expanded, without |Vᵀ(z − μ)|², by components.
-        precision = np.hstack([np.ones_like(self.mean[:, : self._full]), 1.0 - self.gains])
-        odds = rows**2 @ precision.T - 2 * (rows @ (precision * self.mean).T)
-        odds += (precision * self.mean**2).sum(axis=1)
+        ones = np.ones_like(self.mean[:, : self._full])
+        precision = np.hstack([ones, 1.0 - self.gains])
+        weighted_mean = precision * self.mean
+        odds = rows**2 @ precision.T - 2 * (rows @ weighted_mean.T)
+        odds += (weighted_mean * self.mean).sum(axis=1)
         odds *= -0.5
         odds += (self.log_weight + self.log_density).astype(np.float32)
         roots, shift, members = self._gained
@@ -233,10 +257,16 @@ class Mixture:
         """Columns V/√2 of all components' filters ``2VVᵀ``, their ``Vᵀμ``, and whose they are."""
         values, vectors = np.linalg.eigh(self.filters.astype(np.float64))
         component, column = np.nonzero(values > _NO_GAIN)
-        roots = vectors[component, :, column] * np.sqrt(values[component, column, None] / 2)
-        shift = np.einsum("ij,ij->i", roots, self.mean[component, : self._full])
+        half = values[component, column, None] / 2
+        roots = vectors[component, :, column] * np.sqrt(half)
+        means = self.mean[component, : self._full]
+        shift = np.einsum("ij,ij->i", roots, means)
         members = component[:, None] == np.arange(self.components)
-        return roots.T.astype(np.float32), shift.astype(np.float32), members.astype(np.float32)
+        return (
+            roots.T.astype(np.float32),
+            shift.astype(np.float32),
+            members.astype(np.float32),
+        )
 
     def posterior(self, rows: Singles) -> tuple[Singles, Singles]:
         """Posterior means, shape (n, R), and responsibilities, shape (n, K)."""
@@ -245,7 +275,8 @@ class Mixture:
             return self._component(rows, 0), share
         out = np.zeros_like(rows)
         for c, likely in enumerate(_likely_rows(share)):
-            out[likely] += share[likely, c : c + 1] * self._component(rows[likely], c)
+            mean = self._component(rows[likely], c)
+            out[likely] += share[likely, c : c + 1] * mean
         return out, share
 
     def _component(self, rows: Singles, c: int) -> Singles:
@@ -261,7 +292,8 @@ class Mixture:
         first = basis[:, : self._full]
         squares = basis[:, self._full :] ** 2
         inner = np.einsum("cij,ij->ci", first @ self.filters, first)
-        return np.asarray(inner + (squares @ self.gains[..., None])[..., 0])
+        of_rest = (squares @ self.gains[..., None])[..., 0]
+        return np.asarray(inner + of_rest)
 
     def mixing_leverage(self, rows: Singles, basis: Singles) -> Singles:
         """Return what responsibilities add to ``leverage``, on average over rows: shape (k,).
@@ -272,8 +304,8 @@ class Mixture:
         total = np.zeros(len(basis), dtype=np.float32)
         mean, share = self.posterior(rows)
         for c, likely in enumerate(_likely_rows(share)):
-            apart = (self._component(rows[likely], c) - mean[likely]) @ basis.T
-            total += share[likely, c] @ apart**2
+            apart = self._component(rows[likely], c) - mean[likely]
+            total += share[likely, c] @ (apart @ basis.T) ** 2
         return total / np.float32(len(rows))
 
     def covariance(self) -> Doubles:
@@ -285,8 +317,9 @@ class Mixture:
         signals = np.linalg.solve(np.eye(full) - filters, filters)
         signals = (signals + signals.transpose(0, 2, 1)) / 2
         total = (mean.T * self.weight) @ mean
+        rest = gains / (1 - gains)
         total[:full, :full] += np.tensordot(self.weight, signals, 1)
-        total[full:, full:] += np.diag(self.weight @ (gains / (1 - gains)))
+        total[full:, full:] += np.diag(self.weight @ rest)
         return total
 
     def error(self) -> Doubles:
@@ -295,16 +328,20 @@ class Mixture:
         Under unit noise that of a component is its filter ``S(S+I)⁻¹``.
         """
         full = self._full
-        total = np.diag(np.zeros(self.mean.shape[1]))
-        total[:full, :full] = np.tensordot(self.weight, self.filters.astype(np.float64), 1)
+        directions = self.mean.shape[1]
+        total = np.zeros((directions, directions))
+        filters = self.filters.astype(np.float64)
+        total[:full, :full] = np.tensordot(self.weight, filters, 1)
         total[full:, full:] = np.diag(self.weight @ self.gains)
         return total
 
 
 def _root(covariance: Doubles) -> Doubles:
     """L with ``LLᵀ`` the symmetric covariance, negative eigenvalues taken for 0."""
-    values, vectors = np.linalg.eigh((covariance + covariance.T) / 2)
-    return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0)))
+    symmetric = (covariance + covariance.T) / 2
+    values, vectors = np.linalg.eigh(symmetric)
+    deviations = np.sqrt(np.maximum(values, 0.0))
+    return np.asarray(vectors * deviations)
 
 
 class _Common:
@@ -314,9 +351,11 @@ class _Common:
         self.rows = rows
         self.full = min(_FULL, rows.shape[1])
         centred = rows - rows.mean(axis=0)
-        self.rest = centred[:, self.full :].astype(np.float64).var(axis=0)
         head = centred[:, : self.full]
-        self.covariance = (head.T @ head).astype(np.float64) / len(rows)
+        tail = centred[:, self.full :]
+        scatter = (head.T @ head).astype(np.float64)
+        self.covariance = scatter / len(rows)
+        self.rest = tail.astype(np.float64).var(axis=0)
 
     def maximise(self, share: Singles) -> Mixture:
         """The most likely mixture given responsibilities, shape (n, K)."""
@@ -325,19 +364,25 @@ class _Common:
         count = share.sum(axis=0, dtype=np.float64)
         divisor = np.maximum(count, 1e-3)[:, None]
         mean = (share.T @ rows) / divisor.astype(np.float32)
-        tail_mean = mean[:, full:]
-        square = (share.T @ rows[:, full:] ** 2) / divisor - tail_mean**2
-        counted = count[:, None]
-        mixed = (square * counted + _PRIOR_ROWS * self.rest) / (counted + _PRIOR_ROWS)
+        mean_square = (share.T @ rows[:, full:] ** 2) / divisor
+        variance = mean_square - mean[:, full:] ** 2
+        # The common covariance counts for some more rows of every component.
+        rows_of = count + _PRIOR_ROWS
+        own_rest = variance * count[:, None]
+        rest = (own_rest + _PRIOR_ROWS * self.rest) / rows_of[:, None]
         signals = []
         for c, likely in enumerate(_likely_rows(share)):
             centred = rows[likely, :full] - mean[c, :full]
-            scatter = (centred * share[likely, c, None]).T @ centred
-            observed = (scatter + _PRIOR_ROWS * self.covariance) / (count[c] + _PRIOR_ROWS)
-            signals.append(_shrunk(observed, count[c] + _PRIOR_ROWS))
-        weight = count / len(rows) + 1e-12
-        rest_signals = np.maximum(mixed - 1.0, 0.0)
-        return Mixture.of_signals(weight, mean, np.stack(signals), rest_signals)
+            weighted = centred * share[likely, c, None]
+            scatter = weighted.T @ centred
+            observed = (scatter + _PRIOR_ROWS * self.covariance) / rows_of[c]
+            signals.append(_shrunk(observed, rows_of[c]))
+        return Mixture.of_signals(
+            weight=count / len(rows) + 1e-12,
+            mean=mean,
+            signals=np.stack(signals),
+            rest=np.maximum(rest - 1.0, 0.0),
+        )
 
     def first_responsibilities(self, components: int) -> Singles:
         """Nearly hard responsibilities from a few rounds of k-means on filtered rows."""
@@ -345,16 +390,19 @@ class _Common:
         signal = _shrunk(self.covariance, count)
         filter_ = signal @ np.linalg.inv(signal + np.eye(self.full))
         points = self.rows[:, : self.full] @ filter_.astype(np.float32)
-        centres = points[PublicStream(0, "denoise/centres").permutation(count)[:components]]
+        order = PublicStream(0, "denoise/centres").permutation(count)
+        centres = points[order[:components]]
         for _ in range(_CENTRE_ROUNDS):
-            closeness = points @ centres.T - (centres**2).sum(axis=1) / 2
+            squares = (centres**2).sum(axis=1)
+            closeness = points @ centres.T - squares / 2
             nearest = np.argmax(closeness, axis=1)
             member = np.zeros((count, components), dtype=np.float32)
             member[np.arange(count), nearest] = 1.0
             sizes = member.sum(axis=0)[:, None]
             means = (member.T @ points) / np.maximum(sizes, 1)
             centres = np.where(sizes > 0, means, centres)
-        return np.asarray(0.9 * member + np.float32(0.1 / components), dtype=np.float32)
+        elsewhere = np.float32(0.1 / components)
+        return np.asarray(0.9 * member + elsewhere, dtype=np.float32)
 
 
 @dataclass(frozen=True, eq=False)
@@ -390,9 +438,8 @@ class MixtureFilter:
     def inner(self, z: Singles) -> tuple[Singles, Singles]:
         """Posterior means along the basis, (n, R), and the responsibilities behind them, (n, K)."""
         analysis = self.basis / np.sqrt(self.noise)[:, None]
-        return self.prior.posterior(
-            np.asarray(z @ analysis - self.mean @ analysis, dtype=np.float32)
-        )
+        rows = z @ analysis - self.mean @ analysis
+        return self.prior.posterior(np.asarray(rows, dtype=np.float32))
 
     def apply(self, z: Singles) -> tuple[Singles, Singles]:
         """Posterior means, shape (n, k), and the responsibilities behind them, (n, K)."""
@@ -407,12 +454,14 @@ class MixtureFilter:
         The prior's own mean and covariance, components taken together, replace the mixture.
         """
         # S(S + D)⁻¹ = ED⁻¹ for signal S, noise D and error covariance E.
-        error = self.error_root_under(noise)
-        return np.asarray((error / noise[:, None]) @ error.T, dtype=np.float32)
+        root = self.error_root_under(noise)
+        filter_ = (root / noise[:, None]) @ root.T
+        return np.asarray(filter_, dtype=np.float32)
 
     def error_root(self) -> Singles:
         """L such that the errors of ``apply`` have the covariance LLᵀ, as the prior claims it."""
-        return np.asarray(self.synthesis @ _root(self.prior.error()), dtype=np.float32)
+        root = _root(self.prior.error())
+        return np.asarray(self.synthesis @ root, dtype=np.float32)
 
     def error_root_under(self, noise: Doubles) -> Doubles:
         """Return the root of the error covariance of the filter ``under`` that noise.
@@ -420,8 +469,10 @@ class MixtureFilter:
         It is that of ``L(I + LᵀD⁻¹L)⁻¹Lᵀ``, by Woodbury, where LLᵀ is the signal's covariance.
         """
         # Components of the prior are taken together.
-        factor = self.synthesis.astype(np.float64) @ _root(self.prior.covariance())
-        precision = np.eye(factor.shape[1]) + factor.T @ (factor / noise[:, None])
+        synthesis = self.synthesis.astype(np.float64)
+        factor = synthesis @ _root(self.prior.covariance())
+        observed = factor.T @ (factor / noise[:, None])
+        precision = np.eye(factor.shape[1]) + observed
         inverse = np.asarray(np.linalg.inv(precision), dtype=np.float64)
         return factor @ _root(inverse)
 

@@ -184,7 +184,9 @@ class Codes:
     def to_bytes(self) -> bytes:
         """A self-describing byte string: see :func:`dpindex.codes_from_bytes`."""
         return pack(
-            "codes", self.format.to_dict(), {"stored": self.format.concatenate([self.stored])}
+            "codes",
+            self.format.to_dict(),
+            {"stored": self.format.concatenate([self.stored])},
         )
 
 

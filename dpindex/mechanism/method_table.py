@@ -182,7 +182,12 @@ class Family:
             )
         return entries
 
-    def _sparsity(self, parameters: Parameters, k: int, entries: str | None) -> int | None:
+    def _sparsity(
+        self,
+        parameters: Parameters,
+        k: int,
+        entries: str | None,
+    ) -> int | None:
         given = parameters.sparsity
         if entries == "very-sparse":
             value = max(1, math.isqrt(parameters.dim)) if given is None else given
@@ -300,7 +305,10 @@ _numbers = _always(128)
 _signs = _always(512)
 
 IDENTITY = Family(
-    lambda made: Identity(made.dim), lambda parameters: parameters.dim, keeps_all=True, moves="one"
+    lambda made: Identity(made.dim),
+    lambda parameters: parameters.dim,
+    keeps_all=True,
+    moves="one",
 )
 OPORP = Family(_oporp, _oporp_length, bins=True, moves="one")
 SIGN_OPORP = replace(OPORP, default_length=_sign_length)
@@ -641,7 +649,8 @@ _ROWS = (
 # fmt: on
 
 _REMEDIES: defaultdict[tuple[str, ...], str] = defaultdict(
-    str, {("record",): "; state --record (dpindex.record())"}
+    str,
+    {("record",): "; state --record (dpindex.record())"},
 )
 _MAX_CLOSE = 3
 

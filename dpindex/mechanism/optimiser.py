@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Iterator
 from contextlib import nullcontext
 from typing import Any, NamedTuple
 
@@ -97,7 +98,8 @@ def design(
     2
     """
     epsilon = checked_epsilon(epsilon)
-    noise = finite_number(beta, "beta", above=0.0) ** 2 * _noise_variance(epsilon, delta, signs)
+    beta = finite_number(beta, "beta", above=0.0)
+    noise = beta**2 * _noise_variance(epsilon, delta, signs)
     scale = finite_number(scale, "scale", above=0.0)
     opened = isinstance(public, str | os.PathLike)
     with open_vectors(public) if opened else nullcontext(as_source(public)) as source:
@@ -105,38 +107,51 @@ def design(
     if code_length is None:
         code_length = usual_length(epsilon, len(known.attributes))
     k = whole_number(code_length, "code_length", 1, MAX_LENGTH)
-    w = _optimised(known.covariance, k, noise, delta > 0, np.random.default_rng(seed))
+    covariance = known.covariance
+    gaussian = delta > 0
+    w = _optimised(covariance, k, noise, gaussian, np.random.default_rng(seed))
     if signs:
-        bins = _clusters(known.covariance, k, np.random.default_rng(seed))
-        recovered, by_bins = (
-            _recovered_by_signs(each, known.covariance, epsilon, beta) for each in (w, bins)
-        )
+        bins = _clusters(covariance, k, np.random.default_rng(seed))
+        recovered = _recovered_by_signs(w, covariance, epsilon, beta)
+        by_bins = _recovered_by_signs(bins, covariance, epsilon, beta)
         if by_bins > _GAIN_OF_BINS * recovered:
             w = bins
-    return _finished(w, known, source.shape[1], delta > 0)
+    return _finished(w, known, source.shape[1], gaussian)
 
 
 def usual_length(epsilon: float, attributes: int) -> int:
     """Coordinates of a design for an epsilon."""
-    return min(attributes, max(16, min(round(50 * epsilon), 256)))
+    length = round(50 * epsilon)
+    return min(attributes, max(16, min(length, 256)))
 
 
 def _noise_variance(epsilon: float, delta: float, signs: bool) -> float:
     """Variance of the noise of a coordinate, in squared betas."""
     if delta > 0:
-        return optimal_sigma(epsilon, checked_delta(delta, "a Gaussian design")) ** 2
+        delta = checked_delta(delta, "a Gaussian design")
+        return optimal_sigma(epsilon, delta) ** 2
     # The median of Laplace noise, of which signs tell, varies half as much as the mean.
     return (1 if signs else 2) / epsilon**2
 
 
-def _recovered_by_signs(w: Doubles, c: Singles, epsilon: float, beta: float) -> float:
+def _recovered_by_signs(
+    w: Doubles,
+    c: Singles,
+    epsilon: float,
+    beta: float,
+) -> float:
     """The variance that signs tell of; a sign that an attribute moves alone has wide levels."""
-    levels = 1 if np.count_nonzero(w, axis=0).max() == 1 else 1 << ENTRY_BITS
+    levels = 1 << ENTRY_BITS
+    moved = np.count_nonzero(w, axis=0).max()
+    if moved == 1:
+        levels = 1
     within = w @ c @ w.T
     flips = geometric_flips(epsilon / levels)
-    channel = flips.linear_channel(np.zeros(len(w)), np.diag(within), beta / levels)
+    centred = np.zeros(len(w))
+    channel = flips.linear_channel(centred, np.diag(within), beta / levels)
     cross = channel.slope[:, None] * (w @ c)
-    return float(np.sum(np.linalg.solve(channel.covariance(within), cross) * cross))
+    gain = np.linalg.solve(channel.covariance(within), cross)
+    return float(np.sum(gain * cross))
 
 
 class _Known(NamedTuple):
@@ -157,9 +172,9 @@ def _known(source: VectorSource, scale: float) -> _Known:
     rows = spaced(source.shape[0], _MAX_SAMPLE)
     count = len(rows)
 
-    def chunks() -> Any:
+    def chunks() -> Iterator[Any]:
         for first, chunk in source.chunks():
-            inside = rows[(rows >= first) & (rows < first + chunk.shape[0])] - first
+            inside = _between(rows, first, chunk.shape[0])
             if len(inside):
                 yield chunk[inside] / scale
 
@@ -167,41 +182,67 @@ def _known(source: VectorSource, scale: float) -> _Known:
     squares = np.zeros(source.shape[1])
     for x in chunks():
         total += np.asarray(x.sum(axis=0)).ravel()
-        squares += np.asarray((x.multiply(x) if issparse(x) else x * x).sum(axis=0)).ravel()
+        squared = x.multiply(x) if issparse(x) else x * x
+        squares += np.asarray(squared.sum(axis=0)).ravel()
     mean = total / count
     variance = squares / count - mean**2
     if not np.isfinite(variance).all():
         raise InputError("public vectors must be finite.")
-    varying = np.flatnonzero(variance > 1e-9 * max(float(variance.max()), 1e-300))
+    largest = max(float(variance.max()), 1e-300)
+    varying = np.flatnonzero(variance > 1e-9 * largest)
     if count < 2 or not len(varying):
         raise InputError("no attribute of these public vectors varies: nothing can be designed.")
-    most = varying[np.argsort(-variance[varying], kind="stable")[:_MAX_ATTRIBUTES]]
+    falling = np.argsort(-variance[varying], kind="stable")
+    most = varying[falling[:_MAX_ATTRIBUTES]]
     attributes = np.sort(most)
+    middle = mean[attributes]
     covariance = np.zeros((len(attributes), len(attributes)))
     fourth = 0.0
     kept = spaced(count, _SAMPLE)
     parts = []
     done = 0
     for x in chunks():
-        parts.append(x[kept[(kept >= done) & (kept < done + x.shape[0])] - done])
+        parts.append(x[_between(kept, done, x.shape[0])])
         done += x.shape[0]
-        part = x[:, attributes]
-        centred = (part.toarray() if issparse(part) else part) - mean[attributes]
+        centred = _dense(x[:, attributes]) - middle
         covariance += centred.T @ centred
-        fourth += float(((centred**2).sum(axis=1) ** 2).sum())
+        norms = (centred**2).sum(axis=1)
+        fourth += float((norms**2).sum())
     covariance /= count
-    # Ledoit & Wolf 2004, towards the diagonal: what few vectors do not show is taken to be 0.
+    sample: Any = np.vstack(parts)
+    if issparse(parts[0]):
+        sample = scipy.sparse.vstack(parts).tocsr()
+    return _Known(
+        attributes,
+        middle,
+        _shrunk(covariance, fourth / count, count),
+        _dense(sample[:, attributes]),
+        _dense(sample @ sample.T),
+    )
+
+
+def _between(places: Indices, first: int, count: int) -> Indices:
+    """Return the places among ``count`` from ``first`` on, counted from there."""
+    inside = (places >= first) & (places < first + count)
+    return places[inside] - first
+
+
+def _dense(rows: Any) -> Any:
+    return rows.toarray() if issparse(rows) else rows
+
+
+def _shrunk(covariance: Doubles, fourth: float, count: int) -> Singles:
+    """Return a sample covariance, shrunk towards its diagonal (Ledoit & Wolf 2004).
+
+    What few vectors do not show is taken to be 0. ``fourth`` is the mean of ``‖x − μ‖⁴``.
+    """
     own = np.diag(np.diag(covariance))
-    sampling = (fourth / count - float((covariance**2).sum())) / count
+    energy = float((covariance**2).sum())
+    sampling = max(0.0, fourth - energy) / count
     apart = float(((covariance - own) ** 2).sum())
-    share = min(1.0, max(0.0, sampling) / max(apart, 1e-300))
-    shrunk = (covariance + share * (own - covariance)).astype(np.float32)
-    some: Any = scipy.sparse.vstack(parts).tocsr() if issparse(parts[0]) else np.vstack(parts)
-    products = some @ some.T
-    used = some[:, attributes]
-    if issparse(some):
-        products, used = products.toarray(), used.toarray()
-    return _Known(attributes, mean[attributes], shrunk, used, products)
+    share = min(1.0, sampling / max(apart, 1e-300))
+    shrunk = covariance + share * (own - covariance)
+    return shrunk.astype(np.float32)
 
 
 _STEPS = 80
@@ -210,7 +251,11 @@ _CLUSTER_ROUNDS = 15
 
 @limited_threads()
 def _optimised(
-    c: Singles, k: int, noise: float, gaussian: bool, rng: np.random.Generator
+    c: Singles,
+    k: int,
+    noise: float,
+    gaussian: bool,
+    rng: np.random.Generator,
 ) -> Doubles:
     """W of the largest ``tr(G W C)``, shape (k, m): projected gradient with momentum (FISTA)."""
     unit = float(np.diag(c).mean())
@@ -219,24 +264,32 @@ def _optimised(
 
     def solved(w: Singles, wc: Singles) -> Singles:
         """G of the linear estimate."""
-        inner = (wc @ w.T).astype(np.float64) + noise * np.eye(k)
-        return np.linalg.solve(inner, wc.astype(np.float64)).astype(np.float32)
+        signal = (wc @ w.T).astype(np.float64)
+        gain = np.linalg.solve(signal + noise * np.eye(k), wc.astype(np.float64))
+        return gain.astype(np.float32)
 
-    start = _clusters(c, k, rng) + 0.01 * rng.normal(size=(k, len(c)))
+    def recovered(w: Singles, wc: Singles) -> float:
+        return float(np.sum(solved(w, wc) * wc, dtype=np.float64))
+
+    start = _clusters(c, k, rng)
+    start += 0.01 * rng.normal(size=start.shape)
     last = _within_ball(start.astype(np.float32), gaussian)
     last_c = last @ c
-    best = float(np.sum(solved(last, last_c) * last_c, dtype=np.float64))
-    ahead, ahead_c = last, last_c
+    best = recovered(last, last_c)
+    ahead = last
+    ahead_c = last_c
     step = 0.5
     momentum = 1.0
     for _ in range(_STEPS):
         g = solved(ahead, ahead_c)
+        # The gradient of tr(G W C), over 2: G C − G Gᵀ W C.
         slope = g @ c - (g @ g.T) @ ahead_c
-        slope /= max(float(np.abs(slope).max()), 1e-30)
+        steepest = float(np.abs(slope).max())
+        slope /= max(steepest, 1e-30)
         while True:
             new = _within_ball(ahead + np.float32(step) * slope, gaussian)
             new_c = new @ c
-            reached = float(np.sum(solved(new, new_c) * new_c, dtype=np.float64))
+            reached = recovered(new, new_c)
             if reached >= best or step < 1e-4:
                 break
             step /= 2
@@ -248,7 +301,10 @@ def _optimised(
             momentum = 1.0
         ahead = new + weight * (new - last)
         ahead_c = new_c + weight * (new_c - last_c)
-        last, last_c, best, step = new, new_c, max(best, reached), step * 1.2
+        last = new
+        last_c = new_c
+        best = max(best, reached)
+        step *= 1.2
     return last.astype(np.float64)
 
 
@@ -260,7 +316,8 @@ def _clusters(c: Singles, k: int, rng: np.random.Generator) -> Doubles:
     centres = correlation[rng.choice(m, k, replace=k > m)]
     for _ in range(_CLUSTER_ROUNDS):
         norms = np.maximum(np.linalg.norm(centres, axis=1), 1e-30)
-        at = np.argmax(correlation @ centres.T / norms, axis=1)
+        likeness = correlation @ centres.T / norms
+        at = np.argmax(likeness, axis=1)
         member = np.zeros((k, m), dtype=np.float32)
         member[at, np.arange(m)] = 1
         empty = np.flatnonzero(member.sum(axis=1) == 0)
@@ -274,45 +331,56 @@ def _clusters(c: Singles, k: int, rng: np.random.Generator) -> Doubles:
 def _within_ball(w: Floats, gaussian: bool) -> Singles:
     """Columns projected onto the ball of norm 1: L1 (Duchi et al. 2008), or L2."""
     if gaussian:
-        return np.asarray(w / np.maximum(np.linalg.norm(w, axis=0), 1), np.float32)
+        norms = np.linalg.norm(w, axis=0)
+        return np.asarray(w / np.maximum(norms, 1), np.float32)
     out = w.astype(np.float32)
     size = np.abs(out)
     heavy = np.flatnonzero(size.sum(axis=0) > 1)
+    # All entries of a heavy column shrink by the cut that leaves a sum of 1, those below it to 0.
     falling = -np.sort(-size[:, heavy], axis=0)
     excess = np.cumsum(falling, axis=0, dtype=np.float64) - 1
     rank = np.arange(1, len(w) + 1)[:, None]
     kept = (falling - excess / rank > 0).sum(axis=0)
     cut = excess[kept - 1, np.arange(len(heavy))] / kept
-    out[:, heavy] = np.sign(out[:, heavy]) * np.maximum(size[:, heavy] - cut, 0)
+    left = np.maximum(size[:, heavy] - cut, 0)
+    out[:, heavy] = np.sign(out[:, heavy]) * left
     return out
 
 
 def in_integers(w: Doubles, gaussian: bool) -> npt.NDArray[np.int16]:
     """W in multiples of 2^-8, none of whose columns is heavier than 1."""
-    weight = np.linalg.norm(w, axis=0) if gaussian else np.abs(w).sum(axis=0)
-    exact = w * ((1 << ENTRY_BITS) / np.maximum(weight, 1e-30)) * np.minimum(weight, 1)
+    weight = np.linalg.norm(w, ord=2 if gaussian else 1, axis=0)
+    steps = (1 << ENTRY_BITS) / np.maximum(weight, 1e-30)
+    exact = w * steps * np.minimum(weight, 1)
     whole: npt.NDArray[np.int16] = np.trunc(exact).astype(np.int16)
     if gaussian:
         return whole
     # What truncation leaves of a full column goes to the largest remainders.
-    left = np.floor(np.abs(exact).sum(axis=0) + 1e-9).astype(np.int64)
+    full = np.abs(exact).sum(axis=0)
+    left = np.floor(full + 1e-9).astype(np.int64)
     left -= np.abs(whole).sum(axis=0, dtype=np.int64)
-    order = np.argsort(-np.abs(exact - whole), axis=0)
-    chosen = np.arange(len(w))[:, None] < left
-    ones = np.sign(np.take_along_axis(w, order, axis=0)).astype(np.int16) * chosen
-    np.put_along_axis(whole, order, np.take_along_axis(whole, order, axis=0) + ones, axis=0)
+    remainders = np.abs(exact - whole)
+    rank = np.argsort(np.argsort(-remainders, axis=0), axis=0)
+    whole += np.sign(w).astype(np.int16) * (rank < left)
     return whole
 
 
-def _finished(w: Doubles, known: _Known, dim: int, gaussian: bool) -> Design:
+def _finished(
+    w: Doubles,
+    known: _Known,
+    dim: int,
+    gaussian: bool,
+) -> Design:
     """The design of an optimised W: rounded, with its decoder."""
     entries = in_integers(w, gaussian)
     mean = known.mean
     w = entries.astype(np.float64) / (1 << ENTRY_BITS)
     cross = w @ known.covariance
-    basis = np.linalg.qr(np.vstack([mean, cross]).T)[0].T
-    if len(basis) <= len(cross):  # more coordinates than attributes
-        basis = np.vstack([basis, np.zeros((len(cross) + 1 - len(basis), len(mean)))])
+    span = np.vstack([mean, cross])
+    basis = np.linalg.qr(span.T)[0].T
+    if len(basis) < len(span):  # more coordinates than attributes
+        missing = np.zeros((len(span) - len(basis), len(mean)))
+        basis = np.vstack([basis, missing])
     facts = {"dim": dim, "norm": 2 if gaussian else 1}
     arrays = {
         "attributes": known.attributes,
@@ -324,5 +392,6 @@ def _finished(w: Doubles, known: _Known, dim: int, gaussian: bool) -> Design:
         "inside": known.sample @ basis.T,
         "products": known.products,
     }
-    typed = {name: np.ascontiguousarray(arrays[name], dtype) for name, (dtype, _) in ARRAYS.items()}
-    return Design.from_bytes(pack("design", facts, typed))
+    for name, (dtype, _) in ARRAYS.items():
+        arrays[name] = np.ascontiguousarray(arrays[name], dtype)
+    return Design.from_bytes(pack("design", facts, arrays))

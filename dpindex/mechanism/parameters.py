@@ -32,8 +32,11 @@ from dpindex.mechanism.public_parts import PARTS, Codebook, Design, PublicPart
 from dpindex.privacy import VectorAdjacency, adjacency_from_dict
 
 _FORMAT = 1
-_OBJECTS: dict[str, Callable[[Any], Any]] = {kind: part.named for kind, part in PARTS.items()}
-_OBJECTS["ranges"] = Ranges.from_dict
+_OBJECTS: dict[str, Callable[[Any], Any]] = {
+    "codebook": Codebook.named,
+    "design": Design.named,
+    "ranges": Ranges.from_dict,
+}
 """Fields that are objects of their own, and how they are read from JSON."""
 
 _Stated = TypeVar("_Stated", bound="Parameters")
@@ -108,14 +111,16 @@ class Parameters:
         self._set(values)
 
     def __repr__(self) -> str:
-        stated = [f.name for f in fields(self) if is_stated(self, f)]
-        values = ", ".join(f"{name}={getattr(self, name)!r}" for name in stated)
+        values = ", ".join(f"{name}={value!r}" for name, value in self._stated().items())
         return f"{type(self).__name__}({values})"
 
     def _repr_html_(self) -> str:
         """For notebooks: the fields that are not the default."""
-        stated = {f.name: getattr(self, f.name) for f in fields(self) if is_stated(self, f)}
-        return facts_html(type(self).__name__, stated)
+        return facts_html(type(self).__name__, self._stated())
+
+    def _stated(self) -> dict[str, Any]:
+        stated = [f.name for f in fields(self) if is_stated(self, f)]
+        return {name: getattr(self, name) for name in stated}
 
     def _set(self, values: dict[str, Any]) -> None:
         """Replace fields while the object is being made."""
@@ -168,7 +173,8 @@ class Parameters:
     @cached_property
     def fingerprint(self) -> bytes:
         """Sixteen bytes that codes carry, so that codes of another spec are noticed."""
-        return hashlib.sha256(self.to_json().encode()).digest()[:16]
+        digest = hashlib.sha256(self.to_json().encode()).digest()
+        return digest[:16]
 
     def with_epsilon(self: _Stated, epsilon: float) -> _Stated:
         """Return this spec under another budget, with the same projection (for private queries).
@@ -178,7 +184,8 @@ class Parameters:
         made = replace(self, epsilon=epsilon)
         if self.subset is None or self.codebook is None:
             return made
-        grown = round(self.subset * math.exp(self.budget - made.budget))
+        growth = math.exp(self.budget - made.budget)
+        grown = round(self.subset * growth)
         largest = max(self.subset, self.codebook.size // 2)
         return replace(made, subset=max(1, min(grown, largest)))
 
@@ -214,9 +221,10 @@ class Parameters:
                 del data[name]
             elif name in _OBJECTS:
                 data[name] = data[name].to_dict()
-        adjacency = self.adjacency.to_dict()
-        bounds = list(self.bounds)
-        return {**data, "adjacency": adjacency, "bounds": bounds, "format": _FORMAT}
+        data["adjacency"] = self.adjacency.to_dict()
+        data["bounds"] = list(self.bounds)
+        data["format"] = _FORMAT
+        return data
 
     @classmethod
     def from_dict(cls: type[_Stated], data: Any) -> _Stated:
@@ -286,16 +294,24 @@ def grid_point(value: float, beta: float, bits: int) -> int:
     return int(np.rint(value / grid_step(beta, bits)))
 
 
-def neighbour_distance(radius: float, bits: int, bounds: tuple[float, float], dim: int) -> float:
+def neighbour_distance(
+    radius: float,
+    bits: int,
+    bounds: tuple[float, float],
+    dim: int,
+) -> float:
     """Most grid steps (L2) between two rounded vectors that lay within ``radius`` of each other.
 
     ``2^bits`` for the radius and, for each of ``dim`` coordinates, one for rounding and the errors
     of the three float operations before it, in the float type that :class:`Grid` would use.
     """
     reach = max(abs(bounds[0]), abs(bounds[1]))
-    roundoff = 2.0**-24 if reach <= _FLOAT32_REACH * radius else 2.0**-53
+    roundoff = 2.0**-53
+    if reach <= _FLOAT32_REACH * radius:
+        roundoff = 2.0**-24
     errors = 2 * 3 * roundoff * reach / grid_step(radius, bits)
-    return float(1 << bits) + math.sqrt(dim) * (1.0 + errors)
+    of_rounding = math.sqrt(dim) * (1.0 + errors)
+    return float(1 << bits) + of_rounding
 
 
 @dataclass(frozen=True)
@@ -393,17 +409,16 @@ class Grid:
             return fault
         # In float64 like the test above: float32 would compare with bounds rounded to float32.
         wide = x.astype(np.float64)
-        place = tuple(int(i) for i in np.argwhere((wide < low) | (wide > high))[0])
+        outside = (wide < low) | (wide > high)
+        place = tuple(np.argwhere(outside)[0].tolist())
         after = ""
         if self.scale != 1:
             after = f" after division by scale {self.scale:g}"
         remedy = "set scale or bounds to what is publicly known, or clip"
         if x.dtype == np.uint8 and self.scale == 1:
             remedy = "values of one byte lie within scale 255 and bounds 0 1"
-        return place, (
-            f"lies outside the public bounds [{self.bounds[0]:g}, {self.bounds[1]:g}]{after}; "
-            f"{remedy}"
-        )
+        first, last = self.bounds
+        return place, (f"lies outside the public bounds [{first:g}, {last:g}]{after}; {remedy}")
 
     @cached_property
     def limits(self) -> tuple[float, float]:
@@ -412,7 +427,8 @@ class Grid:
     def outside(self, x: AnyArray) -> int:
         """How many values lie outside the bounds."""
         low, high = _accepted(*self.limits, x.dtype)
-        return int(np.count_nonzero((x < low) | (x > high)))
+        outside = (x < low) | (x > high)
+        return int(np.count_nonzero(outside))
 
     def round(self, x: AnyArray) -> Floats:
         """Grid integers, held exactly in floats of ``dtype``, of faultless attributes ``x``.
@@ -420,13 +436,16 @@ class Grid:
         ``x`` holds attributes before division by ``scale``, of any shape and real dtype.
         """
         rounded = self._rounded(x)
-        if self.clip or _accepted(*self.limits, x.dtype) != self.limits:
+        accepted = _accepted(*self.limits, x.dtype)
+        if self.clip or accepted != self.limits:
             # Each step of rounding is monotone: the same comes out as of clipping before it.
-            np.clip(rounded, *self._rounded(np.array(self.limits)), out=rounded)
+            low, high = self._rounded(np.array(self.limits))
+            np.clip(rounded, low, high, out=rounded)
         return rounded
 
     def _rounded(self, x: AnyArray) -> Floats:
-        factor = self.dtype(1.0 / (self.step * self.scale))
+        per_unit = 1.0 / (self.step * self.scale)
+        factor = self.dtype(per_unit)
         with np.errstate(over="ignore"):
             rounded = np.multiply(x, factor, dtype=self.dtype, casting="unsafe")
         return np.rint(rounded, out=rounded)
@@ -443,10 +462,11 @@ def _accepted(low: float, high: float, dtype: np.dtype[Any]) -> tuple[float, flo
     if dtype.kind != "f" or dtype.itemsize >= 8:
         return low, high
     with np.errstate(over="ignore"):
-        nearest = np.array([low, high]).astype(dtype).astype(np.float64)
+        nearest = np.array([low, high]).astype(dtype)
+    nearest_low, nearest_high = nearest.tolist()
     if not np.isfinite(nearest).all():
         return low, high
-    return min(low, float(nearest[0])), max(high, float(nearest[1]))
+    return min(low, nearest_low), max(high, nearest_high)
 
 
 @dataclass(frozen=True)

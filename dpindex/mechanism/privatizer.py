@@ -53,7 +53,11 @@ class Privatizer(Projector):
     """
 
     def __init__(
-        self, spec: Spec, *, allow_unprotected: bool = False, max_epsilon: float | None = None
+        self,
+        spec: Spec,
+        *,
+        allow_unprotected: bool = False,
+        max_epsilon: float | None = None,
     ) -> None:
         spec.refuse_unprotected(allow_unprotected, "privatize with it")
         if max_epsilon is not None:
@@ -65,7 +69,13 @@ class Privatizer(Projector):
         """A fresh secret stream: the seam through which tests, and tests alone, put their own."""
         return secret_stream()
 
-    def privatize(self, x: Vectors, *, first_row: int = 0, threads: int | None = None) -> Codes:
+    def privatize(
+        self,
+        x: Vectors,
+        *,
+        first_row: int = 0,
+        threads: int | None = None,
+    ) -> Codes:
         """Private codes of vectors.
 
         Parameters

@@ -149,7 +149,8 @@ class Spec(Parameters):
             delta=self.delta,
             definition=calibration.definition,
             adjacency=self.adjacency.in_data_units(
-                self.scale, None if self.ranges is None else self.ranges.digest
+                self.scale,
+                None if self.ranges is None else self.ranges.digest,
             ),
             exact=calibration.exact and self.method_row.private,
             delta_over=calibration.delta_over if self.delta > 0 else "noise",
@@ -198,7 +199,8 @@ class Spec(Parameters):
             Of the coordinates, in units of the scaled attributes.
         """
         if isinstance(self.law, SignLaw):
-            return self.law.linear_channel(mean, variance, self.projection.scale * self.change)
+            beta = self.projection.scale * self.change
+            return self.law.linear_channel(mean, variance, beta)
         return self.number_law.linear_channel(mean, variance, self.step)
 
     @cached_property
@@ -244,14 +246,17 @@ class Spec(Parameters):
         """How attributes are rounded."""
         if not self.method_row.calibration.rounded:
             return NoGrid()
+        most_summed = self.linear_projection.max_column_l1
+        if self.offset is not None:
+            # A projected vector and a projected centre are at most twice as large as one of them.
+            most_summed *= 2
         return Grid(
             beta=self.change,
             bits=self.law.grid_bits,
             scale=self.scale,
             bounds=self.bounds,
             clip=self.clip,
-            # A projected vector and a projected centre are at most twice as large as one of them.
-            max_column_l1=self.linear_projection.max_column_l1 * (1 if self.offset is None else 2),
+            max_column_l1=most_summed,
         )
 
     @cached_property
@@ -263,9 +268,10 @@ class Spec(Parameters):
         """
         if self.design is None:
             return None
-        centre = np.zeros((1, self.dim))
-        centre[0, self.design.attributes] = np.clip(self.design.centre, *self.bounds)
-        steps = np.rint(centre / grid_step(self.change, self.law.grid_bits))
+        step = grid_step(self.change, self.law.grid_bits)
+        centre = np.clip(self.design.centre, *self.bounds).astype(np.float64)
+        steps = np.zeros((1, self.dim))
+        steps[0, self.design.attributes] = np.rint(centre / step)
         return np.asarray(self.projection.apply(steps)[0])
 
     @cached_property
@@ -369,8 +375,10 @@ _NORM_TOLERANCE = 0.01
 
 def block_rows(spec: Spec, sparse: bool) -> int:
     """Vectors that are projected at a time, and get their noise together."""
-    codes = 2 * spec.projection.k  # noise takes twice the memory of what it is added to
-    return max(16, spec.projection.block_numbers // (codes if sparse else max(spec.dim, codes)))
+    numbers = 2 * spec.projection.k  # noise takes twice the memory of what it is added to
+    if not sparse:
+        numbers = max(spec.dim, numbers)
+    return max(16, spec.projection.block_numbers // numbers)
 
 
 class Projector:
@@ -407,17 +415,25 @@ class Projector:
         if self.spec.codebook is None:
             return self.project(x)
         words = CodewordMap(self.spec.codewords)
-        return self._in_blocks(x, lambda *block: words.apply_any(self.checked_rows(*block)), 0)
+
+        def to_words(block: Any, first_row: int) -> Floats:
+            return words.apply_any(self.checked_rows(block, first_row))
+
+        return self._in_blocks(x, to_words, 0)
 
     def _in_blocks(
-        self, x: Vectors, map_block: Callable[[Any, int], Floats], first_row: int
+        self,
+        x: Vectors,
+        map_block: Callable[[Any, int], Floats],
+        first_row: int,
     ) -> Floats:
         rows = self.rows(x)
         step = block_rows(self.spec, issparse(rows))
-        starts = range(0, rows.shape[0], step)
-        return np.concatenate(
-            [map_block(rows_of(rows, i, i + step), first_row + i) for i in starts]
-        )
+        mapped = []
+        for start in range(0, rows.shape[0], step):
+            block = rows_of(rows, start, start + step)
+            mapped.append(map_block(block, first_row + start))
+        return np.concatenate(mapped)
 
     def check(self, x: Vectors, *, first_row: int = 0) -> None:
         """Raise the InputError that projecting would raise, if any."""
@@ -433,7 +449,8 @@ class Projector:
         if not self.spec.clip:
             return 0.0
         rows = self.scaled(x)
-        outside = self.spec.grid.outside(rows.data if issparse(rows) else rows)
+        stored = rows.data if issparse(rows) else rows
+        outside = self.spec.grid.outside(stored)
         return float(outside / math.prod(rows.shape))
 
     def rows(self, x: Vectors) -> Any:
@@ -449,7 +466,9 @@ class Projector:
         return self.in_ranges(self.rows(x))
 
     def in_ranges(self, rows: Any) -> Any:
-        return rows if self.spec.ranges is None else self.spec.ranges.scale(rows)
+        if self.spec.ranges is None:
+            return rows
+        return self.spec.ranges.scale(rows)
 
     def checked_rows(self, block: Any, first_row: int) -> Any:
         """Rows brought to 0 … 1 by the ranges; InputError if they may not be projected."""
@@ -477,7 +496,8 @@ class Projector:
         if least is not None:
             # Norms that are right but for their last digits pass: the guarantee allows for them.
             norms = self.norms(block, clip=True)  # as they will be rounded
-            short = np.flatnonzero(~(norms >= least - norm_slack(self.spec)))
+            enough = norms >= least - norm_slack(self.spec)
+            short = np.flatnonzero(~enough)
             if short.size:
                 raise InputError(
                     f"row {first_row + int(short[0])} is shorter than min_norm = {least:g}, on "
@@ -486,8 +506,9 @@ class Projector:
                 )
         if declared is None:
             return
-        norms = self.norms(block)
-        wrong = np.flatnonzero(~(np.abs(norms - declared) <= _NORM_TOLERANCE * declared))
+        error = np.abs(self.norms(block) - declared)
+        right = error <= _NORM_TOLERANCE * declared
+        wrong = np.flatnonzero(~right)
         if wrong.size:
             raise InputError(
                 f"row {first_row + int(wrong[0])} does not have the declared norm {declared:g}; "
@@ -511,4 +532,5 @@ def rows_of(x: Any, start: int, stop: int) -> Any:
     bounds = x.indptr[start : stop + 1]
     inside = slice(bounds[0], bounds[-1])
     parts = (x.data[inside], x.indices[inside], bounds - bounds[0])
-    return scipy.sparse.csr_matrix(parts, shape=(len(bounds) - 1, x.shape[1]), copy=False)
+    shape = (len(bounds) - 1, x.shape[1])
+    return scipy.sparse.csr_matrix(parts, shape=shape, copy=False)

@@ -29,7 +29,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -40,8 +40,9 @@ from dpindex.base.errors import DamagedError
 from dpindex.base.files import checked_array, pack, unpack
 
 CELLS = 128
-GRID: Doubles = np.asarray((np.arange(CELLS) + 0.5) * (2.0 / CELLS) - 1.0, np.float64)
-"""Cosines at which densities and laws are kept, shape (128,)."""
+_WIDTH = 2.0 / CELLS
+GRID: Doubles = np.arange(CELLS, dtype=np.float64) * _WIDTH + (_WIDTH / 2 - 1.0)
+"""Cosines at which densities and laws are kept, the middles of cells, shape (128,)."""
 
 SAMPLE_ROWS = 16384
 """Codes that a calibration is learned from."""
@@ -50,6 +51,8 @@ PAIRED_ROWS = 2048
 """Those of them that are compared with each other."""
 
 _PAIRS_OF = 512
+"""Codes all of whose pairs are taken together."""
+
 _HEDGE = 0.6
 """Share of the distance to the unbiased estimate that counts as error: both lie within 1.96."""
 
@@ -62,6 +65,7 @@ _TRUSTED_PAIRS = 3e4
 
 _VALUES = 256
 _SCALES = np.geomspace(1e-6, 30.0, 50)
+_LOG_SCALES = np.log(_SCALES)
 _REACH = 4.0
 _LEAST = 1e-30
 _LOG_ENERGIES = np.linspace(-5.0, 5.0, 121)
@@ -86,13 +90,16 @@ class ObservationLaw(NamedTuple):
         """The cosines, [−1, 1], of which observations are the expected ones."""
         low, high = self.ends
         expected = np.concatenate([[low], self.expected, [high]])
-        return np.asarray(np.interp(z, expected, np.concatenate([[-1.0], GRID, [1.0]])))
+        cosines = np.concatenate([[-1.0], GRID, [1.0]])
+        return np.asarray(np.interp(z, expected, cosines))
 
     @property
     def ends(self) -> tuple[float, float]:
         """The expected observations of cosines of −1 and 1."""
-        first = float(1.5 * self.expected[0] - 0.5 * self.expected[1])
-        return first, float(1.5 * self.expected[-1] - 0.5 * self.expected[-2])
+        # The grid ends half a cell before −1 and 1.
+        first, second = self.expected[:2].tolist()
+        before_last, last = self.expected[-2:].tolist()
+        return 1.5 * first - 0.5 * second, 1.5 * last - 0.5 * before_last
 
 
 class Decoded(NamedTuple):
@@ -111,6 +118,10 @@ class Decoded(NamedTuple):
     vectors: AnyArray
     noise: Doubles
     norm_error: Doubles
+
+    def rows(self, block: slice) -> Decoded:
+        """Some of the vectors."""
+        return Decoded(*(part[block] for part in self))
 
     @classmethod
     def plain(cls, vectors: AnyArray) -> Decoded:
@@ -151,9 +162,9 @@ class SimilarityCalibration:
 
     def to_bytes(self) -> bytes:
         """A container of arrays: see :func:`calibration_from_bytes`."""
-        values = {each.name: getattr(self, each.name) for each in fields(self)}
-        arrays = {name: v for name, v in values.items() if isinstance(v, np.ndarray)}
-        return pack("calibration", {n: v for n, v in values.items() if n not in arrays}, arrays)
+        facts = {name: getattr(self, name) for name in ("rows", *_NUMBERS)}
+        arrays = {"energies": self.energies, "density": self.density}
+        return pack("calibration", facts, arrays)
 
     @property
     def mean_cosine(self) -> float:
@@ -175,7 +186,8 @@ def calibration_from_bytes(data: bytes) -> SimilarityCalibration:
         numbers = {name: finite_number(facts.pop(name), name) for name in _NUMBERS}
         density = checked_array(arrays.pop("density"), "f8", "c", {"c": CELLS})
         energies = checked_array(arrays.pop("energies"), "f8", "e", {})
-        if facts or arrays or len(energies) not in (0, len(_LOG_ENERGIES)):
+        fits = len(energies) in (0, len(_LOG_ENERGIES))
+        if facts or arrays or not fits:
             raise ValueError("contents")
         if (density <= 0).any() or (energies < 0).any():
             raise ValueError("chances")
@@ -209,15 +221,21 @@ def fitted_energies(energy: Doubles, middle: float, variance: Doubles) -> Double
     likelihood = _energy_likelihood(energy, log_energies(middle), variance)
     means = _LOG_ENERGIES[30:91:2, None, None]
     deviations = np.geomspace(0.02, 2.0, 24)[:, None]
-    laws = np.exp(-(((_LOG_ENERGIES - means) / deviations) ** 2) / 2)
-    laws = (laws / laws.sum(axis=2, keepdims=True)).reshape(-1, len(_LOG_ENERGIES))
-    log_fit = np.log(likelihood @ laws.T + 1e-300).sum(axis=0)
+    standardised = (_LOG_ENERGIES - means) / deviations
+    laws = np.exp(-(standardised**2) / 2)
+    laws /= laws.sum(axis=2, keepdims=True)
+    laws = laws.reshape(-1, len(_LOG_ENERGIES))
+    chances = likelihood @ laws.T
+    log_fit = np.log(chances + 1e-300).sum(axis=0)
     share = np.exp(log_fit - log_fit.max())
     return np.asarray(share @ laws / share.sum())
 
 
 def energies_given(
-    energy: Doubles, middle: float, variance: Doubles, chances: Doubles
+    energy: Doubles,
+    middle: float,
+    variance: Doubles,
+    chances: Doubles,
 ) -> tuple[Doubles, Doubles]:
     """Return squared norms as estimates of them show, and the relative variances of the norms.
 
@@ -227,22 +245,29 @@ def energies_given(
     grid = log_energies(middle)
     weight = _energy_likelihood(energy, grid, variance) * chances
     weight /= weight.sum(axis=1, keepdims=True)
-    root = weight @ np.sqrt(grid)
-    spread = np.maximum(weight @ grid / root**2 - 1, 0.0)
+    mean_norm = weight @ np.sqrt(grid)
+    mean_square = weight @ grid
+    spread = np.maximum(mean_square / mean_norm**2 - 1, 0.0)
     # An estimate that is finer than the grid is taken as it is.
-    own = np.interp(energy, grid, variance) / np.maximum(energy, grid[0]) ** 2
+    own_variance = np.interp(energy, grid, variance)
+    relative = own_variance / np.maximum(energy, grid[0]) ** 2
     step = _LOG_ENERGIES[1] - _LOG_ENERGIES[0]
-    fine = (own < 4 * step**2) & (energy > grid[0])
-    return np.where(fine, energy, root**2), np.where(fine, own / 4, spread)
+    fine = (relative < 4 * step**2) & (energy > grid[0])
+    shown = np.where(fine, energy, mean_norm**2)
+    return shown, np.where(fine, relative / 4, spread)
 
 
 def _energy_likelihood(energy: Doubles, grid: Doubles, variance: Doubles) -> Doubles:
-    log = -((energy[:, None] - grid) ** 2) / (2 * variance) - np.log(variance) / 2
-    return np.asarray(np.exp(np.maximum(log - log.max(axis=1, keepdims=True), -600.0)))
+    squares = (energy[:, None] - grid) ** 2
+    log = -squares / (2 * variance) - np.log(variance) / 2
+    log -= log.max(axis=1, keepdims=True)
+    return np.asarray(np.exp(np.maximum(log, -600.0)))
 
 
 def calibrated(
-    sides: tuple[Decoded, Decoded], law: ObservationLaw, known: SimilarityCalibration
+    sides: tuple[Decoded, Decoded],
+    law: ObservationLaw,
+    known: SimilarityCalibration,
 ) -> SimilarityCalibration:
     """Return a calibration with the prior that explains pairs of codes.
 
@@ -259,11 +284,18 @@ def calibrated(
     z: list[Doubles] = []
     squares: list[Doubles] = []
     for block in row_blocks(rows, _PAIRS_OF):
-        one, other = (Decoded(*(part[block] for part in side)) for side in sides)
-        apart = ~np.eye(len(one.vectors), dtype=np.bool_)
-        z.append((other.vectors @ one.vectors.T).astype(np.float64)[apart])
-        squares.append(own_variance(one.noise, other.noise[:, None], k)[apart])
-    density = fitted_prior(np.concatenate(z), np.concatenate(squares), law, known.rows)
+        one, other = (side.rows(block) for side in sides)
+        different = ~np.eye(len(one.vectors), dtype=np.bool_)
+        observed = (other.vectors @ one.vectors.T).astype(np.float64)
+        noise = own_variance(one.noise, other.noise[:, None], k)
+        z.append(observed[different])
+        squares.append(noise[different])
+    density = fitted_prior(
+        np.concatenate(z),
+        np.concatenate(squares),
+        law,
+        known.rows,
+    )
     return replace(known, density=density)
 
 
@@ -272,30 +304,42 @@ def own_variance(noise: Doubles, query_noise: Doubles, k: int) -> Doubles:
     return noise + query_noise + k * noise * query_noise
 
 
-def fitted_prior(z: Doubles, squares: Doubles, law: ObservationLaw, rows: int) -> Doubles:
+def fitted_prior(
+    z: Doubles,
+    squares: Doubles,
+    law: ObservationLaw,
+    rows: int,
+) -> Doubles:
     """Return the chances of the cells of cosines, shape (128,), that explain observations best.
 
     One vector in ``rows`` may have any cosine.
     """
     if not len(z):
         return _with_outliers(_density(_start(0.0)), rows)
-    levels = np.unique(np.quantile(squares, np.arange(1, _SCALE_GROUPS) / _SCALE_GROUPS))
+    shares = np.arange(1, _SCALE_GROUPS) / _SCALE_GROUPS
+    levels = np.unique(np.quantile(squares, shares))
     group = np.searchsorted(levels, squares)
-    counts, chances = [], []
+    counts = []
+    chances = []
+    low = law.expected[0]
+    high = law.expected[-1]
     for number in np.unique(group):  # observations of nearly one scale share a histogram
         mine = group == number
-        deviation = np.sqrt(np.maximum(law.variance + squares[mine].mean(), 1e-6))
+        variance = law.variance + squares[mine].mean()
+        deviation = np.sqrt(np.maximum(variance, 1e-6))
         reach = 5 * deviation.max()
-        edges = np.linspace(law.expected[0] - reach, law.expected[-1] + reach, _BINS + 1)
-        counts.append(np.histogram(np.clip(z[mine], edges[0], edges[-1]), edges)[0])
-        below = scipy.special.ndtr((edges - law.expected[:, None]) / deviation[:, None])
-        below[:, [0, -1]] = (0.0, 1.0)
+        edges = np.linspace(low - reach, high + reach, _BINS + 1)
+        inside = np.clip(z[mine], edges[0], edges[-1])
+        counts.append(np.histogram(inside, edges)[0])
+        standardised = (edges - law.expected[:, None]) / deviation[:, None]
+        below = scipy.special.ndtr(standardised)
+        below[:, [0, -1]] = (0.0, 1.0)  # the outermost bins have no end
         chances.append(np.diff(below, axis=1) * mine.mean() + _LEAST)
     count = np.concatenate(counts).astype(np.float64)
     # What a noisy pair says of the variance of cosines, over what one without noise does. Beyond
     # it a histogram shows that noise is not quite normal, and no cosines. That of a law alone is
     # nearly so, and misleads where it is wider than cosines can be.
-    slope = (law.expected[-1] - law.expected[0]) / 2
+    slope = (high - low) / 2
     noise = (squares.mean() + law.variance.mean()) / slope**2
     usual = 0.5
     if squares.any():
@@ -310,14 +354,22 @@ def fitted_prior(z: Doubles, squares: Doubles, law: ObservationLaw, rows: int) -
         density = _density(coefficients)
         expected = density @ chance
         departure = coefficients - start
-        value = departure @ _PENALTY @ departure / 2 - count @ np.log(expected)
-        slope = density * (chance @ (count / expected) - count.sum())
-        return float(value), _PENALTY @ departure - slope @ _BASIS
+        penalty = departure @ _PENALTY @ departure / 2
+        value = penalty - count @ np.log(expected)
+        pull = chance @ (count / expected) - count.sum()
+        slope = (density * pull) @ _BASIS
+        return float(value), _PENALTY @ departure - slope
 
-    found = scipy.optimize.minimize(objective, start, jac=True, method="L-BFGS-B")
+    found = scipy.optimize.minimize(
+        objective,
+        start,
+        jac=True,
+        method="L-BFGS-B",
+    )
     # The mean of all observations errs too, half of which are of the same two codes.
     mean_error = math.sqrt(noise * 2 / len(z))
-    return _with_outliers(_smeared(_density(found.x), mean_error), rows)
+    prior = _smeared(_density(found.x), mean_error)
+    return _with_outliers(prior, rows)
 
 
 def _basis() -> Doubles:
@@ -331,9 +383,11 @@ def _basis() -> Doubles:
 
 def _penalty() -> Doubles:
     """Return P: third differences, and weakly any departure, in units of the default density's."""
-    third = np.diff(np.eye(_SPLINES), 3, axis=0)
-    second = np.diff(np.eye(_SPLINES), 2, axis=0) * (8 * _DEFAULT_DEVIATION) ** 2
-    return third.T @ third + second.T @ second + 1e-4 * np.eye(_SPLINES)
+    unit = np.eye(_SPLINES)
+    third = np.diff(unit, 3, axis=0)
+    second = np.diff(unit, 2, axis=0)
+    second *= (8 * _DEFAULT_DEVIATION) ** 2
+    return third.T @ third + second.T @ second + 1e-4 * unit
 
 
 _BASIS = _basis()
@@ -343,7 +397,8 @@ _PENALTY = _penalty()
 def _start(mean: float) -> Doubles:
     """Return the coefficients of the default density about a mean."""
     log = -0.5 * ((GRID - mean) / _DEFAULT_DEVIATION) ** 2
-    return np.asarray(np.linalg.lstsq(_BASIS, log, rcond=None)[0], np.float64)
+    coefficients, *_ = np.linalg.lstsq(_BASIS, log, rcond=None)
+    return np.asarray(coefficients, np.float64)
 
 
 def _density(coefficients: Doubles) -> Doubles:
@@ -356,7 +411,8 @@ def _smeared(density: Doubles, deviation: float) -> Doubles:
     """Return the density of a cosine of that density with a normal error, between −1 and 1."""
     apart = (GRID[:, None] - GRID) / max(deviation, 1e-6)
     kernel = np.exp(-(apart**2) / 2)
-    return np.asarray((kernel / kernel.sum(axis=0)) @ density)
+    kernel /= kernel.sum(axis=0)
+    return np.asarray(kernel @ density)
 
 
 def _with_outliers(density: Doubles, rows: int) -> Doubles:
@@ -369,7 +425,8 @@ def _between(tables: Sequence[Doubles], row: Doubles, column: Doubles) -> list[D
     rows, columns = tables[0].shape
     i = np.minimum(row.astype(np.intp), rows - 2)
     j = np.minimum(column.astype(np.intp), columns - 2)
-    down, right = row - i, column - j
+    down = row - i
+    right = column - j
     place = i * columns + j
     corners = [
         ((1 - down) * (1 - right), place),
@@ -377,7 +434,12 @@ def _between(tables: Sequence[Doubles], row: Doubles, column: Doubles) -> list[D
         (down * (1 - right), place + columns),
         (down * right, place + columns + 1),
     ]
-    return [sum(share * np.take(table, at) for share, at in corners) for table in tables]
+
+    def between(table: Doubles) -> Doubles:
+        parts = [share * np.take(table, corner) for share, corner in corners]
+        return np.asarray(sum(parts), np.float64)
+
+    return [between(table) for table in tables]
 
 
 class PosteriorTable:
@@ -402,11 +464,14 @@ class PosteriorTable:
             Observations, and their s².
         """
         s = np.maximum(np.sqrt(squares), _SCALES[0])
-        row = np.interp(np.log(s), np.log(_SCALES), np.arange(len(_SCALES)))
+        row = np.interp(np.log(s), _LOG_SCALES, np.arange(len(_SCALES)))
         low, high = self._law.ends
-        column = (z / self._reach(s) - low) * ((_VALUES - 1) / (high - low))
-        mean, error = _between(self._tables, row, np.clip(column, 0, _VALUES - 1))
-        return mean, np.hypot(error, _HEDGE * (mean - self._law.inverse(z)))
+        columns_per_unit = (_VALUES - 1) / (high - low)
+        column = (z / self._reach(s) - low) * columns_per_unit
+        np.clip(column, 0, _VALUES - 1, out=column)
+        mean, error = _between(self._tables, row, column)
+        hedge = _HEDGE * (mean - self._law.inverse(z))
+        return mean, np.hypot(error, hedge)
 
     def _reach(self, s: Doubles) -> Doubles:
         """Return how far observations are tabulated, over the range of expected ones."""
@@ -420,13 +485,16 @@ class PosteriorTable:
         z = column * self._reach(_SCALES)[:, None]
         variance = law.variance + _SCALES[:, None, None] ** 2
         # A law finer than the grid is widened to it, and what that added is taken off again.
-        wide = np.maximum(variance, (0.75 * np.gradient(law.expected)) ** 2)
-        log = -((z[..., None] - law.expected) ** 2) / (2 * wide) - np.log(wide) / 2
+        cell = np.gradient(law.expected)
+        wide = np.maximum(variance, (0.75 * cell) ** 2)
+        distance = z[..., None] - law.expected
+        log = -(distance**2) / (2 * wide) - np.log(wide) / 2
         log += np.log(density)
         weight = np.exp(log - log.max(axis=2, keepdims=True))
         weight /= weight.sum(axis=2, keepdims=True)
         mean = weight @ GRID
+        mean_square = weight @ GRID**2
+        spread = np.sqrt(np.maximum(mean_square - mean**2, 0.0))
         kept = np.sum(weight * (variance / wide), axis=2)
         plain = law.inverse(z)
-        spread = np.sqrt(np.maximum(weight @ GRID**2 - mean**2, 0.0))
         return plain + (mean - plain) * kept, spread * np.sqrt(kept)

@@ -71,16 +71,24 @@ def decoder_of(spec: Spec, denoised: bool = False) -> Decoder:
     channel = spec.linear_channel(np.zeros(len(w)), variance)
     if denoised:
         channel = channel._replace(noise=_LEFT * channel.noise)
-    gain = np.linalg.solve(channel.covariance(within), channel.slope[:, None] * design.cross)
+    covariance = channel.covariance(within)
+    cross = channel.slope[:, None] * design.cross
+    gain = np.linalg.solve(covariance, cross)
     constant = basis @ design.centre - channel.mean @ gain
-    return Decoder(gain.astype(np.float32), constant.astype(np.float32))
+    return Decoder(
+        weights=gain.astype(np.float32),
+        constant=constant.astype(np.float32),
+    )
 
 
 def decoded(codes: Codes, spec: Spec, denoiser: Denoiser | None = None) -> Singles:
     """Return estimates of the vectors behind codes, float32, shape (n, k + 1)."""
-    numbers = denoiser is not None and not isinstance(spec.law, SignLaw)
-    y = denoiser(codes, spec) if denoiser is not None and numbers else codes.to_float()
-    decoder = decoder_of(spec, numbers)
+    if denoiser is None or isinstance(spec.law, SignLaw):
+        y = codes.to_float()
+        decoder = decoder_of(spec)
+    else:
+        y = denoiser(codes, spec)
+        decoder = decoder_of(spec, denoised=True)
     x = y @ decoder.weights
     x += decoder.constant
     return x
@@ -95,16 +103,19 @@ def exact_coordinates(vectors: Vectors, spec: Spec) -> Doubles | None:
         return None
     rows: Any = vectors.astype(np.float64) / spec.scale
     used = rows[:, spec.design.attributes]
-    inside = np.asarray(used @ spec.design.basis.T.astype(np.float64))
-    rest = np.maximum(row_norms(rows) ** 2 - (inside**2).sum(axis=1), 0.0)
-    return np.column_stack([inside, np.sqrt(rest)])
+    basis = spec.design.basis.astype(np.float64)
+    inside = np.asarray(used @ basis.T)
+    beyond = row_norms(rows) ** 2 - _energies(inside)
+    outside = np.sqrt(np.maximum(beyond, 0.0))
+    return np.column_stack([inside, outside])
 
 
 def decoded_queries(queries: Queries, denoiser: Denoiser | None = None) -> Doubles:
     """Return queries in coordinates of B and one more, float64, shape (nq, k + 2)."""
     if isinstance(queries, PrivateQueries):
         y = decoded(queries.codes, queries.spec, denoiser).astype(np.float64)
-        return np.hstack([y, np.zeros((len(y), 1))])
+        nothing = np.zeros((len(y), 1))
+        return np.hstack([y, nothing])
     if queries.vectors is None:
         raise TypeError("exact queries under a design need their vectors")
     return queries.vectors
@@ -115,15 +126,20 @@ def _public_estimates(spec: Spec, denoiser: Denoiser | None, purpose: str) -> tu
     """Estimates of the public vectors from codes of theirs, and the mean energy that they lack."""
     design = spec.part(Design)
     exact = np.rint(design.projected / spec.step) - spec.offset
-    outcomes = spec.law.perturb(exact, PublicStream(0, f"design/{purpose}"))
-    estimates = decoded(spec.format.codes(spec.format.pack(outcomes)), spec, denoiser)
-    x = estimates.astype(np.float64)
-    return x, max(float(np.trace(design.products) - (x**2).sum()) / len(x), 0.0)
+    stream = PublicStream(0, f"design/{purpose}")
+    outcomes = spec.law.perturb(exact, stream)
+    codes = spec.format.codes(spec.format.pack(outcomes))
+    x = decoded(codes, spec, denoiser).astype(np.float64)
+    lacking = float(np.trace(design.products) - (x**2).sum())
+    return x, max(lacking / len(x), 0.0)
 
 
 @lru_cache(maxsize=8)
 def _curve(
-    spec: Spec, query_spec: Spec | None, metric: Metric, denoiser: Denoiser | None
+    spec: Spec,
+    query_spec: Spec | None,
+    metric: Metric,
+    denoiser: Denoiser | None,
 ) -> PairCurve:
     """What an estimate says of the similarity of a vector and a query, exact without a spec."""
     design = spec.part(Design)
@@ -135,29 +151,45 @@ def _curve(
         query_hidden = 0.0
     else:
         y, query_hidden = _public_estimates(query_spec, denoiser, "queries")
-        squares = (y**2).sum(axis=1)
+        squares = _energies(y)
     x, hidden = _public_estimates(spec, denoiser, "vectors")
-    sides = (x**2).sum(axis=1), squares[:, None]
-    seen = _seen(y @ x.T, *sides, hidden, query_hidden, metric)
+    seen = _seen(
+        y @ x.T,
+        _energies(x),
+        squares[:, None],
+        hidden,
+        query_hidden,
+        metric,
+    )
     truth = _similarity(products, energy, energy[:, None], metric)
     # For each query those that look nearest, and others from there on; never itself.
     order = np.argsort(seen if metric == "l2" else -seen, axis=1)
     rows = np.arange(len(order))[:, None]
     others = order[order != rows].reshape(len(order), -1)
-    places = [*range(min(_NEAR, others.shape[1])), *spaced(others.shape[1], _NEAR)]
+    count = others.shape[1]
+    nearest = range(min(_NEAR, count))
+    places = [*nearest, *spaced(count, _NEAR)]
     pairs = rows, others[:, places]
-    seen, truth = seen[pairs].ravel(), truth[pairs].ravel()
+    seen = seen[pairs].ravel()
+    truth = truth[pairs].ravel()
     # Bins of few pairs where they look most alike, which is what a search finds.
     order = np.argsort(seen)
-    ends = np.unique(np.geomspace(min(_SMALLEST_BIN, len(seen)), len(seen), _BINS).astype(int))
+    smallest = min(_SMALLEST_BIN, len(seen))
+    ends = np.geomspace(smallest, len(seen), _BINS).astype(int)
     if metric != "l2":
-        ends = np.unique(len(seen) - ends)
-    bins = [part for part in np.split(order, ends) if len(part)]
-    return curve_of_bins(bins, seen, truth, np.ones(len(seen)))
+        ends = len(seen) - ends
+    bins = [part for part in np.split(order, np.unique(ends)) if len(part)]
+    weight = np.ones(len(seen))
+    return curve_of_bins(bins, seen, truth, weight)
 
 
 def _seen(
-    ip: Doubles, x: Doubles, y: Doubles, hidden: float, query_hidden: float, metric: Metric
+    ip: Doubles,
+    x: Doubles,
+    y: Doubles,
+    hidden: float,
+    query_hidden: float,
+    metric: Metric,
 ) -> Doubles:
     """What is seen of a pair: the similarity of estimates, with and without what they lack.
 
@@ -167,18 +199,34 @@ def _seen(
     return (_similarity(ip, x, y, metric) + with_hidden) / 2
 
 
-def _similarity(ip: Doubles, x_energy: Doubles, y_energy: Doubles, metric: Metric) -> Doubles:
+def _similarity(
+    ip: Doubles,
+    x_energy: Doubles,
+    y_energy: Doubles,
+    metric: Metric,
+) -> Doubles:
     if metric == "ip":
         return ip
     if metric == "l2":
         return x_energy + y_energy - 2 * ip
-    return ip / np.sqrt(np.maximum(x_energy * y_energy, _TINY))
+    both = np.maximum(x_energy * y_energy, _TINY)
+    return ip / np.sqrt(both)
+
+
+def _energies(x: Doubles) -> Doubles:
+    """Squared norms of the rows, or of the rows of rows."""
+    return np.asarray((x**2).sum(axis=-1))
 
 
 class DesignedSimilarity(Similarity):
     """What estimates said of similarities of public vectors, and the deviation from it."""
 
-    def __init__(self, spec: Spec, metric: Metric, denoiser: Denoiser | None = None) -> None:
+    def __init__(
+        self,
+        spec: Spec,
+        metric: Metric,
+        denoiser: Denoiser | None = None,
+    ) -> None:
         super().__init__(spec, metric)
         self._denoiser = denoiser
 
@@ -191,8 +239,16 @@ class DesignedSimilarity(Similarity):
         query_hidden = 0.0
         if query_spec is not None:
             _, query_hidden = _public_estimates(query_spec, self._denoiser, "queries")
-        ip = np.matmul(x, y[:, :-1, None])[..., 0]
-        sides = (x**2).sum(axis=2), (y**2).sum(axis=1)[:, None]
-        seen = _seen(ip, *sides, hidden, query_hidden, self.metric)
-        value, error = _curve(self.spec, query_spec, self.metric, self._denoiser)(seen)
+        inside = y[:, :-1, None]
+        ip = np.matmul(x, inside)[..., 0]
+        seen = _seen(
+            ip,
+            _energies(x),
+            _energies(y)[:, None],
+            hidden,
+            query_hidden,
+            self.metric,
+        )
+        curve = _curve(self.spec, query_spec, self.metric, self._denoiser)
+        value, error = curve(seen)
         return value, _CLAIMED * error

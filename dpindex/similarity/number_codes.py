@@ -54,12 +54,16 @@ class NoisyVectorStats:
 
     @classmethod
     def of(
-        cls, decoded: Floats, noise: NoiseMoments = NOISELESS, norm: float | None = None
+        cls,
+        decoded: Floats,
+        noise: NoiseMoments = NOISELESS,
+        norm: float | None = None,
     ) -> NoisyVectorStats:
         """The sums of decoded vectors, shape (…, k); ``total`` and ``squares`` have shape (…)."""
         wide = decoded.astype(np.float64, copy=False)
         squares = np.einsum("...k,...k->...", wide, wide)
-        return cls(wide.sum(axis=-1), squares, wide.shape[-1], noise, norm)
+        total = wide.sum(axis=-1)
+        return cls(total, squares, wide.shape[-1], noise, norm)
 
     @cached_property
     def _powers(self) -> tuple[Doubles, ...]:
@@ -70,15 +74,18 @@ class NoisyVectorStats:
         both ends.
         """
         law = self.noise
-        first = self.total - self.k * law.centre
-        about = self.squares - 2 * law.centre * self.total + self.k * law.centre**2
-        second = law.weight * (about - self.k * law.variance[0])
-        if self.norm is not None:
-            second = self.norm**2 - law.centre * (2 * first + self.k * law.centre)
+        centre = law.centre
+        count = np.full_like(self.total, self.k)
+        first = self.total - self.k * centre
+        if self.norm is None:
+            about_centre = self.squares - 2 * centre * self.total + self.k * centre**2
+            second = law.weight * (about_centre - self.k * law.variance[0])
+        else:
+            second = self.norm**2 - centre * (2 * first + self.k * centre)
         bounded = 0.0
         if np.isfinite(law.reach):
             bounded = law.reach**2
-        return np.full_like(first, self.k), first, second, bounded * first, bounded * second
+        return count, first, second, bounded * first, bounded * second
 
     def _sum(self, polynomial: Polynomial) -> Doubles:
         """``Σ_j`` of a polynomial in z_j."""
@@ -113,8 +120,9 @@ class NoisyVectorStats:
     @cached_property
     def safe_energy(self) -> Doubles:
         """``energy``, at least its own standard deviation for a zero vector."""
-        variance = float(np.polyval(self.noise.squared[::-1], -self.noise.centre))
-        deviation = np.sqrt(self.k * max(variance, 0.0)) + 1e-150
+        of_zero = float(np.polyval(self.noise.squared[::-1], -self.noise.centre))
+        variance = self.k * max(of_zero, 0.0)
+        deviation = math.sqrt(variance) + 1e-150
         return np.asarray(np.maximum(self.energy, deviation))
 
     @cached_property
@@ -131,9 +139,11 @@ class NoisyVectorStats:
         (k·fourth/E² + 4/3·σ²/E for additive noise); its Padé form stays bounded.
         """
         energy = self.safe_energy
-        mixed_times_x = np.convolve(self.noise.mixed, (self.noise.centre, 1.0))
+        x = (self.noise.centre, 1.0)
+        mixed_times_x = np.convolve(self.noise.mixed, x)
         covariance = self._sum(tuple(mixed_times_x))
-        t = np.maximum((self.energy_variance - 4 * covariance / 3) / energy**2, 0.0)
+        unbounded = self.energy_variance - 4 * covariance / 3
+        t = np.maximum(unbounded / energy**2, 0.0)
         correction = (16 + 29 * t) / (16 + 35 * t)
         return np.asarray(correction / np.sqrt(energy))
 
@@ -145,13 +155,15 @@ class NoisyVectorStats:
         """
         law = self.noise
         count, first, second, third, fourth = self._powers
+        v0, _, v2 = law.variance
+        m0, m1, m2, m3 = law.mixed
         crossed = ip - law.centre * other.total
-        variance = law.variance[0] * energy
-        mixed = law.mixed[0] * other.total + law.mixed[1] * crossed
-        if law.variance[2] == 0.0:
+        variance = v0 * energy
+        mixed = m0 * other.total + m1 * crossed
+        if v2 == 0.0:
             return np.asarray(variance), np.asarray(mixed)
         # At least the noise of the sum itself, so that short vectors give no extreme slopes.
-        floor = np.sqrt(count) * law.variance[0]
+        floor = np.sqrt(count) * v0
         second = np.maximum(second, floor)
         fourth = np.maximum(fourth, 0.0)
         scatter = np.maximum(second - first**2 / count, floor)
@@ -163,9 +175,9 @@ class NoisyVectorStats:
         bent = (level**2 + residual) * second
         bent = bent + 2 * level * slope * third
         bent = bent + slope**2 * fourth
-        mixed = mixed + law.mixed[2] * (level * second + slope * third)
-        mixed = mixed + law.mixed[3] * (level * third + slope * fourth)
-        variance = variance + law.variance[2] * np.maximum(bent, 0.0)
+        mixed = mixed + m2 * (level * second + slope * third)
+        mixed = mixed + m3 * (level * third + slope * fourth)
+        variance = variance + v2 * np.maximum(bent, 0.0)
         return np.asarray(variance), np.asarray(mixed)
 
 
@@ -174,7 +186,12 @@ def _both(x: NoisyVectorStats, y: NoisyVectorStats) -> Doubles:
     return x.noise_energy * y.noise_energy / x.k
 
 
-def inner_product(ip: Doubles, x: NoisyVectorStats, y: NoisyVectorStats, factor: float) -> Estimate:
+def inner_product(
+    ip: Doubles,
+    x: NoisyVectorStats,
+    y: NoisyVectorStats,
+    factor: float,
+) -> Estimate:
     """Unbiased inner products and their standard errors.
 
     Parameters
@@ -195,7 +212,12 @@ def inner_product(ip: Doubles, x: NoisyVectorStats, y: NoisyVectorStats, factor:
     return ip, np.sqrt(variance)
 
 
-def cosine(ip: Doubles, x: NoisyVectorStats, y: NoisyVectorStats, factor: float) -> Estimate:
+def cosine(
+    ip: Doubles,
+    x: NoisyVectorStats,
+    y: NoisyVectorStats,
+    factor: float,
+) -> Estimate:
     """Noise-corrected cosines, clipped to [−1, 1], and their standard errors.
 
     The ratio to the corrected norms. Its error is the first-order (delta-method) deviation, in
@@ -204,7 +226,8 @@ def cosine(ip: Doubles, x: NoisyVectorStats, y: NoisyVectorStats, factor: float)
     :func:`declared_cosine`. Parameters as for :func:`inner_product`.
     """
     if x.norm is not None and y.norm is not None:
-        value, variance = declared_cosine(ip, x, y, x.norm * y.norm, factor)
+        size = x.norm * y.norm
+        value, variance = declared_cosine(ip, x, y, size, factor)
         return np.clip(value, -1.0, 1.0), np.sqrt(variance)
     scale = x.inverse_norm * y.inverse_norm
     ratio = ip * scale
@@ -214,13 +237,18 @@ def cosine(ip: Doubles, x: NoisyVectorStats, y: NoisyVectorStats, factor: float)
     of_x = _ratio_noise(ip, x, y, value, scale)
     of_y = _ratio_noise(ip, y, x, value, scale)
     excess = (1 + x.relative_variance) * (1 + y.relative_variance)
-    of_both = _both(x, y) / (x.safe_energy * y.safe_energy * excess)
+    energies = x.safe_energy * y.safe_energy
+    of_both = _both(x, y) / (energies * excess)
     of_projection = (1.0 - value**2) ** 2 * factor
     return value, np.sqrt(of_x + of_y + of_both + of_projection)
 
 
 def _ratio_noise(
-    ip: Doubles, x: NoisyVectorStats, y: NoisyVectorStats, rho: Doubles, scale: Doubles
+    ip: Doubles,
+    x: NoisyVectorStats,
+    y: NoisyVectorStats,
+    rho: Doubles,
+    scale: Doubles,
 ) -> Doubles:
     """Variance that the noise of x gives to the ratio ``⟨x, y⟩/‖x‖‖y‖``.
 
@@ -238,7 +266,11 @@ def _ratio_noise(
 
 
 def declared_cosine(
-    ip: Doubles, x: NoisyVectorStats, y: NoisyVectorStats, size: float | Doubles, factor: float
+    ip: Doubles,
+    x: NoisyVectorStats,
+    y: NoisyVectorStats,
+    size: float | Doubles,
+    factor: float,
 ) -> Estimate:
     """Unclipped cosines given declared norms, and their variances.
 
@@ -249,18 +281,20 @@ def declared_cosine(
     the mean and never raises the variance: near ρ = 1 it removes most of the projection's error.
     """
     plain = ip / size
-    mean_ratio = (x.energy / x.signal + y.energy / y.signal) / 2
-    shift = mean_ratio - 1.0
-    ratio_variances = x.energy_variance / x.signal**2 + y.energy_variance / y.signal**2
-    shift_noise = ratio_variances / 4
+    ratio_x = x.energy / x.signal
+    ratio_y = y.energy / y.signal
+    shift = (ratio_x + ratio_y) / 2 - 1.0
+    variance_x = x.energy_variance / x.signal**2
+    variance_y = y.energy_variance / y.signal**2
+    shift_noise = (variance_x + variance_y) / 4
     value = plain
     for _ in range(3):  # the slope depends on the cosine: a fixed point, reached at once
         rho = np.clip(value, -1.0, 1.0)
         of_projection = factor * (1 + rho**2)
         of_x, mixed_x = x.noise_along(y, rho * size, y.signal)
         of_y, mixed_y = y.noise_along(x, rho * size, x.signal)
-        covariance = (mixed_x / x.signal + mixed_y / y.signal) / (2 * size)
-        covariance = covariance + 2 * factor * rho
+        mixed = mixed_x / x.signal + mixed_y / y.signal
+        covariance = mixed / (2 * size) + 2 * factor * rho
         slope = covariance / np.maximum(shift_noise + of_projection, 1e-300)
         value = plain - slope * shift
     of_noise = (of_x + of_y + _both(x, y)) / size**2
@@ -269,7 +303,10 @@ def declared_cosine(
 
 
 def squared_distance(
-    ip: Doubles, x: NoisyVectorStats, y: NoisyVectorStats, factor: float
+    ip: Doubles,
+    x: NoisyVectorStats,
+    y: NoisyVectorStats,
+    factor: float,
 ) -> Estimate:
     """Unbiased squared Euclidean distances (possibly negative) and their standard errors.
 
@@ -277,10 +314,12 @@ def squared_distance(
     :func:`inner_product`.
     """
     value = x.energy + y.energy - 2 * ip
-    variance = 4 * _both(x, y) + 2 * factor * np.maximum(value, 0.0) ** 2
+    of_projection = 2 * factor * np.maximum(value, 0.0) ** 2
+    variance = 4 * _both(x, y) + of_projection
     for side, other in ((x, y), (y, x)):
         along, mixed = side.noise_along(other, ip, other.signal)
-        variance = variance + np.maximum(4 * along - 4 * mixed + side.energy_variance, 0.0)
+        of_side = 4 * along - 4 * mixed + side.energy_variance
+        variance = variance + np.maximum(of_side, 0.0)
     return value, np.sqrt(variance)
 
 
@@ -290,30 +329,48 @@ METRICS = {"cosine": cosine, "ip": inner_product, "l2": squared_distance}
 class NumberSimilarity(InnerProductSimilarity):
     """Number codes: sums of the decoded vectors, corrected by the moments of the noise."""
 
-    def _corrected(self, ip: Doubles, x: Floats, y: Doubles, queries: Queries) -> Estimate:
+    def _corrected(
+        self,
+        ip: Doubles,
+        x: Floats,
+        y: Doubles,
+        queries: Queries,
+    ) -> Estimate:
         norm = self.spec.norm
-        query_noise = (
-            queries.spec.noise_moments if isinstance(queries, PrivateQueries) else NOISELESS
-        )
+        query_noise = NOISELESS
+        if isinstance(queries, PrivateQueries):
+            query_noise = queries.spec.noise_moments
         codes = NoisyVectorStats.of(x, self.spec.noise_moments, norm)
         other_side = NoisyVectorStats.of(y[:, None], query_noise, norm)
         return METRICS[self.metric](
-            ip, codes, other_side, self.spec.projection.inner_product_factor
+            ip,
+            codes,
+            other_side,
+            self.spec.projection.inner_product_factor,
         )
 
 
 _LEAST_CHANCE = 1e-12
-# Entries of a table, about, and cells that it has for the values of one coordinate.
+
 _TABLE = 1 << 25
+"""Entries of a table, about."""
+
 _MIN_CELLS = 8
 _MAX_CELLS = 1024
-# Narrower cells tell no more about additive noise, even by the steps of the staircase.
+"""Cells of one coordinate in the table."""
+
 _CELLS_PER_DEVIATION = 64
+"""Narrower cells tell no more about additive noise, even by the steps of the staircase."""
+
 _PARTS = 8
+"""Parts of a cell to which known vectors are rounded."""
+
 _DEVIATIONS = 2.5
-# Codes and coordinates that are looked up at a time: their part of the table fits the cache.
+"""Deviations of the noise beyond the known vectors that the table covers."""
+
 _CODES = 4096
 _COORDINATES = 64
+"""What is looked up at a time: its part of the table fits the cache."""
 
 
 class NumberLikelihoods(CodeLikelihoods):
@@ -336,55 +393,66 @@ class NumberLikelihoods(CodeLikelihoods):
         most = min(_MAX_CELLS, _TABLE // projected.size)
         deviation = math.sqrt(moments.variance[0])
         if math.isinf(moments.reach) and deviation > 0:
-            most = min(most, math.ceil(_CELLS_PER_DEVIATION * span / deviation))
-        cells = max(_MIN_CELLS, most)
-        self._width = span / cells
+            useful = math.ceil(_CELLS_PER_DEVIATION * span / deviation)
+            most = min(most, useful)
+        self._cells = max(_MIN_CELLS, most)
+        self._width = span / self._cells
         # One list of chances for all: to integrate at the ends of every cell takes thrice as long.
+        # It begins at the lowest distance of a cell from a known vector, and goes by parts.
         part = self._width / _PARTS
         start = self._low - projected
         lowest = start.min()
         places = np.rint((start - lowest) / part).astype(np.intp)
-        ends = lowest + part * np.arange(places.max() + cells * _PARTS + 1)
+        parts = places.max() + self._cells * _PARTS
+        ends = lowest + part * np.arange(parts + 1)
         below = _integral(self._likelihood, ends)
-        total = _integral(self._likelihood, self._likelihood.edges[-1:])
+        last_edge = self._likelihood.edges[-1:]
+        total = _integral(self._likelihood, last_edge)
         inside = (below[_PARTS:] - below[:-_PARTS]).astype(np.float32)
-        steps = _PARTS * np.arange(cells)[:, None]
-        self._table = np.empty((coordinates, cells, count + 1), dtype=np.float32)
-        for cell_chance, place in zip(self._table, places.T, strict=True):
+        steps = _PARTS * np.arange(self._cells)[:, None]
+        shape = (coordinates, self._cells, count + 1)
+        self._table = np.empty(shape, dtype=np.float32)
+        for of_cells, place in zip(self._table, places.T, strict=True):
             chance = inside[place + steps]
             if not math.isfinite(moments.reach):
                 chance[0] = below[place + _PARTS]
                 chance[-1] = total - below[place + steps[-1]]
-            cell_chance[:, :-1] = chance
-            cell_chance[:, -1] = chance.mean(axis=1)
-            np.maximum(cell_chance, _LEAST_CHANCE, out=cell_chance)
-            np.log(cell_chance, out=cell_chance)
+            of_cells[:, :-1] = chance
+            of_cells[:, -1] = chance.mean(axis=1)
+            np.maximum(of_cells, _LEAST_CHANCE, out=of_cells)
+            np.log(of_cells, out=of_cells)
 
     def logs(self, codes: Codes) -> Floats:
         count = self._table.shape[2]
         logs = np.zeros((len(codes), count), dtype=np.float32)
         for block in row_blocks(len(codes), _CODES):
-            location = self._likelihood.locate(codes.take(block).to_float())
-            cells = np.floor((location - self._low) / self._width)
-            cells = np.clip(cells, 0, self._table.shape[1] - 1).astype(np.int64)
+            decoded = codes.take(block).to_float()
+            location = self._likelihood.locate(decoded)
+            place = np.floor((location - self._low) / self._width)
+            cells = np.clip(place, 0, self._cells - 1).astype(np.int64)
             for coordinates in row_blocks(cells.shape[1], _COORDINATES):
                 table = self._table[coordinates].reshape(-1, count)
-                logs[block] += _one_hot(cells[:, coordinates], self._table.shape[1]) @ table
+                chosen = _one_hot(cells[:, coordinates], self._cells)
+                logs[block] += chosen @ table
         return logs.T
 
 
 def _limits(
-    projected: Doubles, moments: NoiseMoments, likelihood: Likelihood
+    projected: Doubles,
+    moments: NoiseMoments,
+    likelihood: Likelihood,
 ) -> tuple[Doubles, float]:
     """Return from where on most codes lie in each coordinate, and over which span at most."""
     farthest = float(np.abs(likelihood.edges).max())
     if math.isfinite(moments.reach):
         reach = moments.reach + farthest
-        return np.full(projected.shape[1], moments.centre - reach), 2.0 * reach
+        low = np.full(projected.shape[1], moments.centre - reach)
+        return low, 2.0 * reach
     deviation = math.sqrt(moments.variance[0])
     margin = min(farthest, _DEVIATIONS * deviation) + likelihood.cell
     low = projected.min(axis=0) - margin
-    return low, float((projected.max(axis=0) + margin - low).max())
+    high = projected.max(axis=0) + margin
+    return low, float((high - low).max())
 
 
 def _integral(likelihood: Likelihood, distance: Doubles) -> Doubles:
@@ -392,10 +460,12 @@ def _integral(likelihood: Likelihood, distance: Doubles) -> Doubles:
 
     Of one that is not 0 below its first edge it is known up to a constant.
     """
-    below = min(distance.min(), likelihood.edges[0]) - likelihood.cell
-    above = max(distance.max(), likelihood.edges[-1]) + likelihood.cell
-    knots = np.concatenate([[below], likelihood.edges, [above]])
-    integral = np.concatenate([[0.0], np.cumsum(likelihood.levels * np.diff(knots))])
+    edges = likelihood.edges
+    below = min(distance.min(), edges[0]) - likelihood.cell
+    above = max(distance.max(), edges[-1]) + likelihood.cell
+    knots = np.concatenate([[below], edges, [above]])
+    pieces = likelihood.levels * np.diff(knots)
+    integral = np.concatenate([[0.0], np.cumsum(pieces)])
     return np.asarray(np.interp(distance, knots, integral))
 
 
@@ -405,4 +475,5 @@ def _one_hot(cells: Longs, size: int) -> scipy.sparse.csr_array:
     columns = cells + size * np.arange(coordinates)
     starts = np.arange(count + 1) * coordinates
     ones = np.ones(columns.size, dtype=np.float32)
-    return scipy.sparse.csr_array((ones, columns.ravel(), starts), (count, coordinates * size))
+    entries = (ones, columns.ravel(), starts)
+    return scipy.sparse.csr_array(entries, (count, coordinates * size))

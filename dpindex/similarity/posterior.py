@@ -72,7 +72,12 @@ class Posterior(Estimator):
 
     @classmethod
     @abstractmethod
-    def fit(cls, spec: Spec, codes: Codes, rows: int) -> SimilarityCalibration | None:
+    def fit(
+        cls,
+        spec: Spec,
+        codes: Codes,
+        rows: int,
+    ) -> SimilarityCalibration | None:
         """Learn what :meth:`estimates` needs; None if the spec says too little.
 
         Parameters
@@ -117,17 +122,21 @@ class TablePosterior(Posterior):
         y = self.decode_queries(queries)
         k = x.vectors.shape[1]
         vectors = x.vectors.reshape(groups, -1, k)
-        z = np.matmul(vectors, y.vectors[:, :, None])[..., 0].astype(np.float64)
-        noise, norm_error = (part.reshape(groups, -1) for part in x[1:])
-        squares = np.broadcast_to(own_variance(noise, y.noise[:, None], k), z.shape)
-        cosine, error = self._table(query_spec)(z, squares)
+        columns = y.vectors[:, :, None]
+        z = np.matmul(vectors, columns)[..., 0].astype(np.float64)
+        noise = x.noise.reshape(groups, -1)
+        norm_error = x.norm_error.reshape(groups, -1)
+        squares = own_variance(noise, y.noise[:, None], k)
+        table = self._table(query_spec)
+        cosine, error = table(z, np.broadcast_to(squares, z.shape))
         of_norms = cosine * np.sqrt(norm_error + y.norm_error[:, None])
         hidden = self.hidden_error(cosine, queries)
         return cosine, np.sqrt(error**2 + of_norms**2 + hidden**2)
 
     def _with_prior(self, codes: Codes) -> SimilarityCalibration:
         codes = codes.take(slice(PAIRED_ROWS))
-        sides = (self.decode(codes), self.decode_queries(PrivateQueries(codes, self.spec)))
+        as_queries = PrivateQueries(codes, self.spec)
+        sides = (self.decode(codes), self.decode_queries(as_queries))
         return calibrated(sides, self.law(self.spec), self.calibration)
 
 
@@ -141,12 +150,14 @@ class NumberPosterior(TablePosterior):
     @classmethod
     def fit(cls, spec: Spec, codes: Codes, rows: int) -> SimilarityCalibration:
         stats = NoisyVectorStats.of(codes.to_float(), spec.noise_moments)
-        energy = max(float(stats.energy.mean()), 1e-9 * float(stats.squares.mean()), 1e-150)
+        least = max(1e-9 * float(stats.squares.mean()), 1e-150)
+        energy = max(float(stats.energy.mean()), least)
         total = float(stats.total.mean()) / math.sqrt(energy)
         known = SimilarityCalibration(rows, energy, total)
         variance = cls(spec, known)._energy_variance(spec)
         energies = fitted_energies(stats.energy[:PAIRED_ROWS], energy, variance)
-        return cls(spec, replace(known, energies=energies))._with_prior(codes)
+        known = replace(known, energies=energies)
+        return cls(spec, known)._with_prior(codes)
 
     def _energy_variance(self, spec: Spec) -> Doubles:
         """Variance of an estimate of m at each value of the grid, for typical codes."""
@@ -159,7 +170,8 @@ class NumberPosterior(TablePosterior):
 
     def law(self, query_spec: Spec | None) -> ObservationLaw:
         # What the noise does is in s².
-        return ObservationLaw(GRID, self.spec.projection.inner_product_factor * (1 - GRID**2) ** 2)
+        of_projection = self.spec.projection.inner_product_factor * (1 - GRID**2) ** 2
+        return ObservationLaw(GRID, of_projection)
 
     def decode(self, codes: Codes) -> Decoded:
         return self._decoded(codes.to_float().astype(np.float64), self.spec)
@@ -176,9 +188,10 @@ class NumberPosterior(TablePosterior):
         variance = self._energy_variance(spec)
         known = self.calibration
         energy, spread = energies_given(stats.energy, known.energy, variance, known.energies)
-        shown = NoisyVectorStats(stats.total, stats.squares, stats.k, stats.noise, np.sqrt(energy))
+        norms = np.sqrt(energy)
+        shown = replace(stats, norm=norms)
         noise = np.maximum(shown.noise_energy, 0.0) / stats.k / energy
-        return Decoded(x / np.sqrt(energy)[:, None], noise, spread)
+        return Decoded(x / norms[:, None], noise, spread)
 
     def hidden_error(self, cosine: Doubles, queries: Queries) -> Doubles:
         """What all cosines share, and what one query's have more of than those of others.
@@ -206,7 +219,12 @@ class SignPosterior(TablePosterior):
     """
 
     @classmethod
-    def fit(cls, spec: Spec, codes: Codes, rows: int) -> SimilarityCalibration | None:
+    def fit(
+        cls,
+        spec: Spec,
+        codes: Codes,
+        rows: int,
+    ) -> SimilarityCalibration | None:
         if math.isnan(sign_deviation(spec)):
             return None
         return cls(spec, SimilarityCalibration(rows))._with_prior(codes)
@@ -228,28 +246,39 @@ class SignPosterior(TablePosterior):
     def decode_queries(self, queries: Queries) -> Decoded:
         y = queries.to_float()
         if isinstance(queries, PrivateQueries):
-            return Decoded.plain((y / self.spec.code_length).astype(np.float32))
+            per_sign = y / self.spec.code_length
+            return Decoded.plain(per_sign.astype(np.float32))
         # Over what a vector equal to the query scores: so its cosine is 1 whatever the law of the
         # coordinates.
         full = self_score(y, self.spec.sign_law, sign_deviation(self.spec))
-        return Decoded.plain((y / full[:, None]).astype(np.float32))
+        scaled = y / full[:, None]
+        return Decoded.plain(scaled.astype(np.float32))
 
     def hidden_error(self, cosine: Doubles, queries: Queries) -> Doubles:
         k = self.spec.code_length
-        law, rms = self.spec.sign_law, sign_deviation(self.spec)
-        share = np.arcsin(np.clip(cosine, -1.0, 1.0)) * (2 / math.pi) * k / (k + 4)
+        law = self.spec.sign_law
+        rms = sign_deviation(self.spec)
+        # Of one pair without flips: the share of signs that agree, and its error as an angle.
+        angle = np.arcsin(np.clip(cosine, -1.0, 1.0))
+        share = angle * (2 / math.pi) * k / (k + 4)
         spread = kept_spread(law, rms) * share**2
         angle_error = math.pi / 2 * np.sqrt((1 - share**2 + spread) / k)
         shared = angle_error * np.cos(share * math.pi / 2)
-        unmixed = math.sqrt(max(1 - k * self.spec.projection.inner_product_factor, 0.0))
+        # Of sums of few attributes: the share of the projection's error that they avoid.
+        avoided = 1 - k * self.spec.projection.inner_product_factor
+        unmixed = math.sqrt(max(avoided, 0.0))
         alike = self.calibration.mean_cosine
-        one_sign = 1.0 if self.spec.bounds[0] >= 0 or self.spec.bounds[1] <= 0 else alike
-        common = np.hypot(alike * shared, _UNMIXED * unmixed * one_sign)
+        low, high = self.spec.bounds
+        of_one_sign = alike if low < 0 < high else 1.0
+        common = np.hypot(alike * shared, _UNMIXED * unmixed * of_one_sign)
         if isinstance(queries, PrivateQueries):
             return common
+        # Of an exact query: how far its own score is from that of normal coordinates.
         y = queries.to_float()
-        normal = math.sqrt(k) * np.linalg.norm(y, axis=1) * signal_kept(law, rms)
-        model = 1 - self_score(y, law, rms)[:, None] / np.maximum(normal, _TINY)[:, None]
+        norms = np.linalg.norm(y, axis=1)
+        normal = math.sqrt(k) * norms * signal_kept(law, rms)
+        ratio = self_score(y, law, rms) / np.maximum(normal, _TINY)
+        model = 1 - ratio[:, None]
         return np.asarray(np.hypot(common, model * cosine))
 
 
@@ -266,7 +295,8 @@ class SymbolPosterior(Posterior):
     def fit(cls, spec: Spec, codes: Codes, rows: int) -> SimilarityCalibration:
         doubt = 0.0
         if len(codes) >= 2:
-            doubt = 1.0 - 1.0 / max(crowding(codes, spec.symbol_law), 1.0)
+            crowded = max(crowding(codes, spec.symbol_law), 1.0)
+            doubt = 1.0 - 1.0 / crowded
         return SimilarityCalibration(rows, doubt=doubt)
 
     def estimates(self, codes: Codes, queries: Queries, groups: int) -> Estimate:
@@ -276,8 +306,10 @@ class SymbolPosterior(Posterior):
         doubt = self.calibration.doubt
         if isinstance(queries, PrivateQueries):
             doubt = 1.0
-        elsewhere = np.maximum(np.abs(estimate - at_random), (1 - estimate) / 2)
-        return estimate, np.hypot(_CLAIMED_SYMBOLS * error, math.sqrt(doubt) * elsewhere)
+        half_way = (1 - estimate) / 2
+        elsewhere = np.maximum(np.abs(estimate - at_random), half_way)
+        of_doubt = math.sqrt(doubt) * elsewhere
+        return estimate, np.hypot(_CLAIMED_SYMBOLS * error, of_doubt)
 
 
 class DenoisedPosterior(Estimator):
@@ -306,7 +338,8 @@ class DenoisedPosterior(Estimator):
         spec = self._denoiser.spec
         x = self._denoiser.coordinates(codes)
         u = unit(x).reshape(groups, -1, x.shape[1])
-        squares = np.einsum("ij,ij->i", x, x, dtype=np.float64).reshape(groups, -1)
+        squares = np.einsum("ij,ij->i", x, x, dtype=np.float64)
+        squares = squares.reshape(groups, -1)
         if isinstance(queries, PrivateQueries):
             y = self._denoiser(queries.codes, queries.spec).astype(np.float64)
         else:
@@ -316,7 +349,8 @@ class DenoisedPosterior(Estimator):
         # Each denoised side: the spec of its codes, its directions, the others', squared norms.
         sides = [(spec, u, v, squares)]
         if isinstance(queries, PrivateQueries):
-            sides.append((queries.spec, v, u, np.sum(y**2, axis=1)[:, None]))
+            query_squares = np.sum(y**2, axis=1)[:, None]
+            sides.append((queries.spec, v, u, query_squares))
         value = score
         variance = np.zeros_like(score)
         for side_spec, own, other, own_squares in sides:
@@ -333,9 +367,11 @@ class DenoisedPosterior(Estimator):
 
         Errors lie in the directions of the estimates.
         """
-        root = self._denoiser.along_basis(self._denoiser.error_root(spec).T).T
-        hidden = min(float(np.sum(root**2)) / self._energy, 1.0)
-        return math.sqrt(1 - hidden), root
+        root = self._denoiser.error_root(spec)
+        in_basis = self._denoiser.along_basis(root.T).T
+        error = float(np.sum(in_basis**2))
+        hidden = min(error / self._energy, 1.0)
+        return math.sqrt(1 - hidden), in_basis
 
 
 def _moved(own: Singles, other: Singles, root: Singles) -> Doubles:
@@ -367,4 +403,5 @@ def _moved(own: Singles, other: Singles, root: Singles) -> Doubles:
 def _pairwise(p: Singles, q: Singles) -> Singles:
     """Return inner products of the rows of two stacks, shape (nq, count)."""
     products = np.matmul(p, q.swapaxes(1, 2))
-    return np.asarray(products.reshape(max(len(p), len(q)), -1))
+    queries = max(len(p), len(q))
+    return np.asarray(products.reshape(queries, -1))

@@ -51,8 +51,10 @@ def _edges(law: SignLaw, rms: float) -> Doubles:
     """Return where flip probabilities may jump, in standard deviations: at multiples of beta."""
     if not law.depends_on_size:
         return np.array([0.0, _RANGE])
-    edges = np.arange(min(_MAX_CELLS, math.ceil(_RANGE * rms)) + 1) / rms
-    return np.unique(np.append(edges[edges < _RANGE], _RANGE))
+    betas = min(_MAX_CELLS, math.ceil(_RANGE * rms))
+    edges = np.arange(betas + 1) / rms
+    inside = edges[edges < _RANGE]
+    return np.append(inside, _RANGE)
 
 
 def _quadrature(law: SignLaw, rms: float) -> tuple[Doubles, Doubles]:
@@ -61,12 +63,20 @@ def _quadrature(law: SignLaw, rms: float) -> tuple[Doubles, Doubles]:
     Gauss–Legendre on every interval between edges; wide ones are cut so that the normal density is
     smooth on each piece.
     """
-    pieces = np.unique(np.concatenate([_edges(law, rms), np.linspace(0.0, _RANGE, 17)]))
+    ends = _with_steps(_edges(law, rms), 16)
     nodes, weights = np.polynomial.legendre.leggauss(_NODES)
-    half = np.diff(pieces)[:, None] / 2
-    points = ((pieces[:-1, None] + half) + half * nodes).ravel()
+    half = np.diff(ends)[:, None] / 2
+    middle = ends[:-1, None] + half
+    points = (middle + half * nodes).ravel()
+    lengths = (half * weights).ravel()
     density = np.exp(-(points**2) / 2) / math.sqrt(2 * math.pi)
-    return points, 2 * (half * weights).ravel() * density * _kept(law, points, rms)
+    return points, 2 * lengths * density * _kept(law, points, rms)
+
+
+def _with_steps(edges: Doubles, count: int) -> Doubles:
+    """Return the edges, and the ends of so many equal steps over the range of integration."""
+    steps = np.linspace(0.0, _RANGE, count + 1)
+    return np.unique(np.concatenate([edges, steps]))
 
 
 @lru_cache(maxsize=64)
@@ -84,11 +94,18 @@ def kept_spread(law: SignLaw, rms: float) -> float:
     """Relative variance of ``(1−2q(|Z|))²``, by which two signs of one coordinate agree."""
     points, weights = _quadrature(law, rms)
     kept = _kept(law, points, rms)
-    return float(np.sum(weights * kept**3) / np.sum(weights * kept) ** 2) - 1
+    mean = np.sum(weights * kept)
+    mean_square = np.sum(weights * kept**3)
+    return float(mean_square / mean**2) - 1
 
 
 @lru_cache(maxsize=64)
-def agreement_curve(law_x: SignLaw, rms_x: float, law_y: SignLaw, rms_y: float) -> AgreementCurve:
+def agreement_curve(
+    law_x: SignLaw,
+    rms_x: float,
+    law_y: SignLaw,
+    rms_y: float,
+) -> AgreementCurve:
     """The curve of two laws, given the standard deviations of their coordinates in betas.
 
     Uniform flips have the closed form ``(1−2q₁)(1−2q₂)·(2/π)·arcsin ρ`` (Li & Li 2023, Thm 4.6).
@@ -103,21 +120,28 @@ def agreement_curve(law_x: SignLaw, rms_x: float, law_y: SignLaw, rms_y: float) 
         return AgreementCurve.of(angles, dilution * 2 / math.pi * angles)
     points, weights = _quadrature(law_x, rms_x)
     # h as a step function: its value on each fine cell, both signs by oddness.
-    fine = np.unique(np.concatenate([_edges(law_y, rms_y), np.linspace(0.0, _RANGE, 65)]))
-    jumps = np.diff(_kept(law_y, (fine[:-1] + fine[1:]) / 2, rms_y), prepend=0.0, append=0.0)
-    half = np.zeros(_ANGLES // 2 + 1)
-    for i, angle in enumerate(angles[_ANGLES // 2 + 1 :], start=1):
+    edges = _with_steps(_edges(law_y, rms_y), 64)
+    middles = (edges[:-1] + edges[1:]) / 2
+    jumps = np.diff(_kept(law_y, middles, rms_y), prepend=0.0, append=0.0)
+    zero = _ANGLES // 2
+    half = np.zeros(zero + 1)
+    for i, angle in enumerate(angles[zero + 1 :], start=1):
         mean = math.sin(angle) * points[:, None]
         deviation = max(math.cos(angle), 1e-9)
         # E[h(Y)] = Σ jumps·(P(Y > edge) − P(Y < −edge)).
-        above = scipy.special.ndtr((mean - fine) / deviation)
-        below = scipy.special.ndtr((-mean - fine) / deviation)
-        half[i] = float(weights @ ((above - below) @ jumps))
-    return AgreementCurve.of(angles, np.maximum.accumulate(np.concatenate([-half[:0:-1], half])))
+        above = scipy.special.ndtr((mean - edges) / deviation)
+        below = scipy.special.ndtr((-mean - edges) / deviation)
+        given_x = (above - below) @ jumps
+        half[i] = float(weights @ given_x)
+    agreement = np.concatenate([-half[:0:-1], half])  # an odd function
+    return AgreementCurve.of(angles, np.maximum.accumulate(agreement))
 
 
 def cosine_from_agreement(
-    agreement: Doubles, k: int, curve: AgreementCurve, factor: float
+    agreement: Doubles,
+    k: int,
+    curve: AgreementCurve,
+    factor: float,
 ) -> tuple[Doubles, Doubles]:
     """Cosines and standard errors from mean agreements ``1 − 2·hamming/k`` of two private codes.
 
@@ -138,12 +162,18 @@ def cosine_from_agreement(
     # Near |ρ| = 1 the slope of the sine vanishes; it is taken half an error away, not to claim
     # too small an error.
     error = np.sqrt(variance)
-    steepness = np.maximum(np.cos(angle), np.minimum(error, 1.0) / 2)
+    half_an_error = np.minimum(error, 1.0) / 2
+    steepness = np.maximum(np.cos(angle), half_an_error)
     return value, np.minimum(error * steepness, 2.0)
 
 
 def cosine_from_score(
-    score: Doubles, query_norm: Doubles, k: int, law: SignLaw, rms: float, factor: float
+    score: Doubles,
+    query_norm: Doubles,
+    k: int,
+    law: SignLaw,
+    rms: float,
+    factor: float,
 ) -> tuple[Doubles, Doubles]:
     """Cosines and standard errors from ``Σ_j y_j s̃_j`` with an exact query y.
 
@@ -151,48 +181,70 @@ def cosine_from_score(
     ``E[y | x]`` is; ``σ_y = ‖y‖/√k`` is measured on the same y, which removes part of the error
     (delta method).
     """
-    full_score = math.sqrt(k) * np.maximum(query_norm, 1e-300) * signal_kept(law, rms)
-    value = score / full_score
-    bounded = np.clip(value, -1.0, 1.0)
-    return bounded, np.sqrt(score_variance(bounded, k, law, rms, factor))
+    norm = np.maximum(query_norm, 1e-300)
+    full_score = math.sqrt(k) * norm * signal_kept(law, rms)
+    value = np.clip(score / full_score, -1.0, 1.0)
+    variance = score_variance(value, k, law, rms, factor)
+    return value, np.sqrt(variance)
 
 
 def self_score(query: Doubles, law: SignLaw, rms: float) -> Doubles:
     """Return expected scores of exact queries' own codes, ``Σ_j |y_j|(1−2q_j)``, shape (nq,)."""
     size = np.abs(query)
-    deviation = np.sqrt(np.mean(query**2, axis=1, keepdims=True))
-    kept = _kept(law, size / np.maximum(deviation, 1e-300), rms)
-    return np.asarray(np.maximum(np.sum(size * kept, axis=1), 1e-300))
+    mean_square = np.mean(query**2, axis=1, keepdims=True)
+    deviation = np.maximum(np.sqrt(mean_square), 1e-300)
+    kept = _kept(law, size / deviation, rms)
+    score = np.sum(size * kept, axis=1)
+    return np.asarray(np.maximum(score, 1e-300))
 
 
-def score_variance(rho: Doubles, k: int, law: SignLaw, rms: float, factor: float) -> Doubles:
+def score_variance(
+    rho: Doubles,
+    k: int,
+    law: SignLaw,
+    rms: float,
+    factor: float,
+) -> Doubles:
     """Variance of the unclipped estimate that :func:`cosine_from_score` makes, at a true cosine."""
     kept = signal_kept(law, rms)
     cubed = signal_kept(law, rms, 3)
     squared = rho**2
     # With μ = ρ·kept: Var(y s̃) + μ²·Var(y²)/4 − μ·Cov(y s̃, y²), and E[y³ s̃] by E[y | x] = ρx.
-    variance = 1.0 - squared * kept * (kept / 2 + squared * cubed + (2 - 3 * squared) * kept)
-    variance = variance / (k * kept**2) - _known_variance(rho, k, factor, power=2)
-    return np.maximum(variance, 0.0)
+    of_norm = kept / 2 + squared * cubed + (2 - 3 * squared) * kept
+    of_score = (1.0 - squared * kept * of_norm) / (k * kept**2)
+    avoided = _known_variance(rho, k, factor, power=2)
+    return np.maximum(of_score - avoided, 0.0)
 
 
-def agreement_variance(rho: Doubles, k: int, curve: AgreementCurve, factor: float) -> Doubles:
+def agreement_variance(
+    rho: Doubles,
+    k: int,
+    curve: AgreementCurve,
+    factor: float,
+) -> Doubles:
     """Variance of the mean agreement of two private codes of k signs, at a true cosine."""
     angle = np.arcsin(rho)
     agreement = np.interp(angle, curve.angles, curve.agreement)
     slope = np.interp(angle, curve.angles, curve.slope)
+    of_agreement = (1.0 - agreement**2) / k
     avoided = slope**2 * _known_variance(rho, k, factor, power=1)
-    return np.maximum((1.0 - agreement**2) / k - avoided, 0.0)
+    return np.maximum(of_agreement - avoided, 0.0)
 
 
-def _known_variance(rho: Doubles, k: int, factor: float, power: int) -> Doubles:
+def _known_variance(
+    rho: Doubles,
+    k: int,
+    factor: float,
+    power: int,
+) -> Doubles:
     """Part of a cosine's sampling variance that the projection avoids, over (1−ρ²)^(2−power).
 
     Over vectors, any estimate of ρ errs by the sample cosine's error and by something uncorrelated
     with it (the sample cosine is efficient). Bins that cover every attribute once avoid
     ``(1−ρ²)²·(1/k − factor)`` of it; independent coordinates have ``factor = 1/k`` and avoid none.
     """
-    return (1.0 - rho**2) ** power * max(1.0 / k - factor, 0.0)
+    per_pair = max(1.0 / k - factor, 0.0)
+    return (1.0 - rho**2) ** power * per_pair
 
 
 class SignSimilarity(InnerProductSimilarity):
@@ -203,18 +255,26 @@ class SignSimilarity(InnerProductSimilarity):
 
     dtype = np.float32  # exact for sums of ±1, and half the time
 
-    def _corrected(self, ip: Doubles, x: Floats, y: Doubles, queries: Queries) -> Estimate:
+    def _corrected(
+        self,
+        ip: Doubles,
+        x: Floats,
+        y: Doubles,
+        queries: Queries,
+    ) -> Estimate:
         k = x.shape[2]
         law = self.spec.sign_law
         factor = self.spec.projection.inner_product_factor
         rms = sign_deviation(self.spec)
-        query_rms = sign_deviation(queries.spec)
-        if math.isnan(rms) or (isinstance(queries, PrivateQueries) and math.isnan(query_rms)):
+        query_rms = 1.0
+        if isinstance(queries, PrivateQueries):
+            query_rms = sign_deviation(queries.spec)
+        if math.isnan(rms * query_rms):
             unknown = np.full(ip.shape, math.nan)
             return unknown, unknown.copy()
         if isinstance(queries, ExactQueries):
-            norms = np.linalg.norm(y, axis=1)[:, None]
-            return cosine_from_score(ip, norms, k, law, rms, factor)
+            norms = np.linalg.norm(y, axis=1)
+            return cosine_from_score(ip, norms[:, None], k, law, rms, factor)
         curve = agreement_curve(law, rms, queries.spec.sign_law, query_rms)
         return cosine_from_agreement(ip / k, k, curve, factor)
 
@@ -241,23 +301,30 @@ class SignLikelihoods(CodeLikelihoods):
         spec = projector.spec
         projected = ExactQueries(projector.project(known), spec).to_float()
         signs = _expected_signs(spec, projected)
-        weights = _half_log_odds(np.vstack([signs, signs.mean(axis=0)]))
+        with_mixed = np.vstack([signs, signs.mean(axis=0)])
+        # log (1 + s·E s)/2 = s·w − log cosh w − log 2, with w half the log-odds of +1.
+        weights = _half_log_odds(with_mixed)
+        constant = np.log(np.cosh(weights)).sum(axis=1)
         self._weights = weights.astype(np.float32)
-        self._constant = np.log(np.cosh(weights)).sum(axis=1)[:, None]
+        self._constant = constant[:, None]
 
     def logs(self, codes: Codes) -> Floats:
-        return np.asarray(self._weights @ codes.to_float().T - self._constant)
+        scores = self._weights @ codes.to_float().T
+        return np.asarray(scores - self._constant)
 
 
 def _expected_signs(spec: Spec, projected: Floats) -> Doubles:
     """Return the mean signs of codes of projected vectors, shape (m, k)."""
     beta = spec.projection.scale * spec.change
     in_betas = projected / beta
-    rms = np.maximum(np.sqrt(np.square(in_betas).mean(axis=1)), 1e-30)
-    rows = zip(in_betas, rms, strict=True)
-    return np.stack([spec.sign_law.expected_signs(row, size) for row, size in rows])
+    mean_squares = np.square(in_betas).mean(axis=1)
+    deviations = np.maximum(np.sqrt(mean_squares), 1e-30)
+    law = spec.sign_law
+    rows = zip(in_betas, deviations, strict=True)
+    return np.stack([law.expected_signs(row, rms) for row, rms in rows])
 
 
 def _half_log_odds(signs: Doubles | Singles) -> Doubles:
     """Return half the log-odds of +1 for signs of these means, [−7.3, 7.3]."""
-    return np.arctanh(np.clip(signs.astype(np.float64), -_MAX_SIGN, _MAX_SIGN))
+    clipped = np.clip(signs.astype(np.float64), -_MAX_SIGN, _MAX_SIGN)
+    return np.arctanh(clipped)

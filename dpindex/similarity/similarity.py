@@ -141,7 +141,13 @@ class InnerProductSimilarity(Similarity):
         return self._corrected(ip, x, y, queries)
 
     @abstractmethod
-    def _corrected(self, ip: Doubles, x: Floats, y: Doubles, queries: Queries) -> Estimate:
+    def _corrected(
+        self,
+        ip: Doubles,
+        x: Floats,
+        y: Doubles,
+        queries: Queries,
+    ) -> Estimate:
         """From inner products, shape (nq, count), of decoded codes x and queries y.
 
         x has shape (nq or 1, count, k), y has shape (nq, k).
@@ -204,7 +210,8 @@ def exact_similarities(query: Doubles, vectors: Any, metric: Metric) -> Doubles:
     if metric == "ip":
         return products
     if metric == "l2":
-        return np.asarray(np.maximum(squares - 2 * products + query @ query, 0.0))
+        distances = squares - 2 * products + query @ query
+        return np.asarray(np.maximum(distances, 0.0))
     norms = np.sqrt(squares) * np.linalg.norm(query)
     cosines = np.zeros(len(norms))
     with np.errstate(invalid="ignore"):  # of infinite vectors, which have none
@@ -218,4 +225,5 @@ def _products(rows: Doubles, others: Doubles) -> Doubles:
     One row at a time: the rounding of a product of matrices depends on the place of the row, and
     equal vectors are to have equal similarities.
     """
-    return np.asarray(np.matmul(rows[:, None, :], others[:, :, None])[:, 0, 0])
+    single = np.matmul(rows[:, None, :], others[:, :, None])
+    return np.asarray(single[:, 0, 0])

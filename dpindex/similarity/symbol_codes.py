@@ -78,7 +78,9 @@ class PairCurve:
 
     def __call__(self, seen: Doubles) -> tuple[Doubles, Doubles]:
         """Estimates and standard errors."""
-        return np.interp(seen, self.seen, self.mean), np.interp(seen, self.seen, self.deviation)
+        estimate = np.interp(seen, self.seen, self.mean)
+        error = np.interp(seen, self.seen, self.deviation)
+        return estimate, error
 
     def after(self, first: PairCurve) -> PairCurve:
         """Return the curve of what ``first`` makes of it, with normal errors, seen by this one."""
@@ -104,8 +106,14 @@ def pair_curve(law: SymbolLaw) -> PairCurve:
     seen = np.einsum("ij,ij->i", words[records], queries)
     truth = np.einsum("ij,ij->i", words[roles[left]], queries)
     order = np.argsort(seen, kind="stable")
-    bins = np.array_split(order, min(_BINS, max(1, len(order) // _PAIRS_OF_BIN)))
-    return curve_of_bins(bins, seen.astype(np.float64), truth.astype(np.float64), weight)
+    filled = max(1, len(order) // _PAIRS_OF_BIN)
+    bins = np.array_split(order, min(_BINS, filled))
+    return curve_of_bins(
+        bins,
+        seen.astype(np.float64),
+        truth.astype(np.float64),
+        weight,
+    )
 
 
 def _pairs(words: Singles, stream: PublicStream) -> tuple[Places, Places, Doubles]:
@@ -117,38 +125,52 @@ def _pairs(words: Singles, stream: PublicStream) -> tuple[Places, Places, Double
     cosines = words @ words.T
     np.fill_diagonal(cosines, -np.inf)
     reach = min(_NEAR, count - 1)
-    near = np.argpartition(-cosines, reach - 1, axis=1)[:, :reach]
-    random = np.stack([stream.permutation(count) for _ in range(_NEAR)], axis=1)
+    nearest_first = np.argpartition(-cosines, reach - 1, axis=1)
+    near = nearest_first[:, :reach]
+    permutations = [stream.permutation(count) for _ in range(_NEAR)]
+    random = np.stack(permutations, axis=1)
     left = np.repeat(np.arange(count), reach + _NEAR)
-    right = np.concatenate([near, random], axis=1).ravel()
-    weight = np.tile(np.repeat([1.0, count / _NEAR], [reach, _NEAR]), count)
+    right = np.hstack([near, random]).ravel()
+    weights = np.repeat([1.0, count / _NEAR], [reach, _NEAR])
+    weight = np.tile(weights, count)
     different = left != right
     return left[different], right[different], weight[different]
 
 
-def _reports(law: SymbolLaw, roles: Places, chosen: Places, stream: PublicStream) -> Places:
+def _reports(
+    law: SymbolLaw,
+    roles: Places,
+    chosen: Places,
+    stream: PublicStream,
+) -> Places:
     """Return symbols reported for the codewords ``roles[chosen]``, never their own."""
-    coins = stream.words(len(chosen), np.uint32).astype(np.float64) / 2.0**32
+    words = stream.words(len(chosen), np.uint32)
+    coins = words.astype(np.float64) / 2.0**32
     reported = np.empty(len(chosen), dtype=np.intp)
     for places in row_blocks(len(roles), _BLOCK):
-        sums = np.cumsum(law.of_codewords(roles[places]), axis=1)
+        chances = law.of_codewords(roles[places])
+        sums = np.cumsum(chances, axis=1)
         for row, ends in enumerate(sums, places.start):
             drawn = chosen == row
-            reported[drawn] = np.searchsorted(ends, coins[drawn] * ends[-1], side="right")
+            below = coins[drawn] * ends[-1]
+            reported[drawn] = np.searchsorted(ends, below, side="right")
     return reported
 
 
 def curve_of_bins(
-    bins: Sequence[Places], seen: Doubles, truth: Doubles, weight: Doubles
+    bins: Sequence[Places],
+    seen: Doubles,
+    truth: Doubles,
+    weight: Doubles,
 ) -> PairCurve:
     """Return mean and deviation of the truth in bins of pairs, ascending by what is seen."""
     rows = []
     for pairs in bins:
-        total = weight[pairs].sum()
-        seen_mean = float(weight[pairs] @ seen[pairs] / total)
-        mean = float(weight[pairs] @ truth[pairs] / total)
-        variance = float(weight[pairs] @ (truth[pairs] - mean) ** 2 / total)
-        rows.append((seen_mean, mean, np.sqrt(variance)))
+        shares = weight[pairs] / weight[pairs].sum()
+        seen_mean = float(shares @ seen[pairs])
+        mean = float(shares @ truth[pairs])
+        variance = float(shares @ (truth[pairs] - mean) ** 2)
+        rows.append((seen_mean, mean, math.sqrt(variance)))
     seen_means, means, deviations = np.array(rows).T
     return PairCurve(seen_means, np.maximum.accumulate(means), deviations)
 
@@ -156,16 +178,18 @@ def curve_of_bins(
 def codeword_similarities(queries: Queries) -> Singles:
     """Return cosines of all codewords to each query, or to its own symbol, shape (nq, K)."""
     if isinstance(queries, ExactQueries):
-        return np.asarray(queries.projections.astype(np.float64) * CodewordMap.scale, np.float32)
+        cosines = queries.projections.astype(np.float64) * CodewordMap.scale
+        return cosines.astype(np.float32)
     words = queries.spec.symbol_law.codebook.vectors
-    return matrix_product(words[queries.codes.stored[:, 0]], words.T)
+    reported = queries.codes.stored[:, 0]
+    return matrix_product(words[reported], words.T)
 
 
 class SymbolSimilarity(Similarity):
     """Symbol codes: the curve of :func:`pair_curve`."""
 
     def estimates(self, codes: Codes, queries: Queries, groups: int) -> Estimate:
-        symbols = codes.stored[:, 0].astype(np.intp).reshape(groups, -1)
+        symbols = codes.stored.astype(np.intp).reshape(groups, -1)
         by_symbol = codeword_similarities(queries).astype(np.float64)
         seen = np.take_along_axis(by_symbol, symbols, axis=1)
         curve = pair_curve(self.spec.symbol_law)
@@ -180,11 +204,12 @@ class SymbolLikelihoods(CodeLikelihoods):
     def __init__(self, projector: Projector, known: Vectors) -> None:
         law = projector.spec.symbol_law
         count = known.shape[0]
-        self._table = np.empty((count + 1, law.size), dtype=np.float32)
+        chances = np.empty((count + 1, law.size), dtype=np.float32)
         for block in row_blocks(count, _VECTORS):
-            self._table[block] = law.chances(projector.project(known[block]))
-        self._table[-1] = self._table[:-1].mean(axis=0)
-        np.log(self._table, out=self._table)
+            projected = projector.project(known[block])
+            chances[block] = law.chances(projected)
+        chances[-1] = chances[:-1].mean(axis=0)
+        self._table = np.log(chances, out=chances)
 
     def logs(self, codes: Codes) -> Floats:
         return self._table[:, codes.stored.ravel()]
@@ -214,20 +239,29 @@ def crowding(sample: Codes, law: SymbolLaw) -> float:
     """
     symbols = sample.stored.ravel()
     count = len(symbols)
-    falls = np.bincount(symbols, minlength=law.size).astype(np.float64)
-    collisions = law.size * float((falls * (falls - 1.0)).sum()) / (count * (count - 1))
+    meetings = _pairs_on_one(symbols, law.size)
+    collisions = law.size * meetings / (count * (count - 1))
     deviation = math.sqrt(2.0 * law.size * max(collisions, 1.0)) / count
     if not isinstance(law, CodebookResponse):
-        usual = law.of_codewords(spaced(law.size, _COMPARED)).mean(axis=0)
+        codewords = spaced(law.size, _COMPARED)
+        usual = law.of_codewords(codewords).mean(axis=0)
         expected = law.size * float(usual @ usual)
-        return max((collisions - _DEVIATIONS * deviation) / expected, 0.0)
+        least = (collisions - _DEVIATIONS * deviation) / expected
+        return max(least, 0.0)
     # Of two symbols, both are drawn by their vectors with this chance; else they meet by chance.
     drawn = (1.0 - law.uniform / ONE) ** 2
     observed = (collisions - 1.0) / drawn + 1.0
     expected, relative = _expected(law)
     deviation /= drawn
-    least = (observed - _DEVIATIONS * deviation) / (expected * (1.0 + _DEVIATIONS * relative))
-    return max(least, 0.0)
+    least_observed = observed - _DEVIATIONS * deviation
+    most_expected = expected * (1.0 + _DEVIATIONS * relative)
+    return max(least_observed / most_expected, 0.0)
+
+
+def _pairs_on_one(symbols: Places, size: int) -> float:
+    """Return how many ordered pairs of symbols, each below ``size``, are equal."""
+    falls = np.bincount(symbols, minlength=size).astype(np.float64)
+    return float((falls * (falls - 1.0)).sum())
 
 
 @lru_cache(maxsize=8)
@@ -244,9 +278,9 @@ def _expected(law: CodebookResponse) -> tuple[float, float]:
     while len(shares) < _MAX_HALVES and pairs < _ENOUGH_PAIRS:
         order = stream.permutation(len(words))
         for half in (order[::2], order[1::2]):
-            left = words[half]
-            right = words[np.setdiff1d(order, half)]
-            share, met = _met(left, right[spaced(len(right), _COMPARED)], subset)
+            other_half = np.setdiff1d(order, half)
+            compared = other_half[spaced(len(other_half), _COMPARED)]
+            share, met = _met(words[half], words[compared], subset)
             shares.append(share)
             pairs += met
     expected = max(float(np.mean(shares)), 1.0)
@@ -259,7 +293,7 @@ def _met(left: Singles, right: Singles, subset: int) -> tuple[float, float]:
     Pairs are of different vectors: one has no codeword twice.
     """
     near = nearest(right @ left.T, min(subset, len(left)))
-    falls = np.bincount(near.ravel(), minlength=len(left)).astype(np.float64)
-    met = float((falls * (falls - 1.0)).sum()) / subset**2
+    met = _pairs_on_one(near.ravel(), len(left)) / subset**2
     count = len(right)
-    return len(left) * met / max(count * (count - 1), 1), met / 2.0
+    pairs = max(count * (count - 1), 1)
+    return len(left) * met / pairs, met / 2.0

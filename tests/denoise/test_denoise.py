@@ -374,8 +374,7 @@ class TestFit:
 def sized() -> tuple[Doubles, Any, Denoiser]:
     """A denoiser that was made to tell sizes, whether or not that is clearly better."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(fitting, "MIN_Z_SCALES", -1e9)
-        patch.setattr(fitting, "MIN_Z_MIXTURE", 1e9)
+        patch.setattr(fitting, "MIN_Z_OF_PRIORS", {"scales": -1e9, "mixture": 1e9})
         spec = spec_of("raw-square-wave", 4.0, dim=96)
         x = photographs(10_000, 0)
         codes = made(spec, x, 9)
@@ -427,8 +426,7 @@ class TestRanking:
         spec = spec_of("raw-square-wave", 4.0, dim=96)
         codes = made(spec, photographs(20_000, 0), 8)
         assert fit_denoiser(codes, spec, "score").error_variance.size == 0
-        monkeypatch.setattr(fitting, "MIN_Z_SCALES", 2.0)
-        monkeypatch.setattr(fitting, "MIN_Z_MIXTURE", 1e9)
+        monkeypatch.setattr(fitting, "MIN_Z_OF_PRIORS", {"scales": 2.0, "mixture": 1e9})
         assert fit_denoiser(codes, spec, "score").error_variance.size == len(SCALES)
         plain = made(spec_of("raw-square-wave"), low_rank(6000), 7)
         assert fit_denoiser(plain, spec_of("raw-square-wave"), "score").error_variance.size == 0

@@ -91,8 +91,7 @@ def test_similarities_are_those_of_the_codes() -> None:
 @pytest.mark.parametrize("index_type", ["f32", "f16"])
 def test_ranks_by_what_is_uncertain_too(index_type: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where sizes are told apart: found and scored as by hand."""
-    monkeypatch.setattr(fitting, "MIN_Z_SCALES", -1e9)
-    monkeypatch.setattr(fitting, "MIN_Z_MIXTURE", 1e9)
+    monkeypatch.setattr(fitting, "MIN_Z_OF_PRIORS", {"scales": -1e9, "mixture": 1e9})
     spec = Spec(
         method="raw-square-wave",
         dim=96,

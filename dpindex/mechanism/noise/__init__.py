@@ -119,7 +119,13 @@ class NoiseMoments:
         return cls(0.0, math.inf, 1.0, (variance, 0.0, 0.0), mixed, squared)
 
     @classmethod
-    def window(cls, weight: float, centre: float, widest: float, constant: float) -> NoiseMoments:
+    def window(
+        cls,
+        weight: float,
+        centre: float,
+        widest: float,
+        constant: float,
+    ) -> NoiseMoments:
         """Return the moments of a mixture of two uniforms, divided by the weight of the first.
 
         With chance w = ``weight`` the code is uniform within b of z, else uniform within a =
@@ -471,7 +477,8 @@ class SymbolLaw(Law):
         no record is one. Shape (m, K), 0 for the own symbol.
         """
         return self.chances_without(
-            self.seen(codewords), codewords[:, None] == np.arange(self.size)
+            self.seen(codewords),
+            codewords[:, None] == np.arange(self.size),
         )
 
     def chances_without(self, x: Floats, absent: AnyArray) -> Doubles:

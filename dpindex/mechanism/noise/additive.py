@@ -175,7 +175,12 @@ class CellTable:
         self._buckets = self.bucket_table()
 
     @classmethod
-    def symmetric(cls, side: Sequence[int], bits: int, cell_bits: int = 0) -> CellTable:
+    def symmetric(
+        cls,
+        side: Sequence[int],
+        bits: int,
+        cell_bits: int = 0,
+    ) -> CellTable:
         """A law symmetric about 0 with these masses at 1, 2, …; the rest of 2^bits lies at 0."""
         side = side[: max(place for place, mass in enumerate(side, 1) if mass)]
         masses = [*reversed(side), (1 << bits) - 2 * sum(side), *side]
@@ -286,12 +291,22 @@ _TAIL = 2.0**-20
 """A table covers all but about this much; beyond it the law repeats itself, shifted."""
 
 
-def chained(first: int, ratio: int, bits: int, count: int) -> list[int]:
+def chained(
+    first: int,
+    ratio: int,
+    bits: int,
+    count: int,
+) -> list[int]:
     """``first`` and ``count`` more, each ``ratio / 2^bits`` times the one before, rounded up."""
     return list(accumulate(repeat(ratio, count), lambda m, r: -(-m * r >> bits), initial=first))
 
 
-def geometric_table(drop: mpmath.mpf, width: int, inner: int, cell_bits: int) -> CellTable:
+def geometric_table(
+    drop: mpmath.mpf,
+    width: int,
+    inner: int,
+    cell_bits: int,
+) -> CellTable:
     """The two-sided law by levels as a table, rounded so that its ratio e^drop holds in integers.
 
     Parameters
@@ -392,7 +407,10 @@ def _falling(drop: mpmath.mpf, count: int) -> list[int]:
 
 
 def geometric_noise(
-    epsilon: float, moved: int, cell_bits: int = 0, grid_bits: int = 0
+    epsilon: float,
+    moved: int,
+    cell_bits: int = 0,
+    grid_bits: int = 0,
 ) -> AdditiveNoise:
     """Noise ``P(a) ∝ e^{−ε·a/moved}`` on the magnitude a in cells, for shifts of so many cells."""
     check_deviation(math.sqrt(2) * moved / epsilon)
@@ -405,7 +423,9 @@ def geometric_noise(
 
 @lru_cache(maxsize=64)
 def laplace_noise(
-    epsilon: float, sensitivity: int = 1, least_bits: int = GRID_BITS
+    epsilon: float,
+    sensitivity: int = 1,
+    least_bits: int = GRID_BITS,
 ) -> AdditiveNoise:
     """Noise ``P(a) ∝ e^{−ε·a/(N·sensitivity)}`` on the magnitude a in cells, N cells per beta.
 
@@ -471,6 +491,7 @@ def staircase_noise(epsilon: float) -> AdditiveNoise:
 
 
 STAIRCASE = Calibration(
-    lambda parameters, projection: staircase_noise(parameters.budget), NumberFormat
+    lambda parameters, projection: staircase_noise(parameters.budget),
+    NumberFormat,
 )
 """For maps that move one coordinate only: the staircase has no guarantee for L1 balls."""

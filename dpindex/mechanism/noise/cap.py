@@ -304,7 +304,12 @@ class CapResponse(SignLaw):
             if np.count_nonzero(equal):
                 tied = np.flatnonzero(equal)
                 minority[tied] = self.settled(
-                    second[places[tied]], majority, tied, i, agrees, stream
+                    second[places[tied]],
+                    majority,
+                    tied,
+                    i,
+                    agrees,
+                    stream,
                 )
             minority ^= majority
             places += minority * weight
@@ -324,7 +329,15 @@ class CapResponse(SignLaw):
             total += weight * agrees[-1]
         return agrees
 
-    def settled(self, share: Any, inside: Any, tied: Any, i: int, agrees: Any, stream: Any) -> Any:
+    def settled(
+        self,
+        share: Any,
+        inside: Any,
+        tied: Any,
+        i: int,
+        agrees: Any,
+        stream: Any,
+    ) -> Any:
         words = stream.words(tied.size, np.uint32)
         minority = words < share
         for place in np.flatnonzero(words == share):  # once in 2^48 draws
@@ -332,7 +345,13 @@ class CapResponse(SignLaw):
             minority[place] = self._exactly(before, i, bool(inside[tied[place]]), stream)
         return minority
 
-    def _exactly(self, before: Bools, i: int, inside: bool, stream: BitSource) -> bool:
+    def _exactly(
+        self,
+        before: Bools,
+        i: int,
+        inside: bool,
+        stream: BitSource,
+    ) -> bool:
         """Settle a draw whose 48 bits tie: further bits against the exact share of completions."""
         weights = self.cap.weights
         need = self.cap.threshold - sum(w for w, kept in zip(weights, before, strict=False) if kept)

@@ -77,7 +77,11 @@ def optimal_sigma(epsilon: float, delta: float) -> float:
 
 
 def gaussian_table(
-    sigma: float, epsilon: float, delta: float, code_length: int, cell_bits: int
+    sigma: float,
+    epsilon: float,
+    delta: float,
+    code_length: int,
+    cell_bits: int,
 ) -> CellTable:
     """``round(N(0, σ²))`` with σ in cells, as exact integer masses.
 
@@ -164,7 +168,12 @@ def table_distance(law: Law) -> Fraction:
 
 
 def gaussian_cells(
-    sigma: float, epsilon: float, delta: float, code_length: int, cell_bits: int, grid_bits: int
+    sigma: float,
+    epsilon: float,
+    delta: float,
+    code_length: int,
+    cell_bits: int,
+    grid_bits: int,
 ) -> AdditiveNoise:
     """Rounded Gaussian noise with ``sigma`` in cells of ``2^cell_bits`` grid steps."""
     check_deviation(sigma)
@@ -182,7 +191,11 @@ def gaussian_cells(
 
 @lru_cache(maxsize=64)
 def rounded_gaussian(
-    sigma: float, epsilon: float, delta: float, code_length: int, least_bits: int = GRID_BITS
+    sigma: float,
+    epsilon: float,
+    delta: float,
+    code_length: int,
+    least_bits: int = GRID_BITS,
 ) -> AdditiveNoise:
     """Rounded Gaussian noise with ``sigma`` in betas, for attribute adjacency.
 
@@ -281,7 +294,12 @@ def _analytic(parameters: Parameters, projection: Projection) -> AdditiveNoise:
 
 
 def ball_noise(
-    parameters: Parameters, k: int, stretch: float, sigma: float, delta: float, moved: int
+    parameters: Parameters,
+    k: int,
+    stretch: float,
+    sigma: float,
+    delta: float,
+    moved: int,
 ) -> AdditiveNoise:
     """Gaussian noise for vectors that differ by the radius, in every coordinate a little.
 
@@ -351,13 +369,24 @@ def _raw(parameters: Parameters, projection: Projection) -> AdditiveNoise:
 
 
 OPTIMAL_GAUSSIAN = Calibration(
-    _optimal, NumberFormat, delta="required", moves="any", deviation=optimal_sigma
+    _optimal,
+    NumberFormat,
+    delta="required",
+    moves="any",
+    deviation=optimal_sigma,
 )
 KENTHAPADI_GAUSSIAN = replace(
-    OPTIMAL_GAUSSIAN, law=_kenthapadi, max_delta=0.5, deviation=kenthapadi_sigma
+    OPTIMAL_GAUSSIAN,
+    law=_kenthapadi,
+    max_delta=0.5,
+    deviation=kenthapadi_sigma,
 )
 ANALYTIC_GAUSSIAN = Calibration(
-    _analytic, NumberFormat, delta="required", delta_over="projection", moves="any"
+    _analytic,
+    NumberFormat,
+    delta="required",
+    delta_over="projection",
+    moves="any",
 )
 BALL_GAUSSIAN = replace(OPTIMAL_GAUSSIAN, law=_ball_optimal, adjacencies=("l2",))
 BALL_DIRECT = replace(ANALYTIC_GAUSSIAN, law=_ball_direct, adjacencies=("l2",))
@@ -371,7 +400,11 @@ CHANGES: dict[str, int] = {"add-remove": 1, "replace": 2}
 
 @lru_cache(maxsize=32)
 def count_noise(
-    epsilon: float, delta: float, rows: int, width: int, neighbouring: Neighbouring
+    epsilon: float,
+    delta: float,
+    rows: int,
+    width: int,
+    neighbouring: Neighbouring,
 ) -> AdditiveNoise:
     """Noise for a sketch of ``rows × width`` counts under one global (epsilon, delta).
 

@@ -116,7 +116,10 @@ class FlipsByLevel(SignLaw):
     """
 
     def __init__(
-        self, thresholds: list[int], weights: Sequence[int] = (1,), grid_bits: int = GRID_BITS
+        self,
+        thresholds: list[int],
+        weights: Sequence[int] = (1,),
+        grid_bits: int = GRID_BITS,
     ) -> None:
         self.thresholds = tuple(thresholds)
         self.grid_bits = grid_bits
@@ -149,7 +152,9 @@ def randomized_response(epsilon: float, signs: int = 1) -> FlipsByLevel:
 
 @lru_cache(maxsize=64)
 def smooth_flips(
-    epsilon: float, weights: tuple[int, ...] = (1,), grid_bits: int = GRID_BITS
+    epsilon: float,
+    weights: tuple[int, ...] = (1,),
+    grid_bits: int = GRID_BITS,
 ) -> FlipsByLevel:
     """Li & Li's smooth flips: see :func:`smooth_thresholds`."""
     return FlipsByLevel(smooth_thresholds(epsilon), weights, grid_bits)
@@ -157,7 +162,9 @@ def smooth_flips(
 
 @lru_cache(maxsize=64)
 def geometric_flips(
-    epsilon: float, weights: tuple[int, ...] = (1,), grid_bits: int = GRID_BITS
+    epsilon: float,
+    weights: tuple[int, ...] = (1,),
+    grid_bits: int = GRID_BITS,
 ) -> FlipsByLevel:
     """Geometric flips: see :func:`geometric_thresholds`."""
     return FlipsByLevel(geometric_thresholds(epsilon), weights, grid_bits)
@@ -258,7 +265,9 @@ def share(parameters: Parameters, count: int) -> float:
 
 
 def _by_level(
-    flips: Callable[..., FlipsByLevel], parameters: Parameters, projection: Projection
+    flips: Callable[..., FlipsByLevel],
+    parameters: Parameters,
+    projection: Projection,
 ) -> FlipsByLevel:
     """Flips at each coordinate's share, its levels as wide as an attribute moves it."""
     largest = tuple(projection.largest.tolist())
@@ -289,7 +298,8 @@ def _response(parameters: Parameters, projection: Projection) -> FlipsByLevel:
     ratio = grid_step(parameters.change, GRID_BITS) * _STEPS / min_norm_on_grid(parameters)
     chance = rounded_change_probability(parameters.dim, ratio, 2.0**-FINE_ENTRY_BITS)
     return randomized_response(
-        parameters.budget, quantile_count(projection.k, chance, parameters.delta)
+        parameters.budget,
+        quantile_count(projection.k, chance, parameters.delta),
     )
 
 
@@ -298,10 +308,15 @@ SMOOTH_FLIPS = Calibration(partial(_by_level, smooth_flips), SignFormat, moves="
 GEOMETRIC_FLIPS = Calibration(partial(_by_level, geometric_flips), SignFormat, moves="any")
 PROPORTIONAL_FLIPS = Calibration(_proportional, SignFormat, moves="any")
 EXACT_RESPONSE = replace(
-    RANDOMIZED_RESPONSE, delta="optional", delta_over="projection", norm_bound=True
+    RANDOMIZED_RESPONSE,
+    delta="optional",
+    delta_over="projection",
+    norm_bound=True,
 )
 NO_FLIPS = replace(
-    RANDOMIZED_RESPONSE, law=lambda parameters, projection: NoFlips(), definition="none"
+    RANDOMIZED_RESPONSE,
+    law=lambda parameters, projection: NoFlips(),
+    definition="none",
 )
 
 
@@ -335,7 +350,12 @@ class IndividualFlips(SignLaw):
 
     depends_on_size = True
 
-    def __init__(self, epsilon: float, code_length: int, changes: int | None = None) -> None:
+    def __init__(
+        self,
+        epsilon: float,
+        code_length: int,
+        changes: int | None = None,
+    ) -> None:
         self.epsilon = epsilon
         self.code_length = code_length
         self.changes = changes or code_length
@@ -371,7 +391,11 @@ class IndividualGaussian(SignLaw):
     depends_on_size = True
 
     def __init__(
-        self, epsilon: float, delta: float, code_length: int, changes: int | None = None
+        self,
+        epsilon: float,
+        delta: float,
+        code_length: int,
+        changes: int | None = None,
     ) -> None:
         self.code_length = code_length
         self.changes = changes or code_length
@@ -396,7 +420,9 @@ class IndividualGaussian(SignLaw):
     def flip_probability(self, x: Floats, rms: float) -> Doubles:
         deviation = self.sigma * math.sqrt(min(self.changes, _expected_size(self.code_length, rms)))
         return np.where(
-            x <= 1.0, scipy.special.ndtr(-np.asarray(x, dtype=np.float64) / deviation), 0.0
+            x <= 1.0,
+            scipy.special.ndtr(-np.asarray(x, dtype=np.float64) / deviation),
+            0.0,
         )
 
 

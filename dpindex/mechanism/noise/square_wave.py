@@ -56,7 +56,13 @@ class SquareWave(NumberLaw):
 
     cell_bits = _CELL_BITS
 
-    def __init__(self, inside: int, half_width: int, low: int, cells: int) -> None:
+    def __init__(
+        self,
+        inside: int,
+        half_width: int,
+        low: int,
+        cells: int,
+    ) -> None:
         self.inside = inside
         self.half_width = half_width
         self.low = low
@@ -123,7 +129,12 @@ class SquareWave(NumberLaw):
 
 
 @lru_cache(maxsize=64)
-def square_wave(epsilon: float, low: int, high: int, share: float = 1.0) -> SquareWave:
+def square_wave(
+    epsilon: float,
+    low: int,
+    high: int,
+    share: float = 1.0,
+) -> SquareWave:
     """The square wave over grid integers ``low … high`` whose half-width has the least variance.
 
     The variance is averaged over the interval; the width is a public choice, any is ε-DP. A
@@ -144,7 +155,12 @@ def square_wave(epsilon: float, low: int, high: int, share: float = 1.0) -> Squa
     return _with_half_width(epsilon, round(share * best.half_width), low, cells)
 
 
-def _with_half_width(epsilon: float, half: int, low: int, cells: int) -> SquareWave:
+def _with_half_width(
+    epsilon: float,
+    half: int,
+    low: int,
+    cells: int,
+) -> SquareWave:
     inside = two_level_chance(epsilon, 2 * half + 1, cells)
     return SquareWave(inside, half, low, cells)
 
@@ -155,8 +171,11 @@ def _over_bounds(parameters: Parameters, share: float = 1.0) -> SquareWave:
 
 
 SQUARE_WAVE = Calibration(
-    lambda parameters, _: _over_bounds(parameters), NumberFormat, bounded=True
+    lambda parameters, _: _over_bounds(parameters),
+    NumberFormat,
+    bounded=True,
 )
 NARROW_SQUARE_WAVE = replace(
-    SQUARE_WAVE, law=lambda parameters, _: _over_bounds(parameters, _NARROW)
+    SQUARE_WAVE,
+    law=lambda parameters, _: _over_bounds(parameters, _NARROW),
 )

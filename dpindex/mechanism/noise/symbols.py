@@ -238,7 +238,11 @@ def steps_apart(moved: Fraction, shift: int) -> int:
 
 
 SOFTMAX = Calibration(
-    _calibrated, SymbolFormat, adjacencies=("attribute", "l2"), joint=True, moves="any"
+    _calibrated,
+    SymbolFormat,
+    adjacencies=("attribute", "l2"),
+    joint=True,
+    moves="any",
 )
 
 

@@ -24,7 +24,10 @@ _MAX_WHOLE = 1 << 16
 
 
 def check_size(
-    dim: int, k: int, size: int, advice: str = "lower dim or k, or use dp-oporp"
+    dim: int,
+    k: int,
+    size: int,
+    advice: str = "lower dim or k, or use dp-oporp",
 ) -> None:
     """Refuse, before anything is allocated, a projection whose tables would take ``size`` bytes.
 
@@ -200,7 +203,12 @@ class Identity(Projection):
         return x
 
 
-def scatter(x: scipy.sparse.csr_matrix, places: Integers, signs: Integers, k: int) -> Floats:
+def scatter(
+    x: scipy.sparse.csr_matrix,
+    places: Integers,
+    signs: Integers,
+    k: int,
+) -> Floats:
     """Rows of a sparse product whose every entry lands in a few known coordinates.
 
     Parameters

@@ -228,7 +228,12 @@ class Dense(Matrix):
         self.inner_product_factor = 1.0 / self.k
 
 
-def _entry_stream(kind: str, dim: int, k: int, seed: int) -> PublicStream:
+def _entry_stream(
+    kind: str,
+    dim: int,
+    k: int,
+    seed: int,
+) -> PublicStream:
     """Return the stream of a dense map's entries, if they are not too many."""
     check_size(dim, k, _ENTRY_BYTES * dim * k)
     return PublicStream(seed, f"{kind}/{dim}/{k}")
@@ -252,7 +257,13 @@ class Gaussian(Dense):
     independence and, after ``scale``, variance 1.
     """
 
-    def __init__(self, dim: int, k: int, seed: int, bits: int = NORMAL_BITS) -> None:
+    def __init__(
+        self,
+        dim: int,
+        k: int,
+        seed: int,
+        bits: int = NORMAL_BITS,
+    ) -> None:
         stream = _entry_stream(f"gaussian/{bits}", dim, k, seed)
         entries = normal_integers(dim * k, bits, stream).reshape(dim, k)
         # 9.5 deviations of 2^4 are 152: the entries beyond a byte, one in 10^14, need two.
@@ -325,7 +336,13 @@ class Oporp(Projection):
         Public seed.
     """
 
-    def __init__(self, dim: int, k: int, seed: int, repetitions: int = 1) -> None:
+    def __init__(
+        self,
+        dim: int,
+        k: int,
+        seed: int,
+        repetitions: int = 1,
+    ) -> None:
         check_size(dim, k, _ATTRIBUTE_BYTES * dim * repetitions)
         self.dim = dim
         self.k = k

@@ -108,7 +108,13 @@ class SparseJL(_Sparse):
         Blocks s, a divisor of k.
     """
 
-    def __init__(self, dim: int, k: int, seed: int, sparsity: int) -> None:
+    def __init__(
+        self,
+        dim: int,
+        k: int,
+        seed: int,
+        sparsity: int,
+    ) -> None:
         check_size(dim, k, _PLACE_BYTES * dim * sparsity)
         self.dim = dim
         self.k = k
@@ -171,7 +177,13 @@ class VerySparse(_Sparse):
         If more than 2^25 entries would have to be kept.
     """
 
-    def __init__(self, dim: int, k: int, seed: int, sparsity: int) -> None:
+    def __init__(
+        self,
+        dim: int,
+        k: int,
+        seed: int,
+        sparsity: int,
+    ) -> None:
         advice = f"raise sparsity, for example to {math.isqrt(dim)}, or use dp-oporp"
         check_size(dim, k, _ENTRY_BYTES * (dim * k // sparsity), advice)
         self.dim = dim
@@ -221,7 +233,13 @@ class VerySparse(_Sparse):
         self._add_rest(out, rows, x.indices[met[more]], values[more])
         return np.asarray(out)
 
-    def _add_rest(self, out: Floats, rows: Integers, attributes: Integers, values: Floats) -> None:
+    def _add_rest(
+        self,
+        out: Floats,
+        rows: Integers,
+        attributes: Integers,
+        values: Floats,
+    ) -> None:
         """Add what values of some attributes contribute through all entries but the first."""
         matrix = self._matrix
         starts = matrix.indptr[attributes] + 1
