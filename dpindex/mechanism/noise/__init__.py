@@ -138,35 +138,61 @@ class NoiseMoments:
         second = 1 / weight - 1
         if second < 1e-6:  # the window is hardly ever missed
             return cls.additive(v0, 0.0)
-        b2 = max((3 * w**2 * v0 - (1 - w) * a**2) / w, 0.0)
+        within = (3 * w**2 * v0 - (1 - w) * a**2) / w
+        b2 = max(within, 0.0)
         # Cov(z̃, z̃²) = t₁z + t₃z³ and Var(z̃²) = q₀ + q₂z² + q₄z⁴, from E z̃³ and E z̃⁴.
         t1 = b2 / w**2 - v0
         t3 = 1 / w**2 - 1 / w
         q0 = b2**2 / (5 * w**3) + (1 - w) * a**4 / (5 * w**4) - v0**2
         q2 = 2 * b2 / w**3 - 2 * v0 / w
         q4 = 1 / w**3 - 1 / w**2
-        mixed = (2 * centre * v0, w * t1, 2 * centre * second, w * t3)
-        ww = w**2
-        cc = 4 * centre**2
-        cw = 4 * centre * w
-        squared = (ww * q0 + cc * v0, cw * t1, ww * q2 + cc * second, cw * t3, ww * q4)
-        return cls(centre, a - math.sqrt(b2), w, (v0, 0.0, second), mixed, squared)
+        # g = w·(z̃² − v₀) + 2c·z̃ + c², c the centre.
+        c2 = 2 * centre
+        mixed = (
+            c2 * v0,
+            w * t1,
+            c2 * second,
+            w * t3,
+        )
+        squared = (
+            w**2 * q0 + c2**2 * v0,
+            2 * c2 * w * t1,
+            w**2 * q2 + c2**2 * second,
+            2 * c2 * w * t3,
+            w**2 * q4,
+        )
+        return cls(
+            centre,
+            reach=a - math.sqrt(b2),
+            weight=w,
+            variance=(v0, 0.0, second),
+            mixed=mixed,
+            squared=squared,
+        )
 
     def in_units(self, unit: float) -> NoiseMoments:
         """Return these moments in other units, ``unit`` of which make one of these."""
-        # z^i in a moment of order m scales with unit^(m−i).
-        scaled = (
-            tuple(c * unit ** (order - power) for power, c in enumerate(moment))
-            for order, moment in ((2, self.variance), (3, self.mixed), (4, self.squared))
+
+        def scaled(moment: Polynomial, order: int) -> Polynomial:
+            # The coefficient of z^i in a moment of that order scales with unit^(order − i).
+            return tuple(c * unit ** (order - i) for i, c in enumerate(moment))
+
+        return NoiseMoments(
+            self.centre * unit,
+            self.reach * unit,
+            self.weight,
+            scaled(self.variance, 2),
+            scaled(self.mixed, 3),
+            scaled(self.squared, 4),
         )
-        return NoiseMoments(self.centre * unit, self.reach * unit, self.weight, *scaled)
 
     @property
     def variance_of_x(self) -> Polynomial:
         """``Var(x̃)`` as a polynomial in x instead of z."""
         constant, first, second = self.variance
         m = self.centre
-        return constant - first * m + second * m**2, first - 2 * second * m, second
+        at_zero = constant - first * m + second * m**2
+        return at_zero, first - 2 * second * m, second
 
 
 @dataclass(frozen=True, eq=False)
@@ -198,7 +224,8 @@ class Likelihood:
     @property
     def levels(self) -> Doubles:
         """The likelihood below the first edge, between the first two, and so on."""
-        return self.base + np.concatenate([[0.0], np.cumsum(self.jumps)])
+        above_base = np.concatenate([[0.0], np.cumsum(self.jumps)])
+        return self.base + above_base
 
     def locate(self, y: _Numbers) -> _Numbers:
         """Return the coordinates about which the likelihoods of decoded codes y lie."""
@@ -206,12 +233,14 @@ class Likelihood:
 
     def in_units(self, unit: float) -> Likelihood:
         """Return this likelihood in other units, ``unit`` of which make one of these."""
-        edges = self.edges * unit
-        jumps = self.jumps / unit
-        cell = self.cell * unit
-        shift = self.shift * unit
-        base = self.base / unit
-        return Likelihood(edges, jumps, cell, self.slope, shift, base)
+        return Likelihood(
+            edges=self.edges * unit,
+            jumps=self.jumps / unit,
+            cell=self.cell * unit,
+            slope=self.slope,
+            shift=self.shift * unit,
+            base=self.base / unit,
+        )
 
 
 class LinearChannel(NamedTuple):
@@ -307,9 +336,14 @@ class NumberLaw(Law):
         """
         constant, first, second = self.moments.variance_of_x
         # Where the variance of the law depends on x, its mean over x; in grid steps.
-        noise = constant + first * mean / step + second * (mean**2 + variance) / step**2
-        none = np.empty((len(mean), 0))
-        return LinearChannel(np.ones_like(mean), mean, noise * step**2, none)
+        mean_square = mean**2 + variance
+        noise = constant + first * mean / step + second * mean_square / step**2
+        return LinearChannel(
+            slope=np.ones_like(mean),
+            mean=mean,
+            noise=noise * step**2,
+            bends=np.empty((len(mean), 0)),
+        )
 
     @cached_property
     def max_sum(self) -> int:
@@ -352,17 +386,26 @@ class SignLaw(Law):
         probabilities = (np.arange(_QUANTILES) + 0.5) / _QUANTILES
         normal = scipy.special.ndtri(probabilities)
         deviation = np.sqrt(variance)
-        rms = float(np.sqrt(np.mean(mean**2 + variance))) / beta
-        signs = self.expected_signs((mean[:, None] + deviation[:, None] * normal) / beta, rms)
+        mean_square = np.mean(mean**2 + variance)
+        rms = float(np.sqrt(mean_square)) / beta
+        coordinates = mean[:, None] + deviation[:, None] * normal
+        signs = self.expected_signs(coordinates / beta, rms)
         orders = np.arange(_ORDERS)
         hermite = np.polynomial.hermite_e.hermevander(normal, _ORDERS - 1)
         hermite /= np.sqrt(scipy.special.factorial(orders))
-        expected, linear, *bends = (signs @ hermite).T / len(normal)
-        slope = np.divide(linear, deviation, out=np.zeros_like(linear), where=deviation > 0)
+        coefficients = signs @ hermite / len(normal)
+        expected, linear, *bends = coefficients.T
+        slope = np.zeros_like(linear)
+        np.divide(linear, deviation, out=slope, where=deviation > 0)
         explained = signs.var(axis=1)
         further = explained - linear**2 - np.sum(np.square(bends), axis=0)
         bends.append(np.sqrt(np.maximum(further, 0.0)))
-        return LinearChannel(slope, expected, 1 - expected**2 - explained, np.column_stack(bends))
+        return LinearChannel(
+            slope,
+            mean=expected,
+            noise=1 - expected**2 - explained,
+            bends=np.column_stack(bends),
+        )
 
     def code_format(self, code_length: int, fingerprint: bytes, step: float) -> CodeFormat:
         return SignFormat(code_length, fingerprint)
@@ -371,11 +414,16 @@ class SignLaw(Law):
 def high_product(words: Words, limits: AnyArray) -> Words:
     """``⌊word·limit/2^64⌋`` of 64-bit numbers, shape (n,): no sum of the parts overflows."""
     half = np.uint64(32)
-    low = np.uint64((1 << 32) - 1)
+    mask = np.uint64((1 << 32) - 1)
     limits = limits.astype(np.uint64)
-    upper = (words >> half) * (limits & low) + ((words & low) * (limits & low) >> half)
-    lower = (words & low) * (limits >> half) + (upper & low)
-    whole: Words = (words >> half) * (limits >> half)
+    high = words >> half
+    low = words & mask
+    limit_high = limits >> half
+    limit_low = limits & mask
+    # Digits of 32 bits: the lowest is only carried from, so the middle ones add up in two steps.
+    upper = high * limit_low + (low * limit_low >> half)
+    lower = low * limit_high + (upper & mask)
+    whole: Words = high * limit_high
     whole += (upper >> half) + (lower >> half)
     return whole
 
@@ -385,7 +433,8 @@ def draw_uniform(limit: int, count: int, stream: BitSource) -> Longs:
 
     Each is drawn by ⌊2^64/limit⌋ of the words, or by one word more.
     """
-    return high_product(stream.words(count, np.uint64), np.array(limit)).astype(np.int64)
+    words = stream.words(count, np.uint64)
+    return high_product(words, np.array(limit)).astype(np.int64)
 
 
 def uniform_share(size: int, epsilon: float, likely: int = 1) -> int:
@@ -398,8 +447,11 @@ def uniform_share(size: int, epsilon: float, likely: int = 1) -> int:
     0.032468
     """
     most = -(-ONE // likely)
+    most_uniform = -(-ONE // size)
+    least_uniform = ONE // size
     # γ with ((2^64 − γ)·most + γ·⌈2^64/K⌉) ≤ e^ε·γ·⌊2^64/K⌋, over 2^160.
-    room = power_below(epsilon) * (ONE // size) + (most - -(-ONE // size) << _POWER_BITS)
+    room = power_below(epsilon) * least_uniform
+    room += most - most_uniform << _POWER_BITS
     return -(-(ONE * most << _POWER_BITS) // room)
 
 
@@ -464,7 +516,8 @@ class SymbolLaw(Law):
         """Share of symbols that are not the likeliest for their vectors, about, [0, 1]."""
         chances = self.of_codewords(spaced(self.size, _SAMPLE))
         likeliest = chances == chances.max(axis=1, keepdims=True)
-        return float(1.0 - chances[likeliest].sum() / len(chances))
+        share = chances[likeliest].sum() / len(chances)
+        return float(1.0 - share)
 
     @abstractmethod
     def seen(self, codewords: Integers) -> Floats:
@@ -484,7 +537,8 @@ class SymbolLaw(Law):
     def chances_without(self, x: Floats, absent: AnyArray) -> Doubles:
         """Chances of symbols given that each vector's is none of some, both of shape (n, K)."""
         # Chances are rounded relative to the highest, so what is absent must not be it.
-        chances = self.chances(np.where(absent, x.min(axis=1, keepdims=True), x))
+        lowest = x.min(axis=1, keepdims=True)
+        chances = self.chances(np.where(absent, lowest, x))
         chances[absent] = 0.0
         chances /= chances.sum(axis=1, keepdims=True)
         return chances

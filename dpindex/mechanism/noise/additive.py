@@ -6,7 +6,7 @@ import math
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from functools import cached_property, lru_cache
-from itertools import accumulate, repeat
+from itertools import accumulate
 from typing import Any, Protocol
 
 import mpmath
@@ -73,29 +73,36 @@ class AdditiveNoise(NumberLaw):
     @cached_property
     def moments(self) -> NoiseMoments:
         variance, fourth = self.source.moments()
-        # Rounding x to whole cells by the offset adds f(1−f) cells², 1/6 on average.
-        dither, dither_fourth = (1 / 6, 1 / 15) if self.source.cell_bits else (0.0, 0.0)
-        fourth = fourth + 6 * variance * dither + dither_fourth
-        return NoiseMoments.additive((variance + dither) * self.scale**2, fourth * self.scale**4)
+        if self.source.cell_bits:
+            # Rounding x to whole cells by the offset adds f(1−f) cells², 1/6 on average.
+            dither, dither_fourth = 1 / 6, 1 / 15
+            fourth = fourth + 6 * variance * dither + dither_fourth
+            variance = variance + dither
+        return NoiseMoments.additive(variance * self.scale**2, fourth * self.scale**4)
 
     @cached_property
     def likelihood(self) -> Likelihood:
         values, masses, width = self.source.profile()
-        outer = np.cumsum(masses)
-        kept = (outer > _NEGLIGIBLE) & (outer < outer[-1] - _NEGLIGIBLE)
+        below = np.cumsum(masses)
+        kept = (below > _NEGLIGIBLE) & (below < below[-1] - _NEGLIGIBLE)
         values = values[kept]
         masses = masses[kept]
         jumps = np.diff(masses, prepend=0.0, append=0.0)
         edges = np.append(values, values[-1] + 1) - 0.5
         real = np.abs(jumps) > 1e-9 * masses.max()  # a level of a staircase is one step, not many
         cell = width * self.scale
-        return Likelihood(edges[real] * cell, jumps[real] / cell, cell)
+        return Likelihood(
+            edges=edges[real] * cell,
+            jumps=jumps[real] / cell,
+            cell=cell,
+        )
 
     def perturb(self, x: Floats, stream: BitSource) -> Ints:
         noise = self.source.sample(x.size, stream).reshape(x.shape)
-        # Sums held in float64 may pass 2^31 before their low bits are dropped.
-        small = x.dtype == np.float32 or -_NARROW < x.min(initial=0) <= x.max(initial=0) < _NARROW
-        narrow = small and noise.dtype == np.int32
+        narrow = noise.dtype == np.int32
+        if narrow and x.dtype != np.float32:
+            # Sums held in float64 may pass 2^31 before their low bits are dropped.
+            narrow = bool(x.min(initial=0) > -_NARROW and x.max(initial=0) < _NARROW)
         noisy: AnyArray = x.astype(np.int32 if narrow else np.int64)
         noisy += noise
         noisy >>= self.source.cell_bits
@@ -106,7 +113,10 @@ class NoNoise(NumberLaw):
     """No noise, for the baselines: codes are the exact integers."""
 
     moments = NoiseMoments.additive(0.0, 0.0)
-    likelihood = Likelihood(np.array([-0.5, 0.5]), np.array([1.0, -1.0]))
+    likelihood = Likelihood(
+        edges=np.array([-0.5, 0.5]),
+        jumps=np.array([1.0, -1.0]),
+    )
 
     def perturb(self, x: Floats, stream: BitSource) -> Ints:
         return x.astype(np.int32)
@@ -170,8 +180,8 @@ class CellTable:
         self.boundaries = list(accumulate(self.masses))[:-1]
         low_bits = bits - _KEY_BITS
         self.keys = np.array([b >> low_bits for b in self.boundaries], dtype=np.uint64)
-        values = (first + np.arange(len(masses), dtype=np.int64)) << cell_bits
-        self.values = values.astype(np.int32)
+        cells = first + np.arange(len(masses), dtype=np.int64)
+        self.values = (cells << cell_bits).astype(np.int32)
         self._buckets = self.bucket_table()
 
     @classmethod
@@ -182,20 +192,25 @@ class CellTable:
         cell_bits: int = 0,
     ) -> CellTable:
         """A law symmetric about 0 with these masses at 1, 2, …; the rest of 2^bits lies at 0."""
-        side = side[: max(place for place, mass in enumerate(side, 1) if mass)]
-        masses = [*reversed(side), (1 << bits) - 2 * sum(side), *side]
-        return cls(masses, first=-len(side), bits=bits, cell_bits=cell_bits)
+        last = max(place for place, mass in enumerate(side, 1) if mass)
+        side = side[:last]
+        middle = (1 << bits) - 2 * sum(side)
+        masses = [*reversed(side), middle, *side]
+        return cls(masses, first=-last, bits=bits, cell_bits=cell_bits)
 
     def bucket_table(self) -> Ints:
         shift = self.bits - _BUCKET_BITS
+        size = 1 << shift
+        # A cell starts with the first bucket that lies in it wholly.
         starts = np.array([-(-b >> shift) for b in self.boundaries], dtype=np.int64)
         buckets = np.arange(1 << _BUCKET_BITS)
         cells = np.searchsorted(starts, buckets, side="right")
         table = self.values[cells].copy()
-        split = [b >> shift for b in self.boundaries if b & ((1 << shift) - 1)]
+        split = [b >> shift for b in self.boundaries if b % size]
         table[split] = _REFINE
         if self.tails:
-            table[(cells == 0) | (cells == len(self.masses) - 1)] = _REFINE
+            last = len(self.masses) - 1
+            table[(cells == 0) | (cells == last)] = _REFINE
         return table
 
     def sample(self, count: int, stream: BitSource) -> Ints:
@@ -215,7 +230,8 @@ class CellTable:
     def refined(self, buckets: AnyArray, offsets: AnyArray, stream: BitSource) -> AnyArray:
         count = len(buckets)
         fresh = stream.words(count, np.uint64) >> np.uint64(_BUCKET_BITS)
-        keys = (buckets.astype(np.uint64) << np.uint64(_KEY_BITS - _BUCKET_BITS)) | fresh
+        known = buckets.astype(np.uint64) << np.uint64(_KEY_BITS - _BUCKET_BITS)
+        keys = known | fresh
         cells = np.searchsorted(self.keys, keys, side="right")
         if self.bits > _KEY_BITS:
             self.settle_ties(keys, cells, stream)
@@ -227,11 +243,13 @@ class CellTable:
     def settle_ties(self, keys: AnyArray, cells: AnyArray, stream: BitSource) -> None:
         """Where 64 bits equal a boundary's first 64, read the rest: about once in 2⁶⁴ draws."""
         low_bits = self.bits - _KEY_BITS
-        tied = np.flatnonzero((cells > 0) & (self.keys[cells - 1] == keys))
-        for i in tied:
-            low = int.from_bytes(stream.words(-(-low_bits // 8), np.uint8).tobytes(), "little")
-            low >>= -low_bits % 8
-            cells[i] = bisect_right(self.boundaries, (int(keys[i]) << low_bits) | low)
+        low_bytes = -(-low_bits // 8)
+        equal = self.keys[cells - 1] == keys
+        for i in np.flatnonzero((cells > 0) & equal):
+            further = stream.words(low_bytes, np.uint8).tobytes()
+            low = int.from_bytes(further, "little") >> -low_bits % 8
+            key = (int(keys[i]) << low_bits) | low
+            cells[i] = bisect_right(self.boundaries, key)
 
     def extend_tails(self, draws: AnyArray, cells: AnyArray, stream: BitSource) -> None:
         """Replace tail draws: the sign stays, the magnitude is ``period`` cells plus a new one."""
@@ -241,12 +259,14 @@ class CellTable:
             if where.size:
                 again = self.sample(where.size, stream)
                 # The law is symmetric about −½, where ~z = −1 − z mirrors z.
-                magnitude = np.where(again < 0, ~again, again) + (self.period << self.cell_bits)
+                magnitude = np.where(again < 0, ~again, again)
+                magnitude += self.period << self.cell_bits
                 draws[where] = magnitude if cell == last else ~magnitude
 
     def profile(self) -> Profile:
         """The values, centred, their chances and the width of one; tails are left out."""
-        values = self.first + self.offset + np.arange(len(self.masses), dtype=np.float64)
+        cells = np.arange(len(self.masses), dtype=np.float64)
+        values = self.first + self.offset + cells
         masses = np.array([mass / (1 << self.bits) for mass in self.masses])
         inner = slice(1, -1) if self.tails else slice(None)
         return values[inner], masses[inner], 1.0
@@ -260,13 +280,16 @@ class CellTable:
         if not self.tails:
             return float(weights @ values**2), float(weights @ values**4)
         # E|m|^i over a magnitude that restarts at ``period`` with the tail's probability.
-        tail = sum(self.masses[end] / (1 << self.bits) for end in (0, -1))
-        raw = [float(weights @ np.abs(values) ** i) for i in range(5)]
-        moment = [1.0]
+        tail = 2 * (self.masses[0] / (1 << self.bits))
+        sizes = np.abs(values)
         period = float(self.period)
+        moment = [1.0]
         for order in range(1, 5):
-            terms = (math.comb(order, i) * period ** (order - i) * moment[i] for i in range(order))
-            moment.append((raw[order] + tail * sum(terms)) / (1.0 - tail))
+            inner = float(weights @ sizes**order)
+            restarted = 0.0
+            for i in range(order):
+                restarted += math.comb(order, i) * period ** (order - i) * moment[i]
+            moment.append((inner + tail * restarted) / (1.0 - tail))
         return moment[2], moment[4]
 
 
@@ -275,7 +298,8 @@ def binned_profile(variance: float, log_density: Callable[[AnyArray], AnyArray])
     reach = _BINS_PER_DEVIATION * _DEVIATIONS
     values = np.arange(-reach, reach + 1.0)
     masses = np.exp(log_density(values / _BINS_PER_DEVIATION))
-    return values, masses / masses.sum(), math.sqrt(variance) / _BINS_PER_DEVIATION
+    width = math.sqrt(variance) / _BINS_PER_DEVIATION
+    return values, masses / masses.sum(), width
 
 
 _BITS = 64
@@ -298,7 +322,10 @@ def chained(
     count: int,
 ) -> list[int]:
     """``first`` and ``count`` more, each ``ratio / 2^bits`` times the one before, rounded up."""
-    return list(accumulate(repeat(ratio, count), lambda m, r: -(-m * r >> bits), initial=first))
+    masses = [first]
+    for _ in range(count):
+        masses.append(-(-masses[-1] * ratio >> bits))
+    return masses
 
 
 def geometric_table(
@@ -327,13 +354,16 @@ def geometric_table(
         ratio = mpmath.exp(-mpmath.mpf(drop))
         ratio_up = int(mpmath.ceil(mpmath.ldexp(ratio, _RATIO_BITS)))
         half = 1 << (_BITS - 1)
-        start = int(mpmath.floor(half * (1 - ratio) / (inner + (width - inner) * ratio)))
+        # The mass of a cell on level 0, if all levels went on for ever.
+        exact = half * (1 - ratio) / (inner + (width - inner) * ratio)
+        start = int(mpmath.floor(exact))
     levels = max(1, math.ceil(-math.log(_TAIL) / float(drop)))
     cells_on = [inner] + [width] * (levels - 1) + [width - inner]
     slack = 1
     while True:
         by_level = chained(start - slack, ratio_up, _RATIO_BITS, levels)
-        tail = half - sum(cells * mass for cells, mass in zip(cells_on, by_level, strict=True))
+        side = [mass for cells, mass in zip(cells_on, by_level, strict=True) for _ in range(cells)]
+        tail = half - sum(side)
         # The restarted level 0 has mass by_level[0]·tail/half and must not fall short of level K.
         missing = by_level[levels] * half - tail * by_level[0]
         if missing <= 0:
@@ -343,9 +373,14 @@ def geometric_table(
         slack += -(-missing // (half - tail))
     if tail * by_level[0] * ratio_up > by_level[levels] * half << _RATIO_BITS:
         raise ValueError(f"masses of {_BITS} bits are too coarse for a drop of {float(drop):g}")
-    side = [mass for cells, mass in zip(cells_on, by_level, strict=True) for _ in range(cells)]
     masses = [tail, *reversed(side), *side, tail]
-    return CellTable(masses, first=-len(side) - 1, bits=_BITS, cell_bits=cell_bits, tails=True)
+    return CellTable(
+        masses,
+        first=-len(side) - 1,
+        bits=_BITS,
+        cell_bits=cell_bits,
+        tails=True,
+    )
 
 
 class TwoDigitLaplace:
@@ -367,12 +402,14 @@ class TwoDigitLaplace:
         self.low = CellTable(low, first=0, cell_bits=cell_bits)
         with mpmath.workprec(_FINE_BITS):
             fall = drop + mpmath.log(mpmath.mpf(low[0]) / low[-1])
-            self.high = geometric_table(fall * (1 - mpmath.ldexp(1, 64 - _FINE_BITS)), 1, 1, 0)
+            fall *= 1 - mpmath.ldexp(1, 64 - _FINE_BITS)  # for the rounding of this precision
+            self.high = geometric_table(fall, 1, 1, 0)
 
     def sample(self, count: int, stream: BitSource) -> Longs:
         """``count`` independent draws, int64, with a uniform offset inside each cell."""
         high: AnyArray = self.high.sample(count, stream).astype(np.int64)
-        magnitude = np.where(high < 0, ~high, high) << (self.digit + self.cell_bits)
+        magnitude = np.where(high < 0, ~high, high)
+        magnitude <<= self.digit + self.cell_bits
         magnitude += self.low.sample(count, stream)
         return np.where(high < 0, ~magnitude, magnitude)
 
@@ -386,7 +423,8 @@ class TwoDigitLaplace:
 
     def profile(self) -> Profile:
         """Laplace's law of that deviation."""
-        return binned_profile(self.moments()[0], lambda t: -math.sqrt(2) * np.abs(t))
+        variance, _ = self.moments()
+        return binned_profile(variance, lambda t: -math.sqrt(2) * np.abs(t))
 
 
 def _falling(drop: mpmath.mpf, count: int) -> list[int]:
@@ -394,7 +432,8 @@ def _falling(drop: mpmath.mpf, count: int) -> list[int]:
     with mpmath.workprec(_FINE_BITS + 64):
         ratio = mpmath.exp(-drop)
         ratio_up = int(mpmath.ceil(mpmath.ldexp(ratio, _FINE_BITS)))
-        start = int(mpmath.floor(mpmath.ldexp(1 - ratio, _BITS) / (1 - ratio**count)))
+        exact = mpmath.ldexp(1 - ratio, _BITS) / (1 - ratio**count)
+        start = int(mpmath.floor(exact))
     slack = 1
     while True:
         masses = chained(start - slack, ratio_up, _FINE_BITS, count - 1)
@@ -465,8 +504,9 @@ def min_variance_share(epsilon: float) -> float:
     if epsilon < 0.05:
         return 1.0 / (1.0 + math.exp(epsilon / 2))
     b = math.exp(-epsilon)
-    root = ((b - 2 * b**2 + 2 * b**4 - b**5) / 2) ** (1 / 3)
-    return float(root / (1 - b) ** 2 - b / (1 - b))
+    cube = (b - 2 * b**2 + 2 * b**4 - b**5) / 2
+    root = math.pow(cube, 1 / 3)
+    return root / (1 - b) ** 2 - b / (1 - b)
 
 
 @lru_cache(maxsize=64)
@@ -482,11 +522,13 @@ def staircase_noise(epsilon: float) -> AdditiveNoise:
     best = min_variance_share(epsilon)
     # Below ε = ½ the law is close to Laplace's and a coarser h costs nothing.
     inner_cells = min(_INNER_CELLS, max(1.0, 16 * epsilon))
-    cells_bits = min(math.ceil(math.log2(inner_cells / best)), _MAX_CELLS_BITS)
+    finest = math.ceil(math.log2(inner_cells / best))
+    cells_bits = min(finest, _MAX_CELLS_BITS)
     cells = 1 << cells_bits
     grid_bits = max(GRID_BITS, cells_bits)
     inner = max(1, round(best * cells))
-    table = geometric_table(mpmath.mpf(epsilon), cells, inner, grid_bits - cells_bits)
+    drop = mpmath.mpf(epsilon)
+    table = geometric_table(drop, cells, inner, grid_bits - cells_bits)
     return AdditiveNoise(table, grid_bits)
 
 

@@ -56,8 +56,12 @@ def on_grid(x: Floats) -> Singles:
     Division is correctly rounded, and for values that float32 holds it makes no difference that
     wider ones are divided in float64 first (Figueroa 1995), so the grid is the same everywhere.
     """
-    wide = x if x.dtype == np.float32 else x.astype(np.float64)
-    largest = np.maximum(wide.max(axis=1, keepdims=True), -wide.min(axis=1, keepdims=True))
+    wide = x
+    if x.dtype != np.float32:
+        wide = x.astype(np.float64)
+    highest = wide.max(axis=1, keepdims=True)
+    lowest = wide.min(axis=1, keepdims=True)
+    largest = np.maximum(highest, -lowest)
     largest[largest == 0] = 1
     single: Singles = (wide / largest).astype(np.float32)
     single *= np.float32(_GRID_STEPS)
@@ -84,11 +88,12 @@ class Rotation(RecordEncoder):
     def __init__(self, dim: int, k: int, seed: int) -> None:
         self.dim = dim
         self.k = k
-        self.padded = 1 << max(0, max(dim, k) - 1).bit_length()
+        self.padded = 1 << (max(dim, k) - 1).bit_length()
         check_size(dim, k, 8 * self.padded)
         stream = PublicStream(seed, f"rotation/{dim}/{k}")
         self._signs = [stream.signs(self.padded).astype(np.float32) for _ in range(_ROUNDS)]
-        self._places = np.sort(stream.permutation(self.padded)[:k])
+        chosen = stream.permutation(self.padded)[:k]
+        self._places = np.sort(chosen)
         self.rms = 1.0
         self.scale = 1.0 / math.sqrt(k)
         self.inner_product_factor = max(0.0, 1.0 / k - 1.0 / self.padded)
@@ -107,13 +112,14 @@ class Rotation(RecordEncoder):
         coordinates alone, in any batch and on any machine.
         """
         out = np.empty((len(x), self.k), dtype=np.float32)
+        factor = 1.0 / (_GRID_STEPS * math.sqrt(self.padded))
         for block in row_blocks(len(x), _NUMBERS // self.padded):
             grid = on_grid(x[block]).astype(np.float64)
             if self._matrix is None:
                 exact = self._transformed(grid)
             else:
                 exact = matrix_product(grid, self._matrix)
-            out[block] = exact * (1.0 / (_GRID_STEPS * math.sqrt(self.padded)))
+            out[block] = exact * factor
         return out
 
     def _transformed(self, x: Doubles) -> Doubles:
@@ -137,8 +143,10 @@ def rank_weights(k: int) -> tuple[int, ...]:
     >>> rank_weights(8)
     (31, 22, 17, 13, 10, 7, 4, 1)
     """
-    quantiles = scipy.special.ndtri(0.5 + (np.arange(k)[::-1] + 0.5) / (2 * k))
-    return tuple(int(a) for a in np.rint(quantiles * _LEVELS / quantiles[0]))
+    shares = (np.arange(k)[::-1] + 0.5) / (2 * k)
+    quantiles = scipy.special.ndtri(0.5 + shares)
+    levels = quantiles * _LEVELS / quantiles[0]
+    return tuple(int(a) for a in np.rint(levels))
 
 
 @dataclass(frozen=True)
@@ -169,8 +177,9 @@ class Cap:
 
     def ratio(self) -> Fraction:
         """The largest ratio of the probabilities of one code under two records, exactly."""
-        chances = Fraction(self.inside, self.size), Fraction(ONE - self.inside, self.others)
-        return max(chances) / min(chances)
+        inside = Fraction(self.inside, self.size)
+        outside = Fraction(ONE - self.inside, self.others)
+        return max(inside, outside) / min(inside, outside)
 
 
 @lru_cache(maxsize=8)  # draws that tie at one coordinate ask for the same counts
@@ -207,8 +216,10 @@ def best_cap(weights: tuple[int, ...], epsilon: float) -> Cap:
         inside = two_level_chance(epsilon, size, outside)
         if inside * outside < (ONE - inside) * size:
             continue  # a cap so small that rounding made its codes the less likely ones
-        within = Fraction(moment, size) * inside - Fraction(moment, outside) * (ONE - inside)
-        value = float(within / ONE)
+        # Sums of ⟨V, x̃⟩ over the inside and over the outside are opposite.
+        of_inside = Fraction(moment, size) * inside
+        of_outside = Fraction(-moment, outside) * (ONE - inside)
+        value = float((of_inside + of_outside) / ONE)
         if best is None or value > best[0]:
             best = value, Cap(weights, threshold, size, inside)
     if best is None:
@@ -221,7 +232,8 @@ def by_size(rows: Floats) -> Indices:
 
     Bits of non-negative floats are in their order, so one sort of whole numbers does it.
     """
-    keys = (~np.abs(rows.astype(np.float32)).view(np.uint32)).astype(np.uint64)
+    sizes = np.abs(rows.astype(np.float32)).view(np.uint32)
+    keys = (~sizes).astype(np.uint64)
     keys <<= np.uint64(32)
     keys |= np.arange(rows.shape[1], dtype=np.uint64)
     keys.sort(axis=1)
@@ -252,21 +264,24 @@ class CapResponse(SignLaw):
         """
         weights = self.cap.weights
         need = self.cap.threshold
-        k = len(self.cap.weights)
+        k = len(weights)
         sums = [0, *accumulate(weights)]
-        first = np.full((2, k, sums[-1] + 1), 1 << 15, dtype=np.uint16)
+        total = sums[-1]
+        first = np.full((2, k, total + 1), 1 << 15, dtype=np.uint16)
         second = np.zeros(first.shape, dtype=np.uint32)
-        inside = np.zeros(sums[-1] + 1 + weights[0], dtype=object)  # completions, by the sum so far
+        # Completions that end inside, by the sum so far, from the last coordinate backwards.
+        inside = np.zeros(total + 1 + weights[0], dtype=object)
         inside[need:] = 1
         for i in range(k - 1, -1, -1):
             whole = 1 << (k - 1 - i)
             # The sums that can be met here and leave both sides possible.
-            low = max(0, need - (sums[-1] - sums[i]))
+            low = max(0, need - (total - sums[i]))
             high = min(sums[i], need - 1) + 1
             stay = inside[low:high]
             move = inside[low + weights[i] : high + weights[i]]
             both = stay + move
-            for side, minority, either in ((0, whole - move, 2 * whole - both), (1, stay, both)):
+            outside = 2 * whole - both
+            for side, minority, either in ((0, whole - move, outside), (1, stay, both)):
                 bits = ((minority << 48) // either).astype(np.uint64)
                 first[side, i, low:high] = bits >> np.uint64(32)
                 second[side, i, low:high] = bits.astype(np.uint32)
@@ -290,14 +305,16 @@ class CapResponse(SignLaw):
         k, width = first.shape[1:]
         majority = stream.words(count, np.uint64) < self._coin  # on the inside
         words = stream.words(count * k, np.uint16).reshape(k, count)
-        if count == 1 and (alone := self._of_one(bool(majority[0]), words[:, 0].tolist())):
-            return np.array([alone])
+        if count == 1:
+            alone = self._of_one(bool(majority[0]), words[:, 0].tolist())
+            if alone:
+                return np.array([alone])
         agrees = np.empty((k, count), dtype=np.bool_)
         places = majority * (k * width)  # in the table: the side, the coordinate and the sum so far
-        first, second = first.ravel(), second.ravel()
-        for i, (weight, word, minority) in enumerate(
-            zip(self.cap.weights, words, agrees, strict=True)
-        ):
+        first = first.ravel()
+        second = second.ravel()
+        coordinates = zip(self.cap.weights, words, agrees, strict=True)
+        for i, (weight, word, minority) in enumerate(coordinates):
             share = first[places]
             np.less(word, share, out=minority)
             equal = word == share
@@ -318,7 +335,8 @@ class CapResponse(SignLaw):
 
     def _of_one(self, inside: bool, words: list[int]) -> list[bool]:
         """The same for one code, in a third of the time; empty where a draw ties."""
-        first = memoryview(self.tables[0][int(inside)])
+        shares, _ = self.tables
+        first = memoryview(shares[int(inside)])
         agrees: list[bool] = []
         total = 0
         for i, (weight, word) in enumerate(zip(self.cap.weights, words, strict=True)):
@@ -354,10 +372,12 @@ class CapResponse(SignLaw):
     ) -> bool:
         """Settle a draw whose 48 bits tie: further bits against the exact share of completions."""
         weights = self.cap.weights
-        need = self.cap.threshold - sum(w for w, kept in zip(weights, before, strict=False) if kept)
+        so_far = sum(w for w, kept in zip(weights, before, strict=False) if kept)
+        need = self.cap.threshold - so_far
         counts = agreeing_sums(weights[i + 1 :])
+        need_after = need - weights[i]
         stay = sum(counts[max(0, need) :])
-        move = sum(counts[max(0, need - weights[i]) :])
+        move = sum(counts[max(0, need_after) :])
         minority = stay
         if not inside:
             stay = sum(counts) - stay
@@ -376,12 +396,14 @@ class CapResponse(SignLaw):
     def kept(self) -> Doubles:
         """``E[V_i·sign(y_i)]`` by rank, shape (k,)."""
         first, second = self.tables
-        shares = (first.astype(np.float64) * 2.0**32 + second) / 2.0**48
+        bits = first.astype(np.float64) * 2.0**32 + second
+        shares = bits / 2.0**48
         chance = np.zeros((2, shares.shape[2]))
         chance[:, 0] = 1.0
         agree = np.empty((2, len(self.cap.weights)))
         for i, weight in enumerate(self.cap.weights):
-            plus = np.stack([shares[0, i], 1.0 - shares[1, i]]) * chance
+            agreeing = np.stack([shares[0, i], 1.0 - shares[1, i]])
+            plus = agreeing * chance
             agree[:, i] = plus.sum(axis=1)
             chance = chance - plus
             if weight:
@@ -389,14 +411,17 @@ class CapResponse(SignLaw):
             else:
                 chance += plus
         p = self.cap.inside / ONE
-        return np.asarray(2.0 * (p * agree[1] + (1.0 - p) * agree[0]) - 1.0)
+        chance_to_agree = p * agree[1] + (1.0 - p) * agree[0]
+        return np.asarray(2.0 * chance_to_agree - 1.0)
 
     def flip_probability(self, x: Floats, rms: float) -> Doubles:
         """By the rank that a magnitude has among normal coordinates."""
         k = len(self.cap.weights)
-        above = 2.0 * scipy.special.ndtr(-np.asarray(x, dtype=np.float64) / rms)
-        place = above * k - 0.5
-        return np.asarray((1.0 - np.interp(place, np.arange(k), self.kept)) / 2.0)
+        size = np.asarray(x, dtype=np.float64) / rms
+        above = 2.0 * scipy.special.ndtr(-size)
+        rank = above * k - 0.5
+        kept = np.interp(rank, np.arange(k), self.kept)
+        return np.asarray((1.0 - kept) / 2.0)
 
 
 @lru_cache(maxsize=32)

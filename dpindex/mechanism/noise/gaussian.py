@@ -73,7 +73,8 @@ def optimal_sigma(epsilon: float, delta: float) -> float:
     """
     from dp_accounting import get_sigma_gaussian  # here: the import alone takes two seconds
 
-    return safe_sigma(float(get_sigma_gaussian(epsilon=epsilon, delta=safe_delta(delta))))
+    sigma = get_sigma_gaussian(epsilon=epsilon, delta=safe_delta(delta))
+    return safe_sigma(float(sigma))
 
 
 def gaussian_table(
@@ -91,25 +92,33 @@ def gaussian_table(
     share ``2⁻³⁰`` of delta that ``safe_delta`` held back, over all ``code_length`` coordinates.
     """
     bits = _table_bits(epsilon, delta, code_length)
-    reach = math.ceil(sigma * math.sqrt(2 * math.log(2) * bits)) + 1
+    tails = upper_tails(sigma, bits, _reach(sigma, bits))
     # Masses are differences of upper tails beyond z − ½, symmetric exactly.
-    side = [above - beyond for above, beyond in pairwise([*upper_tails(sigma, bits, reach), 0])]
+    side = [above - beyond for above, beyond in pairwise([*tails, 0])]
     return CellTable.symmetric(side, bits, cell_bits)
 
 
+def _reach(sigma: float, bits: int) -> int:
+    """Cells beyond which a normal law has less than 2^-bits."""
+    return math.ceil(sigma * math.sqrt(2 * math.log(2) * bits)) + 1
+
+
 def _table_bits(epsilon: float, delta: float, code_length: int) -> int:
+    # δ·2⁻³⁰ over e^ε, over all coordinates, and 24 bits for the cells of one.
     need = 1.4427 * epsilon + math.log2(1 / delta) + math.log2(code_length) + 30 + 24
     return 64 * math.ceil(need / 64)
 
 
 def discrete_gaussian_table(sigma: float, bits: int) -> CellTable:
     """``P(c) ∝ e^{−c²/2σ²}`` on the integers, each mass within two units of 2^-bits."""
-    reach = math.ceil(sigma * math.sqrt(2 * math.log(2) * bits)) + 1
+    cells = range(1, _reach(sigma, bits) + 1)
     with mpmath.workprec(bits + 64):
         scale = -1 / (2 * mpmath.mpf(sigma) ** 2)
-        weights = [mpmath.exp(scale * (c * c)) for c in range(1, reach + 1)]
-        unit = mpmath.ldexp(1, bits) / (1 + 2 * mpmath.fsum(weights))
-        return CellTable.symmetric([int(mpmath.nint(unit * weight)) for weight in weights], bits)
+        weights = [mpmath.exp(scale * (c * c)) for c in cells]
+        total = 1 + 2 * mpmath.fsum(weights)
+        unit = mpmath.ldexp(1, bits) / total
+        side = [int(mpmath.nint(unit * weight)) for weight in weights]
+    return CellTable.symmetric(side, bits)
 
 
 class TwoDigitGaussian:
@@ -150,7 +159,8 @@ class TwoDigitGaussian:
 
     def profile(self) -> Profile:
         """The normal law of that deviation."""
-        return binned_profile(self.moments()[0], lambda t: -(t**2) / 2)
+        variance, _ = self.moments()
+        return binned_profile(variance, lambda t: -(t**2) / 2)
 
 
 def table_distance(law: Law) -> Fraction:
@@ -160,11 +170,15 @@ def table_distance(law: Law) -> Fraction:
     """
     source = law.drawn_from
     if isinstance(source, CellTable):
-        return Fraction(len(source.masses) + 1, 1 << source.bits)
+        return _distance(source)
     if isinstance(source, TwoDigitGaussian):
-        tables = (source.coarse, source.fine)
-        return sum((Fraction(len(t.masses) + 1, 1 << t.bits) for t in tables), Fraction(1, 10**100))
+        of_tables = _distance(source.coarse) + _distance(source.fine)
+        return of_tables + Fraction(1, 10**100)
     raise TypeError("this law is no rounded normal law")
+
+
+def _distance(table: CellTable) -> Fraction:
+    return Fraction(len(table.masses) + 1, 1 << table.bits)
 
 
 def gaussian_cells(
@@ -181,8 +195,10 @@ def gaussian_cells(
         table = gaussian_table(sigma, epsilon, delta, code_length, cell_bits)
         return AdditiveNoise(table, grid_bits)
     digit = max(1, round(math.log2(math.sqrt(sigma) / 2)))
-    fine_sigma = 4.0 * (1 << digit)
-    coarse_sigma = math.sqrt(sigma**2 - fine_sigma**2) / (1 << digit) * (1 + 2.0**-40)
+    base = 1 << digit
+    fine_sigma = 4.0 * base
+    coarse_sigma = math.sqrt(sigma**2 - fine_sigma**2) / base
+    coarse_sigma *= 1 + 2.0**-40  # for the rounding of this line and the last
     bits = _table_bits(epsilon, delta, code_length)
     fine = gaussian_table(fine_sigma, epsilon, delta, code_length, cell_bits)
     coarse = discrete_gaussian_table(coarse_sigma, bits)
@@ -203,7 +219,8 @@ def rounded_gaussian(
     of at most one beta moves coordinate j by at most ``|w_ij|`` times that many whole cells,
     whatever the dither: rounding adds nothing to the sensitivity.
     """
-    cells_bits = max(0, math.ceil(math.log2(_CELLS_PER_DEVIATION / sigma)))
+    finest = math.ceil(math.log2(_CELLS_PER_DEVIATION / sigma))
+    cells_bits = max(0, finest)
     grid_bits = max(least_bits, cells_bits)
     cell_bits = grid_bits - cells_bits
     cells = sigma * (1 << cells_bits)
@@ -227,7 +244,8 @@ def _chi(k: int, surprise: float) -> float:
 
     Laurent & Massart 2000, Lemma 1 (Li & Li 2023, Lemma 3.2).
     """
-    return math.sqrt(k + 2.0 * math.sqrt(k * surprise) + 2.0 * surprise)
+    square = k + 2.0 * math.sqrt(k * surprise) + 2.0 * surprise
+    return math.sqrt(square)
 
 
 def analytic_sensitivity(dim: int, k: int, delta: float) -> float:
@@ -254,9 +272,10 @@ def composition_epsilon(epsilon: float, delta: float, k: int) -> float:
     The root of ``√(2k log(2/δ))·ε₁ + 2kε₁² = ε``; the proof needs ``e^ε₁ ≤ 1 + 2ε₁``, which holds
     up to ε₁ = 1.
     """
-    root = math.sqrt(2.0 * k * math.log(2.0 / delta))
+    slope = math.sqrt(2.0 * k * math.log(2.0 / delta))
+    discriminant = math.sqrt(slope**2 + 8.0 * k * epsilon)
     # (√(s² + 8kε) − s)/4k, without the cancellation.
-    return 2.0 * epsilon / (math.sqrt(root**2 + 8.0 * k * epsilon) + root)
+    return 2.0 * epsilon / (discriminant + slope)
 
 
 # Attribute adjacency: a beta is a whole number of cells
@@ -264,9 +283,13 @@ def composition_epsilon(epsilon: float, delta: float, k: int) -> float:
 
 def realised_noise(sigma: float, parameters: Parameters, projection: Projection) -> AdditiveNoise:
     """``sigma`` times the realised Δ₂, the largest row norm (Li & Li 2023, Eq. 13)."""
-    sigma *= math.sqrt(projection.sensitivity.l2_squared)
-    terms = (parameters.budget, parameters.delta, projection.k, projection.grid_bits)
-    return rounded_gaussian(sigma, *terms)
+    return rounded_gaussian(
+        sigma * math.sqrt(projection.sensitivity.l2_squared),
+        parameters.budget,
+        parameters.delta,
+        projection.k,
+        projection.grid_bits,
+    )
 
 
 def _optimal(parameters: Parameters, projection: Projection) -> AdditiveNoise:
@@ -285,9 +308,11 @@ def _kenthapadi(parameters: Parameters, projection: Projection) -> AdditiveNoise
 
 def _analytic(parameters: Parameters, projection: Projection) -> AdditiveNoise:
     """``√(2(log(1/δ) + ε))/ε`` times the bound of Lemma 3.3 (Li & Li 2023, Thm 3.4)."""
-    sigma = projection.rms * analytic_sensitivity(parameters.dim, projection.k, parameters.delta)
-    sigma *= kenthapadi_sigma(parameters.budget, parameters.delta / 2)
-    return rounded_gaussian(sigma, parameters.budget, parameters.delta / 2, projection.k)
+    k = projection.k
+    half = parameters.delta / 2  # of the noise; the other half of the projection
+    sensitivity = projection.rms * analytic_sensitivity(parameters.dim, k, parameters.delta)
+    sigma = sensitivity * kenthapadi_sigma(parameters.budget, half)
+    return rounded_gaussian(sigma, parameters.budget, half, k)
 
 
 # l2 adjacency: every coordinate moves by a fraction of a cell
@@ -320,10 +345,15 @@ def ball_noise(
     (``neighbour_distance``), and in the code, where for every fixed dither each coordinate moves by
     at most one cell more than its share: √moved cells in all.
     """
-    bits = max(GRID_BITS, math.ceil(math.log2(_FINE * math.sqrt(parameters.dim))))
-    steps = neighbour_distance(parameters.adjacency.size, bits, parameters.bounds, parameters.dim)
-    cells_per_beta = max(_FINE * math.sqrt(moved) / stretch, 32.0 / (sigma * stretch))
-    cell_bits = max(0, bits - max(0, math.ceil(math.log2(cells_per_beta))))
+    radius = parameters.adjacency.size
+    finest = math.ceil(math.log2(_FINE * math.sqrt(parameters.dim)))
+    bits = max(GRID_BITS, finest)
+    steps = neighbour_distance(radius, bits, parameters.bounds, parameters.dim)
+    for_rounding = _FINE * math.sqrt(moved) / stretch
+    for_shape = _CELLS_PER_DEVIATION / (sigma * stretch)
+    cells_per_radius = max(for_rounding, for_shape)
+    cells_bits = max(0, math.ceil(math.log2(cells_per_radius)))
+    cell_bits = max(0, bits - cells_bits)
     moved_cells = stretch * steps / (1 << cell_bits)
     if cell_bits:
         moved_cells += math.sqrt(moved)
@@ -343,9 +373,10 @@ def _ball_direct(parameters: Parameters, projection: Projection) -> AdditiveNois
     Tu prints log(1/2δ) under the second root; the proof spends δ/2 there, which gives log(1/δ).
     """
     k = projection.k
+    half = parameters.delta / 2
     stretch = projection.rms * direct_sensitivity(k, parameters.delta)
-    sigma = kenthapadi_sigma(parameters.budget, parameters.delta / 2)
-    return ball_noise(parameters, k, stretch, sigma, parameters.delta / 2, k)
+    sigma = kenthapadi_sigma(parameters.budget, half)
+    return ball_noise(parameters, k, stretch, sigma, half, k)
 
 
 def _ball_composition(parameters: Parameters, projection: Projection) -> AdditiveNoise:
@@ -359,7 +390,8 @@ def _ball_composition(parameters: Parameters, projection: Projection) -> Additiv
             f"{epsilon:.3g}; lower epsilon, raise k, or use row-rp-g-opt."
         )
     stretch = projection.rms * column_sensitivity(k, parameters.delta)
-    return ball_noise(parameters, k, stretch, kenthapadi_sigma(epsilon, share), share, 1)
+    sigma = kenthapadi_sigma(epsilon, share)
+    return ball_noise(parameters, k, stretch, sigma, share, 1)
 
 
 def _raw(parameters: Parameters, projection: Projection) -> AdditiveNoise:

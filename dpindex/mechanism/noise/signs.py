@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache, partial
-from itertools import accumulate, chain, islice, repeat
+from itertools import chain, islice, pairwise, repeat
 
 import mpmath
 import numpy as np
@@ -53,8 +53,9 @@ def draw_flips(thresholds: Words, index: Indices, stream: BitSource) -> Bools:
     flips = words < limit
     tied = np.flatnonzero(words == limit)
     if tied.size:
-        low_bits = stream.words(tied.size, np.uint64) >> np.uint64(16)
-        flips[tied] = low_bits < (thresholds[flat[tied]] & np.uint64((1 << 48) - 1))
+        further = stream.words(tied.size, np.uint64) >> np.uint64(16)
+        rest = thresholds & np.uint64((1 << 48) - 1)
+        flips[tied] = further < rest[flat[tied]]
     return flips.reshape(index.shape)
 
 
@@ -74,11 +75,13 @@ def geometric_thresholds(epsilon: float, lower_bounds: Sequence[int] = ()) -> li
     L = 1, 2, …, each at least e^−ε times the one before and its lower bound, until they
     stay put.
     """
-    with mpmath.workprec(512):
-        ratio_up = int(mpmath.ceil(mpmath.ldexp(mpmath.exp(-mpmath.mpf(epsilon)), 256)))
+    with mpmath.workprec(2 * _POWER_BITS):
+        ratio = mpmath.exp(-mpmath.mpf(epsilon))
+        ratio_up = int(mpmath.ceil(mpmath.ldexp(ratio, _POWER_BITS)))
     thresholds = [response_threshold(epsilon)]
-    for least in islice(chain(lower_bounds[1:], repeat(0)), _MAX_LEVELS - 1):
-        follow = -(-thresholds[-1] * ratio_up >> 256)
+    bounds = chain(lower_bounds[1:], repeat(0))
+    for least in islice(bounds, _MAX_LEVELS - 1):
+        follow = -(-thresholds[-1] * ratio_up >> _POWER_BITS)
         if follow == thresholds[-1]:
             break  # rounded up to itself, as it would be for ever
         thresholds.append(max(follow, least))
@@ -92,11 +95,14 @@ def smooth_thresholds(epsilon: float) -> list[int]:
     each is also kept at e^−ε of the one before.
     """
     levels = min(_MAX_LEVELS, math.ceil(46.0 / epsilon) + 1)
-    with mpmath.workprec(512):
+    with mpmath.workprec(2 * _POWER_BITS):
         ratio = int(mpmath.ldexp(mpmath.exp(mpmath.mpf(epsilon)), _POWER_BITS))
     unit = 1 << _POWER_BITS
-    powers = accumulate(repeat(ratio, levels), lambda power, by: power * by >> _POWER_BITS)
-    thresholds = [-(-(ONE << _POWER_BITS) // (unit + power)) for power in powers]
+    power = unit
+    thresholds = []
+    for _ in range(levels):
+        power = power * ratio >> _POWER_BITS  # never above e^{Lε}
+        thresholds.append(-(-(ONE << _POWER_BITS) // (unit + power)))
     return geometric_thresholds(epsilon, thresholds)
 
 
@@ -129,18 +135,21 @@ class FlipsByLevel(SignLaw):
         self.table = np.array([_COIN, *thresholds], dtype=np.uint64)
 
     def perturb(self, x: Floats, stream: BitSource) -> Bools:
+        largest_move = self.weights * (1 << self.grid_bits)
         level = np.abs(x)
-        level /= (self.weights * (1 << self.grid_bits)).astype(x.dtype)
+        level /= largest_move.astype(x.dtype)
         np.ceil(level, out=level)
         np.minimum(level, len(self.thresholds), out=level)
         return (x > 0) ^ draw_flips(self.table, level.astype(np.intp), stream)
 
     def flip_probability(self, x: Floats, rms: float) -> Doubles:
         weights, counts = np.unique(self.weights, return_counts=True)
+        shares = counts / len(self.weights)
         chances = np.zeros(np.shape(x), dtype=np.float64)
-        for weight, count in zip(weights, counts, strict=True):
-            level = np.clip(np.ceil(x / weight), 1, len(self.thresholds)).astype(np.intp)
-            chances += self.table[level] * (count / len(self.weights) / ONE)
+        for weight, share in zip(weights, shares, strict=True):
+            level = np.ceil(x / weight)
+            level = np.clip(level, 1, len(self.thresholds)).astype(np.intp)
+            chances += self.table[level] * (share / ONE)
         return chances
 
 
@@ -170,12 +179,18 @@ def geometric_flips(
     return FlipsByLevel(geometric_thresholds(epsilon), weights, grid_bits)
 
 
+def _fair_coins(count: int, stream: BitSource) -> Bools:
+    """True with probability ½, independently, shape (count,)."""
+    words: Bytes = stream.words(count, np.uint8)
+    return (words & np.uint8(1)).astype(np.bool_)
+
+
 class NoFlips(SignLaw):
     """Exact signs; an exact zero gets a fair coin so that empty bins do not lean to one side."""
 
     def perturb(self, x: Floats, stream: BitSource) -> Bools:
-        coins: Bytes = stream.words(x.size, np.uint8).reshape(x.shape) & np.uint8(1)
-        return np.where(x == 0, coins.astype(np.bool_), x > 0)
+        coins = _fair_coins(x.size, stream).reshape(x.shape)
+        return np.where(x == 0, coins, x > 0)
 
     def flip_probability(self, x: Floats, rms: float) -> Doubles:
         return np.zeros(np.shape(x), dtype=np.float64)
@@ -188,7 +203,8 @@ class NoFlips(SignLaw):
 
 def norm_slack(parameters: Parameters) -> float:
     """Return the most that rounding to the grid can shorten a vector by: √dim/2 steps."""
-    return grid_step(parameters.change, GRID_BITS) * math.sqrt(parameters.dim) / 2
+    step = grid_step(parameters.change, GRID_BITS)
+    return step * math.sqrt(parameters.dim) / 2
 
 
 def min_norm_on_grid(parameters: Parameters) -> float:
@@ -208,17 +224,19 @@ def change_probability(dim: int, ratio: float) -> float:
 
     def density(t: float) -> float:
         below = max(2.0 * float(scipy.special.ndtr(t)) - 1.0, 0.0)
+        others_below = math.pow(below, dim - 1)
         within = math.erf(ratio * t / math.sqrt(2.0))
         bell = math.exp(-t * t / 2.0) / math.sqrt(2.0 * math.pi)
-        return 2.0 * dim * math.pow(below, dim - 1) * within * bell
+        return 2.0 * dim * others_below * within * bell
 
     # The largest of p normals lies near √(2 log p): the pieces keep quad from missing it.
     middle = math.sqrt(2.0 * math.log(2.0 * dim))
-    pieces = ((0.0, middle), (middle, middle + 2.0), (middle + 2.0, middle + 12.0))
-    total = sum(
-        scipy.integrate.quad(density, low, high, epsabs=1e-12, limit=200)[0] for low, high in pieces
-    )
-    return min(1.0, float(total) + _MARGIN)
+    ends = (0.0, middle, middle + 2.0, middle + 12.0)
+    total = 0.0
+    for low, high in pairwise(ends):
+        piece, *_ = scipy.integrate.quad(density, low, high, epsabs=1e-12, limit=200)
+        total += piece
+    return min(1.0, total + _MARGIN)
 
 
 def rounded_change_probability(dim: int, ratio: float, width: float) -> float:
@@ -230,12 +248,14 @@ def rounded_change_probability(dim: int, ratio: float, width: float) -> float:
     """
     slack = (ratio + min(math.sqrt(dim), _RARE)) * width / 2.0
     rare = 2.0 * math.exp(-(_RARE**2) / 2.0) + dim * 2.0**-48  # and the 64 bits of an entry
-    bounds = (
-        change_probability(dim, ratio + slack / least)
-        + (2.0 * float(scipy.special.ndtr(least)) - 1.0) ** dim
-        for least in (2.0 ** (step / 4.0) for step in range(-40, 11))
-    )
-    return min(1.0, min(bounds) + rare)
+    best = 1.0
+    for step in range(-40, 11):
+        least = 2.0 ** (step / 4.0)
+        one_below = 2.0 * float(scipy.special.ndtr(least)) - 1.0
+        all_below = one_below**dim
+        change = change_probability(dim, ratio + slack / least)
+        best = min(best, change + all_below)
+    return min(1.0, best + rare)
 
 
 def quantile_count(k: int, probability: float, delta: float) -> int:
@@ -246,7 +266,8 @@ def quantile_count(k: int, probability: float, delta: float) -> int:
     """
 
     def is_rare(count: int) -> bool:
-        return bool(scipy.special.bdtrc(count, k, probability) * (1.0 + _MARGIN) <= delta)
+        chance = scipy.special.bdtrc(count, k, probability)
+        return bool(chance * (1.0 + _MARGIN) <= delta)
 
     return max(1, bisect_left(range(k), True, key=is_rare))  # k itself is never exceeded
 
@@ -297,10 +318,8 @@ def _response(parameters: Parameters, projection: Projection) -> FlipsByLevel:
     # On the grid one beta is 2^bits steps, a little more than beta itself.
     ratio = grid_step(parameters.change, GRID_BITS) * _STEPS / min_norm_on_grid(parameters)
     chance = rounded_change_probability(parameters.dim, ratio, 2.0**-FINE_ENTRY_BITS)
-    return randomized_response(
-        parameters.budget,
-        quantile_count(projection.k, chance, parameters.delta),
-    )
+    most_changed = quantile_count(projection.k, chance, parameters.delta)
+    return randomized_response(parameters.budget, most_changed)
 
 
 RANDOMIZED_RESPONSE = Calibration(_response, SignFormat, moves="any")
@@ -328,7 +347,8 @@ def perturbed_set(x: Floats) -> tuple[Bools, Indices]:
 
 def _expected_size(code_length: int, rms: float) -> float:
     """Mean of ``|A|`` when coordinates are normal with deviation ``rms`` (in betas)."""
-    return max(1.0, code_length * math.erf(1.0 / (rms * math.sqrt(2))))
+    within = math.erf(1.0 / (rms * math.sqrt(2)))
+    return max(1.0, code_length * within)
 
 
 class IndividualFlips(SignLaw):
@@ -404,26 +424,26 @@ class IndividualGaussian(SignLaw):
         check_deviation(self.deviation, _MAX_LEVELS)
         self.table = gaussian_table(self.deviation, epsilon, delta, code_length, 0)
         sizes = np.clip(np.arange(code_length + 1), 1, self.changes)
-        self.multipliers = np.floor(self.deviation / (self.sigma * np.sqrt(sizes))).astype(np.int64)
+        needed = self.sigma * np.sqrt(sizes)
+        self.multipliers = np.floor(self.deviation / needed).astype(np.int64)
 
     def perturb(self, x: Floats, stream: BitSource) -> Bools:
         near, size = perturbed_set(x)
         rows, _ = np.nonzero(near)
         inside = x[near].astype(np.int64) * self.multipliers[size[rows]]
         dither = stream.words(inside.size, np.uint16) & np.uint16(_STEPS - 1)
-        noisy = ((inside + dither) >> GRID_BITS) + self.table.sample(inside.size, stream)
-        coins = (stream.words(inside.size, np.uint8) & np.uint8(1)).astype(np.bool_)
+        noisy = (inside + dither) >> GRID_BITS
+        noisy += self.table.sample(inside.size, stream)
+        coins = _fair_coins(inside.size, stream)
         signs = x > 0
         signs[near] = np.where(noisy == 0, coins, noisy > 0)
         return signs
 
     def flip_probability(self, x: Floats, rms: float) -> Doubles:
-        deviation = self.sigma * math.sqrt(min(self.changes, _expected_size(self.code_length, rms)))
-        return np.where(
-            x <= 1.0,
-            scipy.special.ndtr(-np.asarray(x, dtype=np.float64) / deviation),
-            0.0,
-        )
+        size = min(self.changes, _expected_size(self.code_length, rms))
+        deviation = self.sigma * math.sqrt(size)
+        standardised = np.asarray(x, dtype=np.float64) / deviation
+        return np.where(x <= 1.0, scipy.special.ndtr(-standardised), 0.0)
 
 
 def _individual(parameters: Parameters, projection: Projection) -> SignLaw:

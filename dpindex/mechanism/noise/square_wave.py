@@ -29,12 +29,15 @@ _NARROW = 0.5
 def draw_below(limits: Integers, stream: BitSource) -> Longs:
     """Exactly uniform integers below limits in [1, 2^31), by rejection (Lemire 2019)."""
     limits = limits.astype(np.uint64)
-    product = stream.words(limits.size, np.uint32).astype(np.uint64) * limits
+    drawn = np.zeros(limits.size, dtype=np.uint64)
     unfair = np.uint64(1 << 32) % limits
     low = np.uint64((1 << 32) - 1)
-    while (again := np.flatnonzero((product & low) < unfair)).size:
-        product[again] = stream.words(again.size, np.uint32).astype(np.uint64) * limits[again]
-    return (product >> np.uint64(32)).astype(np.int64)
+    again = np.arange(limits.size)
+    while again.size:
+        words = stream.words(again.size, np.uint32).astype(np.uint64)
+        drawn[again] = words * limits[again]
+        again = again[(drawn[again] & low) < unfair[again]]
+    return (drawn >> np.uint64(32)).astype(np.int64)
 
 
 class SquareWave(NumberLaw):
@@ -74,13 +77,16 @@ class SquareWave(NumberLaw):
         self.offset = low / self.scale - at_zero
 
     def perturb(self, x: Floats, stream: BitSource) -> Ints:
-        offsets = stream.words(x.size, np.uint8).reshape(x.shape) & np.uint8((1 << _CELL_BITS) - 1)
+        mask = np.uint8((1 << _CELL_BITS) - 1)
+        offsets = stream.words(x.size, np.uint8).reshape(x.shape) & mask
         cell = (x.astype(np.int64) - self.low + offsets) >> _CELL_BITS
         # Next to a bound that is nearly a tie, float32 may have rounded x one step past it.
         cell = cell.clip(0, self.cells)
-        inside = draw_flips(self._threshold, np.zeros(x.shape, dtype=np.intp), stream)
+        one_threshold = np.zeros(x.shape, dtype=np.intp)
+        inside = draw_flips(self._threshold, one_threshold, stream)
         window = 2 * self.half_width + 1
-        drawn = draw_below(np.where(inside, window, self.cells).ravel(), stream).reshape(x.shape)
+        points = np.where(inside, window, self.cells)
+        drawn = draw_below(points.ravel(), stream).reshape(x.shape)
         # Outside: the drawn point, counted among the G points that the window leaves free.
         outside = np.where(drawn < cell, drawn, drawn + window)
         return np.where(inside, cell + drawn, outside).astype(np.int32)
@@ -93,21 +99,29 @@ class SquareWave(NumberLaw):
         window = 2 * half + 1
         top = cells + 2 * half
         centre = cell + half
+        # First and second moments inside the window, and of all points less those inside.
         first_in = centre
         second_in = centre**2 + half * (half + 1) / 3
-        first_out = (top * (top + 1) / 2 - window * first_in) / cells
-        second_out = (top * (top + 1) * (2 * top + 1) / 6 - window * second_in) / cells
+        first_all = top * (top + 1) / 2
+        second_all = top * (top + 1) * (2 * top + 1) / 6
+        first_out = (first_all - window * first_in) / cells
+        second_out = (second_all - window * second_in) / cells
         mean = chance * first_in + (1 - chance) * first_out
-        return mean, chance * second_in + (1 - chance) * second_out - mean**2
+        mean_square = chance * second_in + (1 - chance) * second_out
+        return mean, mean_square - mean**2
 
     @cached_property
     def moments(self) -> NoiseMoments:
         # Rounding x to cells adds f(1−f) cells², 1/6 on average; the curvature makes it 1/slope.
         dither = (1 << _CELL_BITS) ** 2 / (6.0 * self.slope)
-        middle = self._mean_and_variance(self.cells / 2)[1] * self.scale**2 + dither
+        _, variance = self._mean_and_variance(self.cells / 2)
         centre = self.low + self.cells / 2 * (1 << _CELL_BITS)
-        widest = self.slope * (centre - self.offset * self.scale)
-        return NoiseMoments.window(self.slope, centre, widest, middle)
+        return NoiseMoments.window(
+            weight=self.slope,
+            centre=centre,
+            widest=self.slope * (centre - self.offset * self.scale),
+            constant=variance * self.scale**2 + dither,
+        )
 
     @cached_property
     def likelihood(self) -> Likelihood:
@@ -147,7 +161,8 @@ def square_wave(
     def average_variance(law: SquareWave) -> float:
         constant, first, second = law.moments.variance_of_x
         places = np.linspace(low, high, 9)
-        return float(np.mean(constant + first * places + second * places**2))
+        variances = constant + first * places + second * places**2
+        return float(np.mean(variances))
 
     best = min(laws, key=average_variance)
     if share == 1.0:
@@ -166,8 +181,8 @@ def _with_half_width(
 
 
 def _over_bounds(parameters: Parameters, share: float = 1.0) -> SquareWave:
-    low, high = (grid_point(bound, parameters.change, GRID_BITS) for bound in parameters.bounds)
-    return square_wave(parameters.budget, low, high, share)
+    ends = [grid_point(bound, parameters.change, GRID_BITS) for bound in parameters.bounds]
+    return square_wave(parameters.budget, *ends, share)
 
 
 SQUARE_WAVE = Calibration(

@@ -101,14 +101,16 @@ class CodewordScores(Matrix):
             weights = (codebook.stated > medians).astype(np.float32)
         else:
             grid = on_sphere_grid(codebook.stated)
-            weights = np.rint(grid * np.float32(_LEVELS) / np.abs(grid).max())
+            largest = np.abs(grid).max()
+            weights = np.rint(grid * np.float32(_LEVELS) / largest)
         super().__init__(np.ascontiguousarray(weights.T))
         self.max_column_l1 *= 4  # an offset, no larger than a score can be, and a difference of two
 
     @cached_property
     def spread(self) -> int:
         """The most that two scores move apart when one attribute changes by one, at least 1."""
-        return max(1, int(np.ptp(self.single, axis=1).max()))
+        apart = np.ptp(self.single, axis=1)
+        return max(1, int(apart.max()))
 
     @cached_property
     def distance(self) -> float:
@@ -117,7 +119,8 @@ class CodewordScores(Matrix):
         squares = np.einsum("ij,ij->j", wide, wide)
         largest = 1.0
         for block in row_blocks(self.k, BLOCK_NUMBERS // self.k):  # whole numbers: sums are exact
-            apart = squares[block, None] + squares - 2.0 * (wide[:, block].T @ wide)
+            products = wide[:, block].T @ wide
+            apart = squares[block, None] + squares - 2.0 * products
             largest = max(largest, float(apart.max()))
         return math.nextafter(math.sqrt(largest), math.inf)
 
@@ -183,16 +186,18 @@ class SoftmaxResponse(SymbolLaw):
             sums = self._weights(x[block])
             np.cumsum(sums, axis=1, out=sums)
             place = high_product(places[block], sums[:, -1])
-            drawn[block] = (sums > place[:, None]).argmax(axis=1)  # the first
+            beyond = sums > place[:, None]
+            drawn[block] = beyond.argmax(axis=1)  # the first
         return drawn
 
     def _weights(self, x: Floats) -> Words:
         """Whole numbers by the exact scores; the same work for every vector."""
         scores = x + self.offsets
-        np.subtract(scores.max(axis=1, keepdims=True), scores, out=scores)
+        highest = scores.max(axis=1, keepdims=True)
+        below = np.subtract(highest, scores, out=scores)
         if self.shift:
-            scores *= scores.dtype.type(0.5**self.shift)  # exact, and cut off next
-        weights: Words = self.table.take(scores.astype(np.intp), mode="clip")
+            below *= below.dtype.type(0.5**self.shift)  # exact, and cut off next
+        weights: Words = self.table.take(below.astype(np.intp), mode="clip")
         return weights
 
     def draw_chances(self, x: Floats) -> Doubles:
@@ -213,11 +218,14 @@ def _calibrated(parameters: Parameters, scores: CodewordScores) -> SoftmaxRespon
         steps = neighbour_distance(radius, GRID_BITS, parameters.bounds, parameters.dim)
         moved = Fraction(steps) * Fraction(scores.distance)
     shift = max(0, math.ceil(moved / _STEPS) - 1).bit_length()
-    loss = Fraction(parameters.budget) * (1 - _FOR_DRAWS) / steps_apart(moved, shift)
+    spent = Fraction(parameters.budget) * (1 - _FOR_DRAWS)
+    loss = spent / steps_apart(moved, shift)
     # The codewords on the grid, within the bounds: their mean score is what offsets make equal.
-    words = np.clip(codebook.stated.astype(np.float64) / parameters.scale, *parameters.bounds)
-    grid = np.rint(words / grid_step(parameters.change, GRID_BITS))
-    mean = scores.apply(grid.sum(axis=0)[None])[0] / len(codebook)  # exact until it is divided
+    words = codebook.stated.astype(np.float64) / parameters.scale
+    inside = np.clip(words, *parameters.bounds)
+    grid = np.rint(inside / grid_step(parameters.change, GRID_BITS))
+    total = grid.sum(axis=0, keepdims=True)
+    mean = scores.apply(total)[0] / len(codebook)  # exact until it is divided
     together = parameters.record_epsilon
     return SoftmaxResponse(
         scores=scores,
@@ -234,7 +242,7 @@ def steps_apart(moved: Fraction, shift: int) -> int:
     """Return R', the steps of the table that scores ``moved`` apart by at most R cost together."""
     if shift == 0:
         return math.floor(moved)
-    return math.floor((math.floor(moved) - 2) / Fraction(1 << shift)) + 2
+    return (math.floor(moved) - 2 >> shift) + 2
 
 
 SOFTMAX = Calibration(
@@ -321,12 +329,14 @@ class CodebookResponse(SymbolLaw):
 
     def draw(self, x: Floats, stream: BitSource) -> Longs:
         near = nearest(x, self.subset)
-        chosen: Longs = near[np.arange(len(x)), draw_uniform(self.subset, len(x), stream)]
+        place = draw_uniform(self.subset, len(x), stream)
+        chosen: Longs = near[np.arange(len(x)), place]
         return chosen
 
     def draw_chances(self, x: Floats) -> Doubles:
         chances = np.zeros(x.shape)
-        np.put_along_axis(chances, nearest(x, self.subset), 1.0 / self.subset, 1)
+        near = nearest(x, self.subset)
+        np.put_along_axis(chances, near, 1.0 / self.subset, 1)
         return chances
 
     def seen(self, codewords: Integers) -> Floats:
@@ -336,7 +346,13 @@ class CodebookResponse(SymbolLaw):
 def _nearest_of(parameters: Parameters, encoder: RecordEncoder) -> CodebookResponse:
     book = parameters.codewords
     subset = parameters.subset or 1
-    return CodebookResponse(book, subset, uniform_share(len(book), parameters.budget, subset))
+    uniform = uniform_share(len(book), parameters.budget, subset)
+    return CodebookResponse(book, subset, uniform)
 
 
-CODEBOOK_RESPONSE = Calibration(_nearest_of, SymbolFormat, adjacencies=("record",), rounded=False)
+CODEBOOK_RESPONSE = Calibration(
+    _nearest_of,
+    SymbolFormat,
+    adjacencies=("record",),
+    rounded=False,
+)
