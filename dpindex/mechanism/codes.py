@@ -93,8 +93,9 @@ class CodeFormat(ABC):
         The deviation of the noise over that of a coordinate, [0, ∞), unless a subclass has a
         measure of its own.
         """
+        noise = noisy - exact
         deviation = float(exact.std(axis=0).mean())
-        return float((noisy - exact).std() / max(deviation, 1e-30))
+        return float(noise.std() / max(deviation, 1e-30))
 
     def signal_to_noise(self, noise: float) -> float:
         """Return the signal-to-noise ratio of a code, summed over coordinates of that noise share.
@@ -116,16 +117,20 @@ class CodeFormat(ABC):
     def to_dict(self) -> dict[str, Any]:
         """The fields, for JSON."""
         data = {f.name: getattr(self, f.name) for f in fields(self) if f.compare}
-        return {**data, "fingerprint": self.fingerprint.hex(), "format": self.name}
+        data["fingerprint"] = self.fingerprint.hex()
+        data["format"] = self.name
+        return data
 
     @classmethod
     def from_dict(cls: type[_Format], data: Mapping[str, Any]) -> _Format:
         """The inverse of :meth:`to_dict`; ValueError, TypeError or KeyError for anything else."""
-        facts = {name: value for name, value in data.items() if name != "format"}
-        mark = bytes.fromhex(facts.pop("fingerprint"))
-        format_ = cls(fingerprint=mark, **facts)
+        facts = dict(data)
+        facts.pop("format")
+        fingerprint = bytes.fromhex(facts.pop("fingerprint"))
+        format_ = cls(fingerprint=fingerprint, **facts)
         k = format_.code_length
-        if len(mark) != 16 or type(k) is not int or k < 1 or format_.to_dict() != data:
+        has_length = type(k) is int and k >= 1
+        if len(fingerprint) != 16 or not has_length or format_.to_dict() != data:
             raise ValueError("these facts are not what to_dict writes")
         return format_
 
@@ -175,7 +180,8 @@ class Codes:
 
     def to_signs(self) -> npt.NDArray[np.int8]:
         """Signs of :meth:`to_float`, ±1 (0 counts as +1), int8, of the same shape."""
-        return np.where(self.to_float() >= 0, 1, -1).astype(np.int8)
+        signs = np.where(self.to_float() >= 0, 1, -1)
+        return signs.astype(np.int8)
 
     def take(self: _Codes, rows: slice | Indices) -> _Codes:
         """The codes of some rows."""
@@ -183,11 +189,8 @@ class Codes:
 
     def to_bytes(self) -> bytes:
         """A self-describing byte string: see :func:`dpindex.codes_from_bytes`."""
-        return pack(
-            "codes",
-            self.format.to_dict(),
-            {"stored": self.format.concatenate([self.stored])},
-        )
+        stored = self.format.concatenate([self.stored])
+        return pack("codes", self.format.to_dict(), {"stored": stored})
 
 
 def check_format(codes: Codes, expected: CodeFormat) -> None:
@@ -208,7 +211,8 @@ def narrowest(values: Integers) -> Integers:
         low = int(values.min())
         high = int(values.max())
         for dtype in (np.int8, np.int16):
-            if np.iinfo(dtype).min <= low and high <= np.iinfo(dtype).max:
+            limits = np.iinfo(dtype)
+            if limits.min <= low and high <= limits.max:
                 return values.astype(dtype, copy=False)
     return values.astype(np.int32, copy=False)
 
@@ -253,7 +257,7 @@ class NumberFormat(CodeFormat):
         return narrowest(super().concatenate(parts))
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.scale) and self.scale > 0 and math.isfinite(self.offset)):
+        if not 0 < self.scale < math.inf or not math.isfinite(self.offset):
             raise ValueError("scale and offset must be finite, and scale above 0")
 
 
@@ -272,7 +276,8 @@ class BitCodes(Codes):
 
     def __getitem__(self, row: int) -> bitarray:
         """One code as k bits, little-endian as Faiss has them; IndexError beyond the last."""
-        bits = bitarray(endian="little", buffer=self.stored[row].tobytes())
+        packed = self.stored[row].tobytes()
+        bits = bitarray(endian="little", buffer=packed)
         return bits[: self.k]
 
     @classmethod
@@ -302,8 +307,12 @@ class SignFormat(CodeFormat):
 
     def decode(self, stored: Integers) -> Singles:
         """±1, float32."""
-        packed = stored.astype(np.uint8, copy=False)
-        bits = np.unpackbits(packed, axis=1, count=self.code_length, bitorder="little")
+        bits = np.unpackbits(
+            stored.astype(np.uint8, copy=False),
+            axis=1,
+            count=self.code_length,
+            bitorder="little",
+        )
         return bits * np.float32(2) - np.float32(1)
 
     def coordinates(self, stored: Integers) -> npt.NDArray[np.int8]:
@@ -312,7 +321,8 @@ class SignFormat(CodeFormat):
 
     def noise_share(self, noisy: AnyArray, exact: AnyArray) -> float:
         """Return the share of signs that are flipped, [0, 1]."""
-        return float(np.mean((noisy > 0) != (exact > 0)))
+        flipped = (noisy > 0) != (exact > 0)
+        return float(np.mean(flipped))
 
     def signal_to_noise(self, noise: float) -> float:
         """Return that of a vote of all signs."""
@@ -322,7 +332,7 @@ class SignFormat(CodeFormat):
         if stored.dtype != np.uint8 or stored.shape[1:] != (self.width,):
             return "are not packed signs"
         used = self.code_length % 8
-        if used and len(stored) and (stored[:, -1] >> used).any():
+        if used and (stored[:, -1:] >> used).any():
             return "have stray bits beyond their length"
         return None
 
@@ -351,7 +361,8 @@ class SymbolFormat(CodeFormat):
     coordinate_bits: ClassVar[tuple[int, ...]] = (16,)
 
     def __post_init__(self) -> None:
-        if type(self.size) is not int or not 2 <= self.size <= 1 << 16 or self.code_length != 1:
+        fits = type(self.size) is int and 2 <= self.size <= 1 << 16
+        if not fits or self.code_length != 1:
             raise ValueError("a code is one of 2 to 65536 symbols")
 
     @property

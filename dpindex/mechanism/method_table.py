@@ -1,4 +1,4 @@
-"""Families of projections: how one is made from parameters, its default length and its options."""
+"""The methods: each is a family of projections with a calibrated law, and where it comes from."""
 
 from __future__ import annotations
 
@@ -190,8 +190,9 @@ class Family:
     ) -> int | None:
         given = parameters.sparsity
         if entries == "very-sparse":
-            value = max(1, math.isqrt(parameters.dim)) if given is None else given
-            return whole_number(value, "sparsity", 1, _MAX_INVERSE_DENSITY)
+            if given is None:
+                given = max(1, math.isqrt(parameters.dim))
+            return whole_number(given, "sparsity", 1, _MAX_INVERSE_DENSITY)
         if not self.blocks:
             return None
         if given is None:
@@ -269,13 +270,15 @@ def _oporp_length(parameters: Parameters) -> int:
     variance = parameters.change**2 * _least_variance(parameters.budget)
     if square >= 4 * variance * max_bins:
         return max_bins
-    return min(max_bins, max(_MIN_BINS, int(square / (4 * variance))))
+    kept = int(square / (4 * variance))
+    return min(max_bins, max(_MIN_BINS, kept))
 
 
 def _least_variance(epsilon: float) -> float:
     """Return the variance of staircase noise for a sensitivity of 1 (Geng & Viswanath 2014)."""
     b = math.exp(-epsilon)
-    return (math.pow(b * (1 + b) / 2, 2 / 3) + b) / (1 - b) ** 2
+    power = math.pow(b * (1 + b) / 2, 2 / 3)
+    return (power + b) / (1 - b) ** 2
 
 
 def _sign_length(parameters: Parameters) -> int:
@@ -347,7 +350,8 @@ def _informative_subset(size: int, epsilon: float) -> int:
     """
     finite = min(epsilon, 700.0)
     subset = size * math.exp(-finite) * max(2.0, finite - 1.0)
-    return max(1, min(size // 2, math.ceil(subset)))
+    whole = math.ceil(subset)
+    return max(1, min(size // 2, whole))
 
 
 @dataclass(frozen=True)
@@ -375,8 +379,8 @@ class Method:
     def __post_init__(self) -> None:
         law = self.calibration
         if law.rounded and self.private:
-            allowed = get_args(Moves)[: get_args(Moves).index(law.moves) + 1]
-            if self.family.moves not in allowed:
+            least_first = get_args(Moves)
+            if least_first.index(self.family.moves) > least_first.index(law.moves):
                 raise TypeError(f"the law of {self.name} has no guarantee for such a projection")
 
     @property

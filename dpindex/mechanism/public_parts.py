@@ -142,15 +142,18 @@ class PublicPart(ABC):
         part = cls.__new__(cls)
         part._only_named = True
         part.digest = str(facts.get("sha256"))
-        if set(facts) != {"sha256", *cls.shape} or not _DIGEST.fullmatch(part.digest):
+        complete = set(facts) == {"sha256", *cls.shape}
+        if not complete or not _DIGEST.fullmatch(part.digest):
             raise InputError(f"{cls.kind} must be {{sha256: …, {': …, '.join(cls.shape)}: …}}.")
         for name, limits in cls.shape.items():
-            setattr(part, name, whole_number(facts[name], f"{name} of a {cls.kind}", *limits))
+            value = whole_number(facts[name], f"{name} of a {cls.kind}", *limits)
+            setattr(part, name, value)
         return part
 
     def to_dict(self) -> dict[str, Any]:
         """Shape and digest, for JSON."""
-        return {"sha256": self.digest} | {name: getattr(self, name) for name in self.shape}
+        shape = {name: getattr(self, name) for name in self.shape}
+        return {"sha256": self.digest, **shape}
 
     def __reduce__(self) -> Any:
         # What is made of it is made again where it is needed.
@@ -185,7 +188,8 @@ def on_sphere_grid(vectors: Floats) -> Singles:
     # Whole numbers first: their squares add exactly for up to 8192 attributes, and square root and
     # division are correctly rounded, so the grid is the same on every machine.
     wide = np.rint(in_units_of_largest(vectors) * _STEPS)
-    norms = np.sqrt(np.einsum("ij,ij->i", wide, wide))[:, None]
+    squares = np.einsum("ij,ij->i", wide, wide)
+    norms = np.sqrt(squares)[:, None]
     np.divide(wide * RADIUS, norms, out=wide, where=norms > 0)
     # Towards zero: rounding must not make a vector longer.
     return np.trunc(wide).astype(np.float32)
@@ -225,15 +229,19 @@ class Codebook(PublicPart):
             raise InputError(f"a codebook has {MIN_SIZE} to {MAX_SIZE} codewords, not {len(rows)}.")
         with np.errstate(over="ignore"):
             given: Singles = np.array(rows, dtype=np.float32)
-        if not np.isfinite(given).all():
-            row = int(np.argwhere(~np.isfinite(given))[0, 0])
+        finite = np.isfinite(given).all(axis=1)
+        if not finite.all():
+            row = int(finite.argmin())
             raise InputError(f"codeword {row} has a value that is not finite in 32 bits.")
-        if (zero := np.flatnonzero(~given.any(axis=1))).size:
-            raise InputError(f"codeword {int(zero[0])} is zero and has no direction.")
+        nonzero = given.any(axis=1)
+        if not nonzero.all():
+            row = int(nonzero.argmin())
+            raise InputError(f"codeword {row} is zero and has no direction.")
         self._stated = given
         self.size, self.dim = given.shape
         shape = f"{self.size}x{self.dim}|".encode()
-        self.digest = hashlib.sha256(shape + given.astype("<f4").tobytes()).hexdigest()
+        values = given.astype("<f4").tobytes()
+        self.digest = hashlib.sha256(shape + values).hexdigest()
 
     @classmethod
     def read(cls, path: AnyPath) -> Codebook:
@@ -249,7 +257,8 @@ class Codebook(PublicPart):
                     f"{os.fspath(path)} has {source.shape[0]} vectors; a codebook has at most "
                     f"{MAX_SIZE} codewords; make a smaller one of them (dpindex codebook)."
                 )
-            return cls(dense_rows(source, np.arange(source.shape[0])))
+            every = np.arange(source.shape[0])
+            return cls(dense_rows(source, every))
 
     @classmethod
     def spaced(cls, vectors: Any, size: int) -> Codebook:
@@ -277,16 +286,19 @@ class Codebook(PublicPart):
     @classmethod
     def from_bytes(cls, data: bytes) -> Codebook:
         _, arrays = unpack(data, "codebook")
-        if set(arrays) != {"vectors"} or arrays["vectors"].dtype != np.float32:
+        vectors = arrays.pop("vectors", None)
+        if arrays or vectors is None or vectors.dtype != np.float32:
             raise InputError("this codebook has a header that no dpindex writes.")
-        return cls(arrays["vectors"])
+        return cls(vectors)
 
     def to_bytes(self) -> bytes:
         return pack("codebook", {}, {"vectors": self.stated})
 
     def scaled(self, ranges: Ranges) -> Codebook:
         """The codebook of these codewords, brought to 0 … 1 by ``ranges``; itself if only named."""
-        return self if self._only_named else Codebook(ranges.scale(self._stated))
+        if self._only_named:
+            return self
+        return Codebook(ranges.scale(self._stated))
 
     @property
     def contents(self) -> str:
@@ -418,8 +430,9 @@ class Design(PublicPart):
             raise ValueError("arrays")
         if set(facts) != {"dim", "norm"}:
             raise ValueError("facts")
+        stated = {**facts, "code_length": k}
         for name, limits in self.shape.items():
-            setattr(self, name, whole_number({**facts, "code_length": k}[name], name, *limits))
+            setattr(self, name, whole_number(stated[name], name, *limits))
         ascending = bool((np.diff(self.attributes) > 0).all())
         inside = self.attributes[0] >= 0 and self.attributes[-1] < self.dim
         if not (ascending and inside):
@@ -439,15 +452,15 @@ class Design(PublicPart):
     def _as_directions(self, inside: Floats) -> Singles:
         """Points of the basis; one coordinate more, so that lengths count too."""
         middle, spread = self._spread
-        lifted = np.full((len(inside), inside.shape[1] + 1), max(spread, 1e-30))
-        lifted[:, 1:] = inside - middle
-        return unit(lifted)
+        height = np.full((len(inside), 1), max(spread, 1e-30))
+        return unit(np.hstack([height, inside - middle]))
 
     @cached_property
     def _spread(self) -> tuple[AnyArray, float]:
         """The middle of all, and how far the public vectors lie from it, in the basis."""
         middle = self.basis @ self.centre
-        return middle, math.sqrt(float(np.square(self.inside - middle).sum(axis=1).mean()))
+        squares = np.square(self.inside - middle).sum(axis=1)
+        return middle, math.sqrt(float(squares.mean()))
 
     def save(self, path: AnyPath) -> None:
         """Write it to a file, all or nothing; InputError if it is only named.

@@ -64,10 +64,12 @@ class PublicStream:
 
     def signs(self, count: int) -> npt.NDArray[np.int8]:
         """``count`` independent fair signs, int8 in {−1, +1}."""
-        packed = np.frombuffer(self._bytes(-(-count // 8)), dtype=np.uint8)
+        data = self._bytes(-(-count // 8))
+        packed = np.frombuffer(data, dtype=np.uint8)
         bits = np.unpackbits(packed, count=count, bitorder="little")
-        return (1 - 2 * bits.astype(np.int8)).astype(np.int8)
+        return np.int8(1) - 2 * bits.astype(np.int8)
 
     def permutation(self, count: int) -> Longs:
         """A uniform permutation of 0 … count−1: the order of ``count`` random 64-bit keys."""
-        return np.argsort(self.words(count, np.uint64), kind="stable").astype(np.int64)
+        keys = self.words(count, np.uint64)
+        return np.argsort(keys, kind="stable").astype(np.int64)

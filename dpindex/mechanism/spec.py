@@ -143,15 +143,16 @@ class Spec(Parameters):
         calibration = self.method_row.calibration
         also: tuple[Guarantee, ...] = ()
         if self.record_epsilon is not None:
-            also = (Guarantee(self.record_epsilon, 0.0, "DP", record()),)
+            of_record = Guarantee(self.record_epsilon, 0.0, "DP", record())
+            also = (of_record,)
+        ranges = None
+        if self.ranges is not None:
+            ranges = self.ranges.digest
         return Guarantee(
             epsilon=self.budget,
             delta=self.delta,
             definition=calibration.definition,
-            adjacency=self.adjacency.in_data_units(
-                self.scale,
-                None if self.ranges is None else self.ranges.digest,
-            ),
+            adjacency=self.adjacency.in_data_units(self.scale, ranges),
             exact=calibration.exact and self.method_row.private,
             delta_over=calibration.delta_over if self.delta > 0 else "noise",
             also=also,

@@ -98,7 +98,8 @@ class RealisedSizes:
     @property
     def sensitivity(self) -> Sensitivity:
         """The sensitivity of the map; at least 1, where few entries all came out 0."""
-        return Sensitivity(*self.rows.max(axis=1, initial=1).tolist())
+        largest = self.rows.max(axis=1, initial=1)
+        return Sensitivity(*largest.tolist())
 
 
 class Encoder(ABC):
@@ -132,8 +133,10 @@ class Encoder(ABC):
 
     def apply_sparse(self, x: scipy.sparse.csr_matrix) -> Floats:
         """Map CSR rows: made dense, a few at a time, where a subclass knows no better."""
-        blocks = row_blocks(x.shape[0], max(1, _DENSE_NUMBERS // self.dim))
-        return np.concatenate([self.apply(x[rows].toarray()) for rows in blocks])
+        count = max(1, _DENSE_NUMBERS // self.dim)
+        blocks = row_blocks(x.shape[0], count)
+        mapped = [self.apply(x[rows].toarray()) for rows in blocks]
+        return np.concatenate(mapped)
 
     def apply_any(self, x: Floats | scipy.sparse.csr_matrix) -> Floats:
         """Map rows of either kind."""
@@ -222,7 +225,8 @@ def scatter(
     array of shape (n, k); memory is that of the result and of ``places``, whatever ``dim`` is.
     """
     per_entry = places.shape[1]
-    data = (x.data[:, None] * signs).ravel()
+    data = x.data[:, None] * signs
+    entries = (data.ravel(), places.ravel(), x.indptr * per_entry)
     # Entries with the same place add up when the matrix is made dense.
-    landed = scipy.sparse.csr_matrix((data, places.ravel(), x.indptr * per_entry), (x.shape[0], k))
+    landed = scipy.sparse.csr_matrix(entries, (x.shape[0], k))
     return np.asarray(landed.toarray())

@@ -128,9 +128,11 @@ def _taylor(
 @lru_cache(maxsize=4)
 def _normal_thresholds(bits: int) -> Words:
     """``2^63·P(|w| ≥ n)`` for n = 1, 2, …, ascending."""
+    deviation = 1 << bits
     # Beyond 9.5 deviations the chance is below 2^-63.
-    tails = upper_tails(float(1 << bits), _WORD_BITS + 1, int(9.5 * (1 << bits)))
-    return np.array([tail for tail in reversed(tails) if tail], dtype=np.uint64)
+    tails = upper_tails(float(deviation), _WORD_BITS + 1, int(9.5 * deviation))
+    ascending = [tail for tail in reversed(tails) if tail]
+    return np.array(ascending, dtype=np.uint64)
 
 
 def normal_integers(count: int, bits: int, stream: PublicStream) -> Ints:
@@ -139,9 +141,10 @@ def normal_integers(count: int, bits: int, stream: PublicStream) -> Ints:
     entries = np.empty(count, dtype=np.int32)
     for piece in row_blocks(count, _PIECE):
         words = stream.words(piece.stop - piece.start, np.uint64)
+        sign = words & np.uint64(1)
         below = np.searchsorted(thresholds, words >> np.uint64(1), side="right")
         size = (len(thresholds) - below).astype(np.int32)
-        entries[piece] = np.where(words & np.uint64(1), -size, size)
+        entries[piece] = np.where(sign, -size, size)
     return entries
 
 
@@ -202,10 +205,14 @@ class Designed(Matrix):
         super().__init__(design.entries.T)
         self.dim = design.dim
         self._attributes = design.attributes
-        self.rms = math.sqrt(float(np.mean(self._double**2)) * len(self._attributes) / self.dim)
+        used = len(self._attributes) / self.dim
+        mean_square = float(np.mean(self._double**2)) * used
+        self.rms = math.sqrt(mean_square)
 
     def apply(self, x: Floats) -> Floats:
-        return super().apply(x if len(self._attributes) == self.dim else x[:, self._attributes])
+        if len(self._attributes) < self.dim:
+            x = x[:, self._attributes]
+        return super().apply(x)
 
     def apply_sparse(self, x: scipy.sparse.csr_matrix) -> Floats:
         return super().apply_sparse(x[:, self._attributes])
@@ -247,7 +254,8 @@ class Rademacher(Dense):
 
     def __init__(self, dim: int, k: int, seed: int) -> None:
         stream = _entry_stream("rademacher", dim, k, seed)
-        super().__init__(stream.signs(dim * k).reshape(dim, k), 1.0)
+        entries = stream.signs(dim * k).reshape(dim, k)
+        super().__init__(entries, second_moment=1.0)
 
 
 class Gaussian(Dense):
@@ -265,12 +273,11 @@ class Gaussian(Dense):
         bits: int = NORMAL_BITS,
     ) -> None:
         stream = _entry_stream(f"gaussian/{bits}", dim, k, seed)
-        entries = normal_integers(dim * k, bits, stream).reshape(dim, k)
+        entries: Integers = normal_integers(dim * k, bits, stream).reshape(dim, k)
         # 9.5 deviations of 2^4 are 152: the entries beyond a byte, one in 10^14, need two.
         if np.abs(entries).max() <= np.iinfo(np.int8).max:
-            super().__init__(entries.astype(np.int8), normal_second_moment(bits))
-        else:
-            super().__init__(entries, normal_second_moment(bits))
+            entries = entries.astype(np.int8)
+        super().__init__(entries, normal_second_moment(bits))
 
 
 class Uniform(Dense):
@@ -278,9 +285,9 @@ class Uniform(Dense):
 
     def __init__(self, dim: int, k: int, seed: int) -> None:
         stream = _entry_stream("uniform", dim, k, seed)
-        bits = stream.words(dim * k, np.uint8) & np.uint8(63)
-        entries = (2 * bits.astype(np.int8) - 63).astype(np.int8).reshape(dim, k)
-        super().__init__(entries, (64.0**2 - 1.0) / 3.0)
+        words = stream.words(dim * k, np.uint8) & np.uint8(63)
+        odd = 2 * words.astype(np.int8) - np.int8(63)
+        super().__init__(odd.reshape(dim, k), second_moment=(64.0**2 - 1.0) / 3.0)
 
 
 def operator_norm(entries: Integers) -> float:
@@ -291,7 +298,9 @@ def operator_norm(entries: Integers) -> float:
     is positive semidefinite up to ``2(n+2)·u·tr`` (Rump 2006, Thm 2.3), so no eigenvalue exceeds
     t by more than that.
     """
-    narrow = entries if entries.shape[1] <= entries.shape[0] else entries.T
+    narrow = entries
+    if entries.shape[1] > entries.shape[0]:
+        narrow = entries.T
     size = narrow.shape[1]
     if size > _MAX_GRAM:
         raise NoGuaranteeError(
@@ -302,7 +311,8 @@ def operator_norm(entries: Integers) -> float:
     for rows in row_blocks(len(narrow), _ROWS):
         block = narrow[rows].astype(np.float64)
         gram += block.T @ block
-    top = max(1.0, float(np.linalg.eigvalsh(gram)[-1]))
+    *_, largest = np.linalg.eigvalsh(gram).tolist()
+    top = max(1.0, largest)
     margin = 1e-9
     while True:
         bound = top * (1.0 + margin)
@@ -353,16 +363,17 @@ class Oporp(Projection):
         self.rms = 1.0 / math.sqrt(self.bins)
         # Li & Li 2023, Thm 3.10: fixed-length bins bring the factor (p−k)/(p−1), p after padding.
         padded = self.bins * self.max_column_l1
-        self.inner_product_factor = (padded - self.bins) / max(1, padded - 1) / k
+        variance = (padded - self.bins) / max(1, padded - 1)
+        self.inner_product_factor = variance / k
         self.sensitivity = Sensitivity.of_signs(repetitions)
         self._bins = np.empty((repetitions, dim), dtype=np.int32)
         self.signs = np.empty((repetitions, dim), dtype=np.int8)
         for repetition in range(repetitions):
             stream = PublicStream(seed, f"oporp/{dim}/{self.bins}/{repetition}")
-            places = stream.permutation(self.bins * self.max_column_l1)
+            places = stream.permutation(padded)
             # The attribute places[j·L + l] lies in bin j; padding attributes are left out.
-            bin_of = np.empty(len(places), dtype=np.int32)
-            bin_of[places] = np.arange(len(places)) // self.max_column_l1
+            bin_of = np.empty(padded, dtype=np.int32)
+            bin_of[places] = np.arange(padded) // self.max_column_l1
             self._bins[repetition] = bin_of[:dim]
             self.signs[repetition] = stream.signs(dim)
         # Columns of one OPORP are orthogonal: the fullest bin decides.
@@ -372,8 +383,9 @@ class Oporp(Projection):
     @cached_property
     def _layout(self) -> tuple[Indices, Singles]:
         """Attributes and their signs by place, shape (repetitions, L, bins); sign 0 for padding."""
-        columns = np.zeros((self.repetitions, self.max_column_l1, self.bins), dtype=np.intp)
-        signs = np.zeros(columns.shape, dtype=np.float32)
+        shape = (self.repetitions, self.max_column_l1, self.bins)
+        columns = np.zeros(shape, dtype=np.intp)
+        signs = np.zeros(shape, dtype=np.float32)
         for repetition, bins in enumerate(self._bins):
             order = np.argsort(bins, kind="stable")
             sorted_bins = bins[order]
@@ -387,13 +399,15 @@ class Oporp(Projection):
         columns, signs = self._layout
         out = np.empty((len(x), self.k), dtype=x.dtype)
         for repetition in range(self.repetitions):
+            first = repetition * self.bins
             terms = np.take(x, columns[repetition].ravel(), axis=1, mode="wrap")
             terms = terms.reshape(len(x), self.max_column_l1, self.bins)
-            target = out[:, repetition * self.bins : (repetition + 1) * self.bins]
+            target = out[:, first : first + self.bins]
             np.einsum("nlb,lb->nb", terms, signs[repetition], out=target)
         return out
 
     def apply_sparse(self, x: scipy.sparse.csr_matrix) -> Floats:
-        offsets = np.arange(self.repetitions, dtype=np.int32) * np.int32(self.bins)
-        places = self._bins[:, x.indices].T + offsets
-        return scatter(x, places, self.signs[:, x.indices].T, self.k)
+        first_bins = np.arange(self.repetitions, dtype=np.int32) * np.int32(self.bins)
+        places = self._bins[:, x.indices].T + first_bins
+        signs = self.signs[:, x.indices].T
+        return scatter(x, places, signs, self.k)

@@ -31,7 +31,11 @@ _PIECE = 1 << 20
 _PLACE_BYTES = 4
 _ENTRY_BYTES = 32
 _MIXED_ENTRY_BYTES = 16
+"""Memory of a place of SparseJL, and of an entry of VerySparse and of FastJL."""
+
 _NUMBERS = 1 << 22
+"""Numbers that are transformed at a time."""
+
 _MAX_REALISED = 1 << 31
 """Entries of ``P·H·D``, all of which are looked at once for its sensitivity: some minutes."""
 
@@ -46,10 +50,12 @@ def sparse_places(total: int, s: int, stream: PublicStream) -> Longs:
     parts = []
     at = -1
     while at < total:
-        words = stream.words(min(_PIECE, 64 + (total - at) // s), np.uint64)
+        expected = 64 + (total - at) // s
+        words = stream.words(min(_PIECE, expected), np.uint64)
         jumps = np.searchsorted(thresholds, words, side="right")
         chosen = jumps < len(thresholds)
-        ends = at + np.cumsum(np.where(chosen, jumps + 1, len(thresholds)))
+        steps = np.where(chosen, jumps + 1, len(thresholds))
+        ends = at + np.cumsum(steps)
         at = int(ends[-1])
         parts.append(ends[chosen])
     places = np.concatenate(parts)
@@ -59,11 +65,13 @@ def sparse_places(total: int, s: int, stream: PublicStream) -> Longs:
 @lru_cache(maxsize=8)
 def _jump_thresholds(s: int) -> Words:
     """``2^64·P(jump ≤ n)``, ``P(jump > n) = (1 − 1/s)^n``, for n = 1 … 4s."""
+    largest = (1 << 64) - 1
     left = 1 << 128
     thresholds = []
     for _ in range(4 * s):
         left -= left // s
-        thresholds.append(min((1 << 64) - 1, (1 << 64) - (left >> 64)))
+        threshold = (1 << 64) - (left >> 64)
+        thresholds.append(min(largest, threshold))
     return np.array(thresholds, dtype=np.uint64)
 
 
@@ -88,7 +96,8 @@ class _Sparse(Projection):
     _matrix: scipy.sparse.csr_matrix
 
     def apply(self, x: Floats) -> Floats:
-        return np.asarray(x @ self._matrix.astype(x.dtype, copy=False), order="C")
+        matrix = self._matrix.astype(x.dtype, copy=False)
+        return np.asarray(x @ matrix, order="C")
 
 
 class SparseJL(_Sparse):
@@ -125,14 +134,16 @@ class SparseJL(_Sparse):
         self.sensitivity = Sensitivity.of_signs(sparsity)
         self._width = k // sparsity
         # 2·place + sign, in the smallest integers that hold it: 2s bytes an attribute as a rule.
-        dtype = np.uint16 if 2 * self._width <= 1 << 16 else np.uint32
+        narrow = 2 * self._width <= 1 << 16
+        dtype = np.uint16 if narrow else np.uint32
         self._packed: AnyArray = np.empty((dim, sparsity), dtype=dtype)
         counts = np.zeros((sparsity, self._width), dtype=np.int64)
         for block in range(sparsity):
             stream = PublicStream(seed, f"sparse-jl/{dim}/{k}/{sparsity}/{block}")
             for piece in row_blocks(dim, _PIECE):
                 words = stream.words(piece.stop - piece.start, np.uint32)
-                place = (words >> np.uint32(1)).astype(np.int64) * self._width >> 31
+                uniform = (words >> np.uint32(1)).astype(np.int64)
+                place = uniform * self._width >> 31
                 counts[block] += np.bincount(place, minlength=self._width)
                 self._packed[piece, block] = 2 * place + (words & 1)
         self.max_column_l1 = int(counts.max())
@@ -140,15 +151,18 @@ class SparseJL(_Sparse):
     def _entries(self, attributes: Any) -> tuple[Ints, npt.NDArray[np.int8]]:
         """Coordinates and signs of some attributes, shape (len, s) each."""
         packed = self._packed[attributes]
+        blocks = np.arange(self.sparsity, dtype=np.int32)
         places = (packed >> 1).astype(np.int32)
-        places += np.arange(self.sparsity, dtype=np.int32) * np.int32(self._width)
-        return places, (1 - 2 * (packed & 1).astype(np.int8)).astype(np.int8)
+        places += blocks * np.int32(self._width)
+        negative = (packed & 1).astype(np.int8)
+        return places, np.int8(1) - 2 * negative
 
     @cached_property
     def _matrix(self) -> scipy.sparse.csr_matrix:
         places, signs = self._entries(slice(None))
         starts = np.arange(self.dim + 1) * self.sparsity
-        entries = (signs.ravel().astype(np.float32), places.ravel(), starts)
+        values = signs.ravel().astype(np.float32)
+        entries = (values, places.ravel(), starts)
         return scipy.sparse.csr_matrix(entries, (self.dim, self.k))
 
     def apply_sparse(self, x: scipy.sparse.csr_matrix) -> Floats:
@@ -196,7 +210,8 @@ class VerySparse(_Sparse):
         self._matrix = _random_matrix(dim, k, sparsity, stream, stream.signs)
         rows = np.diff(self._matrix.indptr)
         columns = np.bincount(self._matrix.indices, minlength=k)
-        self.sensitivity = Sensitivity.of_signs(max(1, int(rows.max())))
+        fullest = max(1, int(rows.max()))
+        self.sensitivity = Sensitivity.of_signs(fullest)
         self.max_column_l1 = max(1, int(columns.max()))
 
     @cached_property
@@ -207,12 +222,14 @@ class VerySparse(_Sparse):
         attribute settles them all.
         """
         matrix = self._matrix
-        largest = 4 * self.k + 2
-        first = np.zeros(self.dim, dtype=np.uint16 if largest < 1 << 16 else np.uint32)
+        narrow = 4 * self.k + 2 < 1 << 16
+        first = np.zeros(self.dim, dtype=np.uint16 if narrow else np.uint32)
         lengths = np.diff(matrix.indptr)
         filled = np.flatnonzero(lengths)
         at = matrix.indptr[filled]
-        flags = 2 * (matrix.data[at] < 0) + (lengths[filled] > 1)
+        negative = matrix.data[at] < 0
+        has_more = lengths[filled] > 1
+        flags = 2 * negative + has_more
         first[filled] = 2 + 4 * matrix.indices[at] + flags
         return first
 
@@ -226,11 +243,13 @@ class VerySparse(_Sparse):
         bounds = np.searchsorted(met, x.indptr)
         signs = 1 - (first & 2).astype(np.int8)
         places = (first >> 2).astype(np.int32)
-        landed = scipy.sparse.csr_matrix((values * signs, places, bounds), (x.shape[0], self.k))
+        entries = (values * signs, places, bounds)
+        landed = scipy.sparse.csr_matrix(entries, (x.shape[0], self.k))
         out: Any = landed.toarray()
         more = np.flatnonzero((first & 1) != 0)
         rows = np.searchsorted(bounds, more, side="right") - 1
-        self._add_rest(out, rows, x.indices[met[more]], values[more])
+        attributes = x.indices[met[more]]
+        self._add_rest(out, rows, attributes, values[more])
         return np.asarray(out)
 
     def _add_rest(
@@ -246,9 +265,11 @@ class VerySparse(_Sparse):
         times = matrix.indptr[attributes + 1] - starts
         ends = np.cumsum(times, dtype=np.int64)
         # The other entries of an attribute lie at starts, starts + 1, … in the matrix.
-        entries = np.repeat(starts - ends + times, times) + np.arange(times.sum())
+        before = ends - times
+        entries = np.repeat(starts - before, times) + np.arange(times.sum())
         places = np.repeat(rows * self.k, times) + matrix.indices[entries]
-        np.add.at(out.reshape(-1), places, np.repeat(values, times) * matrix.data[entries])
+        added = np.repeat(values, times) * matrix.data[entries]
+        np.add.at(out.reshape(-1), places, added)
 
 
 def walsh_hadamard(x: Doubles) -> Doubles:
@@ -260,7 +281,8 @@ def walsh_hadamard(x: Doubles) -> Doubles:
     n, size = x.shape
     half = 1
     while half < size:
-        pairs = x.reshape(n, size // (2 * half), 2, half)
+        blocks = size // (2 * half)
+        pairs = x.reshape(n, blocks, 2, half)
         low = pairs[:, :, 0]
         high = pairs[:, :, 1]
         low += high
@@ -287,7 +309,8 @@ class FastJL(Projection):
         self.padded = 1 << max(0, dim - 1).bit_length()
         self._step = _NUMBERS // self.padded
         # Ailon & Chazelle 2009, Sec. 2: q = min(1, Θ(log²n/d)), with p itself for n.
-        inverse = max(1, round(self.padded / max(1.0, math.log(self.padded)) ** 2))
+        logarithm = max(1.0, math.log(self.padded))
+        inverse = max(1, round(self.padded / logarithm**2))
         size = _MIXED_ENTRY_BYTES * (k * self.padded // inverse)
         check_size(dim, k, size, "lower dim or k, or use dp-sjlt-gaussian")
         if k * self.padded > _MAX_REALISED:
@@ -297,19 +320,20 @@ class FastJL(Projection):
             )
         stream = PublicStream(seed, f"fast-jl/{NORMAL_BITS}/{dim}/{k}")
         self._signs = stream.signs(dim).astype(np.float64)
-        self._sparse = _random_matrix(
-            k,
-            self.padded,
-            inverse,
-            stream,
-            lambda count: normal_integers(count, NORMAL_BITS, stream).astype(np.float64),
-        )
+
+        def normal(count: int) -> Doubles:
+            return normal_integers(count, NORMAL_BITS, stream).astype(np.float64)
+
+        self._sparse = _random_matrix(k, self.padded, inverse, stream, normal)
         # Sums inside P reach this; a coordinate itself stays far below.
-        self.max_column_l1 = max(1, int(abs(self._sparse).sum(axis=1).max())) * self.padded
-        self.rms = math.sqrt(self.padded / inverse * normal_second_moment(NORMAL_BITS))
+        row_sums = abs(self._sparse).sum(axis=1)
+        self.max_column_l1 = max(1, int(row_sums.max())) * self.padded
+        per_row = self.padded / inverse
+        self.rms = math.sqrt(per_row * normal_second_moment(NORMAL_BITS))
         self.scale = 1.0 / (math.sqrt(k) * self.rms)
         # The kurtosis 3s of P's entries adds 3(s − 1)/p to the variance of a dense normal map.
-        self.inner_product_factor = (1.0 + 3.0 * (inverse - 1.0) / self.padded) / k
+        variance = 1.0 + 3.0 * (inverse - 1.0) / self.padded
+        self.inner_product_factor = variance / k
 
     @cached_property
     def _sizes(self) -> RealisedSizes:
@@ -335,5 +359,6 @@ class FastJL(Projection):
             rows = x[block]
             mixed = np.zeros((len(rows), self.padded))
             np.multiply(rows, self._signs, out=mixed[:, : self.dim])
-            out[block] = (self._sparse @ walsh_hadamard(mixed).T).T
+            walsh_hadamard(mixed)
+            out[block] = (self._sparse @ mixed.T).T
         return out
