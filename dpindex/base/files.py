@@ -236,10 +236,13 @@ def make_folder(path: Path) -> None:
     path.mkdir(exist_ok=True)  # refuses a file in its place
 
 
-def sync_folder(path: Path) -> None:
-    """Make the names in a folder durable, where the system can."""
+def sync_folder(path: AnyPath, within: int | None = None) -> None:
+    """Make the names in a folder durable, where the system can.
+
+    A relative path is one from the folder of the descriptor ``within``.
+    """
     if os.name == "posix":
-        folder = os.open(path, os.O_RDONLY)
+        folder = os.open(path, os.O_RDONLY, dir_fd=within)
         try:
             os.fsync(folder)
         finally:

@@ -161,7 +161,8 @@ class IndexDirectory:
             return
         with ExitStack() as stack:
             with writing_beside(self.path):
-                stack.enter_context(holding_lock(self.path / LOCK, str(self.path), waiting))
+                lock = holding_lock(self.path / LOCK, str(self.path), waiting)
+                stack.enter_context(lock)
                 for folder in FOLDERS:
                     if (self.path / folder).is_symlink():
                         raise StorageError(
@@ -225,7 +226,10 @@ class IndexDirectory:
     @property
     def manifest_digest(self) -> str:
         """SHA-256 of the manifest; "" if there is none."""
-        return hashlib.sha256(self._text()).hexdigest() if self.exists else ""
+        if not self.exists:
+            return ""
+        digest = hashlib.sha256(self._text())
+        return digest.hexdigest()
 
     def _finish(self, manifest: Manifest | None = None) -> None:
         """Publish what was sealed, if nobody else has written since, and tidy up.
@@ -311,7 +315,8 @@ class IndexFiles:
         for number, count in self.manifest.segments.items():
             path = file_path("codes", number)
             codes = codes_from_bytes(self._mapped(path), verified=True)
-            ids = id_block(self._mapped(file_path("ids", number)), verified=True)
+            stored_ids = self._mapped(file_path("ids", number))
+            ids = id_block(stored_ids, verified=True)
             release_pages(codes.stored)
             if codes.fingerprint != fingerprint:
                 raise DamagedError(f"{self.path / path} was made under another spec.")
@@ -331,8 +336,9 @@ class IndexFiles:
 
     def payload_columns(self) -> dict[str, str]:
         """Return the type of each payload column by its name, from one segment with a payload."""
-        tables = (self._payload(number) for number in self.manifest.segments)
-        return Payload(next((table for table in tables if table is not None), None)).columns
+        tables = map(self._payload, self.manifest.segments)
+        one = next((table for table in tables if table is not None), None)
+        return Payload(one).columns
 
     def denoiser(self) -> Denoiser | None:
         """Return the denoiser; None if there is none."""
@@ -346,7 +352,9 @@ class IndexFiles:
     def calibration(self) -> SimilarityCalibration | None:
         """Return the calibration; None if there is none."""
         data = self._single("calibration")
-        return None if data is None else calibration_from_bytes(data)
+        if data is None:
+            return None
+        return calibration_from_bytes(data)
 
     def _single(self, kind: str) -> bytes | None:
         number = self.manifest.single.get(kind)
@@ -437,7 +445,8 @@ class IndexWriter:
                 return
         number = self.next_number
         self._stage({file_path(kind, number): data})
-        self.manifest = replace(self.manifest, single={**single, kind: number})
+        single = {**single, kind: number}
+        self.manifest = replace(self.manifest, single=single)
 
     def _stage(self, files: Mapping[str, bytes]) -> None:
         """Stage the files of one number."""
@@ -542,7 +551,12 @@ def write_index(
         writer = IndexWriter(staging.put, manifest)
         _stage_contents(writer, contents, first_row)
         manifest = writer.manifest
-        checkpoint = Checkpoint(directory, manifest, len(store), store.removals)
+        checkpoint = Checkpoint(
+            directory,
+            manifest,
+            rows=len(store),
+            removals=store.removals,
+        )
         staging.put(MANIFEST, manifest.text)
         if last is None:
             staging.folder.publish(staging.name, directory.path)
@@ -611,7 +625,13 @@ def read_index(directory: IndexDirectory) -> tuple[Contents, Checkpoint]:
         calibration=files.calibration(),
         store=CodeStore.of_segments(files.settings.spec.format, chain(first, segments)),
     )
-    return contents, Checkpoint(directory, files.manifest, len(contents.store), 0)
+    checkpoint = Checkpoint(
+        directory,
+        files.manifest,
+        rows=len(contents.store),
+        removals=0,
+    )
+    return contents, checkpoint
 
 
 @contextmanager
@@ -637,8 +657,9 @@ def fetched(url: str) -> Iterator[Path]:
             data = store.read(path, files[path].bytes)
             if data is None:
                 raise InputError(f"{url}/{path} is missing.")
-            (place / path).parent.mkdir(parents=True, exist_ok=True)
-            (place / path).write_bytes(data)
+            file = place / path
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(data)
 
         with ThreadPoolExecutor(_REQUESTS) as pool:
             for _ in pool.map(copy, files):

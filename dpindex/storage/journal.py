@@ -66,7 +66,8 @@ _OF_RELEASE = re.compile(r"(part-)?[0-9a-f]{32}(\.drawn)?")
 _PRIVATE_NAME = re.compile(rf"{_OF_RELEASE.pattern}|(save-|seal-)[0-9a-f-]+|record|lock")
 
 # Windows has no descriptors of folders: there every name is resolved from the path.
-_HAS_DESCRIPTORS = {os.open, os.mkdir, os.link, os.unlink, os.rename} <= os.supports_dir_fd
+_USED = {os.open, os.mkdir, os.link, os.unlink, os.rename}
+_HAS_DESCRIPTORS = os.supports_dir_fd >= _USED
 
 
 def unpublished_path(place: Path) -> Path:
@@ -108,12 +109,12 @@ class PrivateFolder:
             If others may enter it, or it holds files of another use.
         """
         private_folder(self.path)
-        foreign = [name for name in self.names() if not _PRIVATE_NAME.fullmatch(name)]
-        if foreign:
-            raise InputError(
-                f"{self.path} holds {foreign[0]}, which is not of a release; what is not published "
-                f"yet needs a folder of its own, as its content goes when the release ends."
-            )
+        for name in self.names():
+            if not _PRIVATE_NAME.fullmatch(name):
+                raise InputError(
+                    f"{self.path} holds {name}, which is not of a release; what is not published "
+                    f"yet needs a folder of its own, as its content goes when the release ends."
+                )
 
     def names(self) -> list[str]:
         """Return the names in the folder; none if it is gone."""
@@ -124,7 +125,8 @@ class PrivateFolder:
     @property
     def _folder(self) -> int | None:
         if _HAS_DESCRIPTORS and self._handle is None:
-            self._handle = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+            self._handle = os.open(self.path, flags)
         return self._handle
 
     def _place(self, name: str) -> str:
@@ -141,12 +143,7 @@ class PrivateFolder:
 
     def sync(self, name: str = "") -> None:
         """Make the names in the folder, or in one within it, durable."""
-        if os.name == "posix":
-            folder = os.open(self._place(name or "."), os.O_RDONLY, dir_fd=self._folder)
-            try:
-                os.fsync(folder)
-            finally:
-                os.close(folder)
+        sync_folder(self._place(name or "."), within=self._folder)
 
     def mkdir(self, name: str) -> None:
         """Make a folder within; its name lasts from the next :meth:`sync` of what holds it."""
@@ -178,7 +175,12 @@ class PrivateFolder:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
-            os.link(temporary, place, src_dir_fd=self._folder, dst_dir_fd=self._folder)
+            os.link(
+                temporary,
+                place,
+                src_dir_fd=self._folder,
+                dst_dir_fd=self._folder,
+            )
         except FileExistsError:
             return False
         finally:
@@ -221,8 +223,9 @@ class PrivateFolder:
         """
         try:
             # With its lock, so that a command that is refused later leaves it as it is.
-            lock = self._place(f"{name}/{LOCK}")
-            os.close(os.open(lock, os.O_CREAT | os.O_WRONLY, 0o600, dir_fd=self._folder))
+            flags = os.O_CREAT | os.O_WRONLY
+            lock = os.open(self._place(f"{name}/{LOCK}"), flags, 0o600, dir_fd=self._folder)
+            os.close(lock)
             with suppress(OSError):
                 place.rmdir()  # an empty folder may wait there
             self.move(name, place)
@@ -485,7 +488,7 @@ def content_tag(key: bytes, place: int, *parts: Any) -> bytes:
         32 bytes.
     place : int
         Where in the input the content stands; content elsewhere has another tag.
-    parts : array, CSR matrix, bytes or None
+    parts : array, CSR matrix or bytes
 
     >>> key, rows = bytes(32), np.eye(3)
     >>> content_tag(key, 0, rows) == content_tag(key, 0, rows)
@@ -496,21 +499,23 @@ def content_tag(key: bytes, place: int, *parts: Any) -> bytes:
     from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
     arrays = [array for part in parts for array in _arrays(part)]
-    form = repr((place, [(array.dtype.str, array.shape) for array in arrays])).encode()
+    forms = [(array.dtype.str, array.shape) for array in arrays]
+    form = repr((place, forms)).encode()
     nonce = hashlib.blake2b(form, key=key, digest_size=_NONCE_BYTES).digest()
     coder = Cipher(algorithms.AES(key), modes.GCM(nonce)).encryptor()
     for array in arrays:
-        coder.authenticate_additional_data(array.reshape(-1).view(np.uint8).data)
+        flat = array.reshape(-1).view(np.uint8)
+        coder.authenticate_additional_data(flat.data)
     coder.finalize()
-    return hashlib.blake2b(form + coder.tag, key=key, digest_size=TAG_BYTES).digest()
+    tag = hashlib.blake2b(form + coder.tag, key=key, digest_size=TAG_BYTES)
+    return tag.digest()
 
 
 def _arrays(part: Any) -> Iterable[AnyArray]:
     """Return the contiguous arrays that a part consists of."""
-    if part is None:
-        return []
+    arrays = [part]
     if isinstance(part, bytes):
-        return [np.frombuffer(part, np.uint8)]
-    if issparse(part):
-        return [np.ascontiguousarray(array) for array in (part.indptr, part.indices, part.data)]
-    return [np.ascontiguousarray(part)]
+        arrays = [np.frombuffer(part, np.uint8)]
+    elif issparse(part):
+        arrays = [part.indptr, part.indices, part.data]
+    return map(np.ascontiguousarray, arrays)

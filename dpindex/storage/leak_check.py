@@ -112,8 +112,12 @@ class LeakCheck:
     @classmethod
     def of(cls, spec: Spec, rows: int) -> LeakCheck | None:
         """Return the check of a spec, None if it has no public part."""
-        part = spec.codewords if spec.codebook is not None else spec.design
-        return None if part is None else cls(part, rows, spec.scale)
+        part: PublicPart | None = spec.design
+        if spec.codebook is not None:
+            part = spec.codewords
+        if part is None:
+            return None
+        return cls(part, rows, spec.scale)
 
     def evidence(self, first: int, vectors: Any) -> LeakEvidence:
         """Return the evidence of some vectors; memory is that of a block of them.
@@ -137,18 +141,22 @@ class LeakCheck:
         directions = self.part.directions(block / self.scale)
         cosines = directions @ known.T
         rows, words = np.nonzero(cosines >= _SAME)
-        pairs = zip(words.tolist(), (first + rows).tolist(), strict=True)
-        shared = dict(reversed(list(pairs)))  # the first row of each stays
+        rows += first
+        shared: dict[int, int] = {}
+        for word, row in zip(words.tolist(), rows.tolist(), strict=True):
+            shared.setdefault(word, row)
         chosen = np.empty(0, np.intp)
         if isinstance(self.part, Codebook):
             sample = spaced(self.rows, MAX_SIZE)  # what a codebook of all vectors is made of
-            low, high = np.searchsorted(sample, (first, first + len(block)))
+            stop = first + len(block)
+            low, high = np.searchsorted(sample, (first, stop))
             chosen = sample[low:high] - first
             chosen = chosen[directions[chosen].any(axis=1)]
         nearest = cosines[chosen].argmax(axis=1)
         along = cosines[chosen, nearest]
         across = directions[chosen] - along[:, None] * known[nearest]
-        return LeakEvidence(shared, nearest, across @ _axes(known.shape[1]))
+        offsets = across @ _axes(known.shape[1])
+        return LeakEvidence(shared, nearest, offsets)
 
 
 @cache
@@ -208,26 +216,31 @@ def _are_means(evidence: LeakEvidence) -> bool:
 
     if len(evidence.words) < 2:  # one vector, as is added often, has no variance
         return False
-    rounded = np.rint(evidence.offsets / _SAME_OFFSET).astype(np.int32)
-    keys = np.column_stack([evidence.words, rounded])
+    rounded = np.rint(evidence.offsets / _SAME_OFFSET)
+    keys = np.column_stack([evidence.words, rounded.astype(np.int32)])
     _, different = np.unique(keys, axis=0, return_index=True)
     names, words, counts = np.unique(
         evidence.words[different], return_inverse=True, return_counts=True
     )
     offsets = evidence.offsets[different].astype(np.float64)
-    sums = np.zeros((len(names), offsets.shape[1]))
+    shape = (len(names), offsets.shape[1])
+    sums = np.zeros(shape)
     np.add.at(sums, words, offsets)
     means = sums / counts[:, None]
     within = offsets - means[words]
     several = counts > 1
-    squares = np.bincount(words, np.square(within).sum(axis=1), len(names))
+    spreads = np.square(within).sum(axis=1)
+    squares = np.bincount(words, spreads, len(names))
     variances = squares[several] / (counts[several] - 1)
     if not variances.any():
         return False
-    drifts = counts[several] * np.square(means[several]).sum(axis=1)
-    drift = drifts.sum() / variances.sum()
+    distances = np.square(means[several]).sum(axis=1)
+    drifts = counts[several] * distances
+    variance = variances.sum()
+    drift = drifts.sum() / variance
     scatter = within.T @ within
-    codewords = variances.sum() ** 2 / np.square(variances).sum()
-    freedom = codewords * np.trace(scatter) ** 2 / np.square(scatter).sum()
+    codewords = variance**2 / np.square(variances).sum()
+    directions = np.trace(scatter) ** 2 / np.square(scatter).sum()
+    freedom = codewords * directions
     luck = 2.0 * gammaincinv(freedom / 2.0, _FALSE_ALARM) / freedom
     return bool(drift < min(_DRIFT, luck))

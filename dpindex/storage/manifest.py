@@ -104,7 +104,10 @@ class IndexType:
     @property
     def min_rows(self) -> int:
         """Vectors that training needs: one for each centroid."""
-        return max(self.lists, 256 if "PQ" in self.factory else 1)
+        least = 1
+        if "PQ" in self.factory:
+            least = 256
+        return max(self.lists, least)
 
     def check_count(self, count: int) -> None:
         """Refuse vectors that are too few to train it on."""
@@ -119,7 +122,9 @@ class IndexType:
     @property
     def efforts(self) -> tuple[int, int]:
         """Least and greatest number of lists, or of a graph's nodes, that a search visits."""
-        return (16, 1024) if self.links else (1, max(1, self.lists))
+        if self.links:
+            return 16, 1024
+        return 1, max(1, self.lists)
 
 
 def parse_index_type(index_type: Any, width: int) -> IndexType:
@@ -145,23 +150,29 @@ def parse_index_type(index_type: Any, width: int) -> IndexType:
             f"PQ32x8, ROT64,SQ4, IVF1024,PQ32x4fs or HNSW32, not {index_type!r}.",
             field="index_type",
         )
-    groups = match.groupdict("").items()
-    numbers = {name: int(digits) for name, digits in groups if digits.isdigit()}
-    rotation = numbers.get("rotation")
-    lists = numbers.get("lists", 0)
-    kept = width if rotation is None else rotation
-    wrong = [f"cuts {kept} numbers into {parts} equal parts"
-             for parts in (numbers.get("opq", 1), numbers.get("parts", 1))
-             if parts < 1 or kept % parts]  # fmt: skip
+    numbers = {}
+    for name, digits in match.groupdict("").items():
+        if digits.isdigit():
+            numbers[name] = int(digits)
+    kept = numbers.get("rotation", width)
+    wrong = ""
+    for parts in (numbers.get("opq", 1), numbers.get("parts", 1)):
+        if parts < 1 or kept % parts:
+            wrong = f"cuts {kept} numbers into {parts} equal parts"
     if not 1 <= kept <= width:
-        wrong = [f"rotates to {kept} of {width} directions"]
-    if numbers.get("lists", 1) not in range(1, _MAX_LISTS + 1):
-        wrong = [f"has {lists} lists; 1 to {_MAX_LISTS} are possible"]
+        wrong = f"rotates to {kept} of {width} directions"
+    if not 1 <= numbers.get("lists", 1) <= _MAX_LISTS:
+        wrong = f"has {numbers['lists']} lists; 1 to {_MAX_LISTS} are possible"
     if not 2 <= numbers.get("links", 2) <= 256:
-        wrong = [f"has {numbers['links']} links a node; 2 to 256 are possible"]
+        wrong = f"has {numbers['links']} links a node; 2 to 256 are possible"
     if wrong:
-        raise InputError(f"index_type {index_type!r} {wrong[0]}.", field="index_type")
-    return IndexType(match["factory"], rotation, lists, numbers.get("links", 0))
+        raise InputError(f"index_type {index_type!r} {wrong}.", field="index_type")
+    return IndexType(
+        match["factory"],
+        rotation=numbers.get("rotation"),
+        lists=numbers.get("lists", 0),
+        links=numbers.get("links", 0),
+    )
 
 
 @dataclass(frozen=True)
@@ -233,7 +244,8 @@ class Settings:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Settings:
         """Return the inverse of :meth:`to_dict`, other keys aside; InputError or KeyError."""
-        values = {setting.name: data[setting.name] for setting in fields(cls)}
+        names = [setting.name for setting in fields(cls)]
+        values = {name: data[name] for name in names}
         values["spec"] = Spec.from_dict(data["spec"])
         return cls(**values)
 
@@ -278,7 +290,8 @@ class FileMark:
     @classmethod
     def of(cls, data: Buffer) -> FileMark:
         """Return the mark of a file with this content."""
-        return cls(len(data), hashlib.sha256(data).hexdigest())
+        digest = hashlib.sha256(data)
+        return cls(len(data), digest.hexdigest())
 
 
 def put_files(
@@ -333,7 +346,8 @@ class Manifest:
         """Every file that belongs to the index."""
         paths = [file_path(kind, number) for kind, number in self.single.items()]
         for number in self.segments:
-            paths += [file_path("codes", number), file_path("ids", number)]
+            paths.append(file_path("codes", number))
+            paths.append(file_path("ids", number))
             payload = file_path("payload", number)
             if payload in self.files:
                 paths.append(payload)
@@ -423,17 +437,18 @@ class Manifest:
             raise DamagedError(f"{place} is damaged: its checksum does not match.")
         try:
             manifest = cls.from_dict(data)
-            vars(manifest)["text"] = text
-            return manifest
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             detail = "a field is missing or wrong."
             if isinstance(error, InputError):
                 detail = str(error)
             raise DamagedError(f"{place} is damaged: {detail}") from None
+        vars(manifest)["text"] = text
+        return manifest
 
 
 def _sealed(data: dict[str, Any]) -> bytes:
     """Return the canonical text with a checksum of itself: no changed byte goes unnoticed."""
-    seal = hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
-    text = json.dumps({**data, "checksum": seal}, indent=1, sort_keys=True)
+    content = json.dumps(data, sort_keys=True)
+    checksum = hashlib.sha256(content.encode()).hexdigest()
+    text = json.dumps({**data, "checksum": checksum}, indent=1, sort_keys=True)
     return text.encode()

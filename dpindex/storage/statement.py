@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from dpindex.base.errors import InputError
 from dpindex.base.files import AnyPath
+from dpindex.data.stores import Folder
 from dpindex.mechanism.spec import Spec
 from dpindex.privacy import Guarantee
 from dpindex.similarity.calibration import SimilarityCalibration
@@ -107,11 +108,11 @@ def summarize(path: AnyPath) -> Summary:
     directory = IndexDirectory(Path(path))
     files = IndexFiles(directory.path, directory.finished_manifest())
     files.check_sizes()
-    sizes = [file.stat().st_size for file in directory.path.rglob("*") if file.is_file()]
+    sizes = Folder(directory.path).sizes()
     return Summary(
         settings=files.settings,
         count=files.manifest.count,
-        bytes=sum(sizes),
+        bytes=sum(sizes.values()),
         payload=files.payload_columns(),
         denoiser=files.denoiser(),
         calibration=files.calibration(),
@@ -227,8 +228,10 @@ def _definition(guarantee: Guarantee) -> str:
 
 def _parameters(spec: Spec) -> dict[str, object]:
     """Return the public parameters of a spec, without what other headings say."""
-    elsewhere = {"format", "method", "dim", "epsilon", "delta", "adjacency", "codebook", "design"}
-    public = {name: value for name, value in spec.to_dict().items() if name not in elsewhere}
+    elsewhere = {"format", "method", "dim", "epsilon", "delta", "adjacency"}
+    public = spec.to_dict()
     if spec.public is not None:
         public[spec.public.kind] = f"{spec.public.contents}, {spec.public.digest}"
-    return {name: value for name, value in public.items() if value is not None}
+    return {
+        name: value for name, value in public.items() if value is not None and name not in elsewhere
+    }

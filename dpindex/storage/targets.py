@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -203,19 +204,21 @@ class IndexTarget(CodeTarget[BuiltIndex]):
 
     @property
     def facts(self) -> dict[str, Any]:
-        return {"options": {**self._settings.to_dict(), "denoise": self._options.denoise}}
+        settings = self._settings.to_dict()
+        return {"options": {**settings, "denoise": self._options.denoise}}
 
     def check(self, dataset: Dataset) -> None:
         """Refuse what the manifest or the index type of so many vectors cannot hold."""
         super().check(dataset)
         self._settings.structure().check_count(dataset.rows)
-        step = self.segment_rows(dataset)
-        count = sum(-(-part.rows // step) for part in dataset.parts)
+        rows = self.segment_rows(dataset)
+        count = sum(math.ceil(part.rows / rows) for part in dataset.parts)
         if count > MAX_NEW_SEGMENTS:
             raise too_many_segments(count)
 
     def publish(self, journal: Journal, drawn: Drawn) -> BuiltIndex:
-        writer = IndexWriter(journal.put, self._segments(journal, drawn))
+        segments = self._segments(journal, drawn)
+        writer = IndexWriter(journal.put, segments)
         writer.add_public()
         denoiser, not_denoised = self._add_denoiser(writer, journal, drawn)
         journal.put(MANIFEST, writer.manifest.text)
@@ -226,7 +229,8 @@ class IndexTarget(CodeTarget[BuiltIndex]):
     def journal(self) -> Journal:
         if self._options.private is None:
             return super().journal()
-        return Journal(Path(self._options.private).resolve(), str(self.path))
+        private = Path(self._options.private).resolve()
+        return Journal(private, str(self.path))
 
     def refuse_taken(self, journal: Journal) -> None:
         assert self.path is not None
@@ -248,8 +252,9 @@ class IndexTarget(CodeTarget[BuiltIndex]):
         uneven = None
         if self.spec.codebook is not None:
             # Files are often of one topic each: few of them would not stand for the collection.
-            chosen = [segments[i] for i in spaced(len(segments), _SAMPLED_SEGMENTS)]
-            uneven = sampled_crowding(self.spec, self.codes(journal, chosen))
+            chosen = spaced(len(segments), _SAMPLED_SEGMENTS)
+            codes = self.codes(journal, [segments[i] for i in chosen])
+            uneven = sampled_crowding(self.spec, codes)
         return Manifest(
             self._settings,
             next_number=len(segments),
@@ -270,8 +275,9 @@ class IndexTarget(CodeTarget[BuiltIndex]):
             return None, ""
         data = journal.get(file_path("denoiser", writer.next_number))
         if data is None:
+            codes = self.codes(journal, drawn.segments)
             try:
-                fitted = fit_denoiser(self.codes(journal, drawn.segments), self.spec, kind)
+                fitted = fit_denoiser(codes, self.spec, kind)
             except NoDenoiserError as error:  # the index works without one
                 return None, str(error)
             data = denoiser_to_bytes(fitted)
@@ -405,4 +411,11 @@ def build_index(
         target = BucketIndex(os.fspath(location), settings, options)
     else:
         target = IndexTarget(path.resolve(), settings, options)
-    return release(dataset, target, terms, engine=engine, threads=threads, progress=progress)
+    return release(
+        dataset,
+        target,
+        terms,
+        engine=engine,
+        threads=threads,
+        progress=progress,
+    )
