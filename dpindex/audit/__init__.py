@@ -10,10 +10,10 @@ from dpindex.audit.exact import (
 )
 from dpindex.audit.outcomes import CodesReport, examine, self_test
 from dpindex.audit.pairs import Pair
-from dpindex.audit.verdict import Check, ExactReport
+from dpindex.audit.verdict import Check, ExactReport, Report
 
 __all__ = [
-    "AttackReport", "Check", "CodesReport", "ExactReport", "Finding", "Pair",
+    "AttackReport", "Check", "CodesReport", "ExactReport", "Finding", "Pair", "Report",
     "attack", "attack_releases", "default_specs", "examine", "not_covered",
     "read_claim", "self_test", "verify", "verify_each",
 ]  # fmt: skip

@@ -97,6 +97,11 @@ class AttackReport:
         """
         return self.lower_bound > self.guarantee.epsilon and self.guarantee.definition == "DP"
 
+    @property
+    def passed(self) -> bool:
+        """Whether the claim is not refuted."""
+        return not self.violated
+
     def __str__(self) -> str:
         verdict = "the claim is not refuted"
         if self.violated:

@@ -118,7 +118,7 @@ def _report(
     checks.append(check_stream(stream))
     checks.append(_definition(spec, verifier))
     seconds = time.perf_counter() - started
-    return ExactReport(subject(spec), spec, tuple(checks), seconds)
+    return ExactReport(tuple(checks), spec, seconds)
 
 
 def stream_check(stream: Callable[[], BitSource]) -> Check:
@@ -159,13 +159,6 @@ def _in_fork(read: Callable[[], bytes]) -> bytes:
     words = receive.recv_bytes()
     child.join()
     return words
-
-
-def subject(spec: Spec | SketchSpec) -> str:
-    """Return the name of a method, or the size of a sketch."""
-    if isinstance(spec, SketchSpec):
-        return f"RACE, {spec.rows} × {spec.columns} counts"
-    return spec.method
 
 
 def verify_each(specs: Iterable[Spec | SketchSpec]) -> Iterator[ExactReport]:

@@ -18,7 +18,6 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
 from fractions import Fraction
 from functools import cache
 from typing import Any
@@ -27,7 +26,7 @@ import numpy as np
 from scipy import special
 
 from dpindex.audit.law_verifiers import law_verifier, law_verifier_class
-from dpindex.audit.verdict import Check, Difference, LawVerifier
+from dpindex.audit.verdict import Check, Difference, LawVerifier, Report
 from dpindex.base.arrays import AnyArray, Doubles
 from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.method_table import find_method
@@ -65,10 +64,10 @@ _KNOWN: dict[str, tuple[str, dict[str, Any]]] = {
 """One method of every kind of law: the digest of its outcomes on public words, and its spec."""
 
 
-def self_test() -> tuple[Check, ...]:
+def self_test() -> Report:
     """Known answers of the cipher and of every kind of law; one decoded release of each format.
 
-    >>> all(check.passed for check in self_test())
+    >>> self_test().passed
     True
     """
     checks = [_cipher_check()]
@@ -79,7 +78,7 @@ def self_test() -> tuple[Check, ...]:
         if isinstance(spec, Spec):
             specs.setdefault(type(spec.format), spec)
     checks += map(_release_check, specs.values())
-    return tuple(checks)
+    return Report(tuple(checks))
 
 
 def known_answers(kind: type[LawVerifier]) -> list[Check]:
@@ -205,8 +204,7 @@ CAVEAT = (
 )
 
 
-@dataclass(frozen=True)
-class CodesReport:
+class CodesReport(Report):
     """Whether released codes are possible under the law that is claimed.
 
     Attributes
@@ -218,21 +216,17 @@ class CodesReport:
     True
     """
 
-    checks: tuple[Check, ...]
-
     @property
-    def passed(self) -> bool:
-        """Whether the codes are possible under the claimed law."""
-        return all(check.passed for check in self.checks)
+    def verdict(self) -> str:
+        if self.passed:
+            return "these codes: not refuted"
+        return "these codes: WERE NOT MADE by the claimed law"
 
     def __str__(self) -> str:
-        verdict = "not refuted" if self.passed else "WERE NOT MADE by the claimed law"
-        return "\n".join([f"these codes: {verdict}", *(f"  {c}" for c in self.checks), CAVEAT])
+        return f"{super().__str__()}\n{CAVEAT}"
 
     def to_dict(self) -> dict[str, Any]:
-        """The report as plain JSON values."""
-        checks = [asdict(check) for check in self.checks]
-        return {"passed": self.passed, "checks": checks, "caveat": CAVEAT}
+        return {"codes": {**super().to_dict(), "caveat": CAVEAT}}
 
 
 def examine(codes: Codes, spec: Spec) -> CodesReport:

@@ -117,33 +117,23 @@ class Difference:
 
 
 @dataclass(frozen=True)
-class ExactReport:
-    """The verdict on the guarantee of one spec, of codes or of a sketch.
+class Report:
+    """The verdict of several checks.
 
     Attributes
     ----------
-    subject : str
-        The method, or the size of the sketch.
-    spec : Spec or SketchSpec
-        What was verified; ``spec.guarantee`` is what it claims.
     checks : tuple of Check
-        Every link of the argument.
-    seconds : float
-        How long it took.
 
     >>> check = Check("the sum of both", found="4", bound="3", theorem="4 > 3", passed=False)
-    >>> ExactReport("an example", None, (check,), seconds=0.1).passed
+    >>> Report((check,)).passed
     False
     """
 
-    subject: str
-    spec: Spec | SketchSpec
     checks: tuple[Check, ...]
-    seconds: float
 
     @property
     def passed(self) -> bool:
-        """Whether every check holds: one that does not leaves no guarantee."""
+        """Whether every check holds."""
         return not self.failed
 
     @property
@@ -151,21 +141,60 @@ class ExactReport:
         """Names of the checks that did not hold."""
         return tuple(check.name for check in self.checks if not check.passed)
 
+    @property
+    def verdict(self) -> str:
+        """The verdict in a few words."""
+        if self.passed:
+            return f"{len(self.checks)} checks hold"
+        return f"FAILED: {', '.join(self.failed)}"
+
     def __str__(self) -> str:
-        verdict = "holds"
-        if not self.passed:
-            verdict = "DOES NOT HOLD: " + ", ".join(self.failed)
-        head = f"{self.subject}: {self.spec.guarantee}: {verdict} ({self.seconds:.2f} s)"
-        return "\n".join([head, *(f"  {check}" for check in self.checks)])
+        return "\n".join([self.verdict, *(f"  {check}" for check in self.checks)])
 
     def to_dict(self) -> dict[str, Any]:
         """The report as plain JSON values."""
+        return {"passed": self.passed, "checks": [asdict(check) for check in self.checks]}
+
+
+@dataclass(frozen=True)
+class ExactReport(Report):
+    """The verdict on the guarantee of one spec, of codes or of a sketch.
+
+    Attributes
+    ----------
+    checks : tuple of Check
+        Every link of the argument; one that does not hold leaves no guarantee.
+    spec : Spec or SketchSpec
+        What was verified; ``spec.guarantee`` is what it claims.
+    seconds : float
+        How long it took.
+
+    >>> from dpindex import attribute
+    >>> spec = Spec("dp-oporp-staircase", dim=6, epsilon=1.0, adjacency=attribute(1.0))
+    >>> print(ExactReport((), spec, seconds=0.1))
+    dp-oporp-staircase: epsilon = 1 (pure DP) under attribute(beta=1): holds (0.10 s)
+    """
+
+    spec: Spec | SketchSpec
+    seconds: float
+
+    @property
+    def verdict(self) -> str:
+        if isinstance(self.spec, Spec):
+            subject = self.spec.method
+        else:
+            subject = f"RACE, {self.spec.rows} × {self.spec.columns} counts"
+        verdict = "holds"
+        if not self.passed:
+            verdict = f"DOES NOT HOLD: {', '.join(self.failed)}"
+        return f"{subject}: {self.spec.guarantee}: {verdict} ({self.seconds:.2f} s)"
+
+    def to_dict(self) -> dict[str, Any]:
         return {
             "spec": self.spec.to_dict(),
             "guarantee": self.spec.guarantee.to_dict(),
-            "passed": self.passed,
             "seconds": self.seconds,
-            "checks": [asdict(check) for check in self.checks],
+            **super().to_dict(),
         }
 
 

@@ -3,24 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import asdict
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import typer
 
 from dpindex.base.errors import InputError
 from dpindex.cli import options as o
 from dpindex.cli import output as out
-
-
-class _Report(NamedTuple):
-    """What one check found: as JSON values, in words, and whether the claim stands."""
-
-    facts: dict[str, Any]
-    text: str
-    passed: bool
 
 
 def audit(
@@ -50,36 +41,37 @@ def audit(
 
     $ dpindex audit my-index --exact
     """
+    import dpindex.audit as audits
+
+    not_covered: dict[str, str] = {}
+    is_default_set = False
     if self_test:
         if spec is not None or exact:
             raise InputError("leave out SPEC and --exact beside --self-test.")
-        reports = _self_test()
+        reports: Iterable[Any] = [audits.self_test()]
     elif spec is not None:
         reports = _of_claim(spec, public_part, exact, seconds, trials, confidence)
     elif exact:
-        reports = _of_default_set()
+        is_default_set = True
+        reports = audits.verify_each(audits.default_specs())
+        not_covered = audits.not_covered()
     else:
         raise InputError("name the spec to attack: a JSON file of `dpindex spec`, or an index.")
     failed = False
     for report in reports:
         if as_json:
-            out.print_json(report.facts, indent=None)  # one a line, since there may be many
+            out.print_json(report.to_dict(), indent=None)  # one a line, since there may be many
+        elif is_default_set and report.passed:
+            typer.echo(report.verdict)
         else:
-            typer.echo(report.text)
+            typer.echo(report)
         failed |= not report.passed
+    for method, reason in not_covered.items():
+        if as_json:
+            out.print_json({"method": method, "not_covered": reason}, indent=None)
+        else:
+            typer.echo(f"{method}: NOT COVERED: {reason}.")
     raise typer.Exit(1 if failed else 0)
-
-
-def _self_test() -> Iterator[_Report]:
-    """Yield one report on all checks of the self-test."""
-    from dpindex.audit import self_test
-
-    checks = self_test()
-    failed = [check.name for check in checks if not check.passed]
-    verdict = f"FAILED: {', '.join(failed)}" if failed else f"{len(checks)} checks hold"
-    facts = {"passed": not failed, "checks": [asdict(check) for check in checks]}
-    lines = [f"self-test: {verdict}", *(f"  {check}" for check in checks)]
-    yield _Report(facts, "\n".join(lines), not failed)
 
 
 def _of_claim(
@@ -89,7 +81,7 @@ def _of_claim(
     seconds: float,
     trials: int | None,
     confidence: float,
-) -> Iterator[_Report]:
+) -> Iterator[Any]:
     """Yield reports on the claim at a path, and on the codes of an index."""
     from dpindex.audit import attack, examine, read_claim, verify
     from dpindex.mechanism.spec import Spec
@@ -98,8 +90,7 @@ def _of_claim(
     if isinstance(claim, Spec) and public_part is not None:
         claim = claim.with_public(public_part)
     if exact:
-        proof = verify(claim)
-        yield _Report(proof.to_dict(), str(proof), proof.passed)
+        yield verify(claim)
     else:
         with out.progress_bar("attacking") as bar:
             found = attack(
@@ -109,24 +100,9 @@ def _of_claim(
                 confidence=confidence,
                 progress=lambda done: bar(math.floor(100 * done), 100),
             )
-        yield _Report(found.to_dict(), str(found), not found.violated)
+        yield found
     if codes is not None and isinstance(claim, Spec):
-        examined = examine(codes, claim)
-        yield _Report({"codes": examined.to_dict()}, str(examined), examined.passed)
-
-
-def _of_default_set() -> Iterator[_Report]:
-    """Yield a report on each method; only what fails is shown in full."""
-    from dpindex.audit import default_specs, not_covered, verify_each
-
-    for proof in verify_each(default_specs()):
-        text = str(proof)
-        if proof.passed:
-            text = text.splitlines()[0]
-        yield _Report(proof.to_dict(), text, proof.passed)
-    for method, reason in not_covered().items():
-        facts = {"method": method, "not_covered": reason}
-        yield _Report(facts, f"{method}: NOT COVERED: {reason}.", True)
+        yield examine(codes, claim)
 
 
 def ledger(
