@@ -346,7 +346,7 @@ class PageOptions:
     def shown(self, base: Any, queries: Any) -> Shown:
         """Return how vectors are shown."""
         from dpindex.study import Shown
-        from dpindex.study.texts import read_texts
+        from dpindex.study.examples import read_texts
 
         shape = None
         if self.image_shape is not None:
@@ -372,15 +372,16 @@ class PageOptions:
     ) -> Additions:
         """Return what the report adds to the curves: notes, and what attacks infer from codes."""
         from dpindex.study import Labels, attack_panel
+        from dpindex.study.examples import read_texts, text_attack
         from dpindex.study.report import Additions
-        from dpindex.study.texts import read_texts, text_attack
 
         public = self.public_sample
         if self.public_texts is not None:
             public = public or str(options.codebook)
         if public is None:
             return Additions(notes=notes)
-        texts = labels = None
+        labels = None
+        texts = []
         attacks = []
         with open_vectors(public) as opened, out.progress_bar("attacking") as progress:
             sample = o.scaled_source(opened, options.ranges)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias, TypeVar
@@ -353,6 +353,27 @@ def dense_rows(source: VectorSource, rows: Indices) -> AnyArray:
         part = chunk[rows[in_chunk] - first]
         parts.append(part.toarray() if issparse(part) else part)
     return np.concatenate(parts)
+
+
+def check_columns(source: VectorSource, other: VectorSource) -> None:
+    """Raise InputError unless the vectors of two sources have as many columns."""
+    columns = source.shape[1]
+    wanted = other.shape[1]
+    if columns != wanted:
+        raise InputError(
+            f"{source.name} has {columns} columns where {other.name} has {wanted}; they must be "
+            f"vectors of one kind."
+        )
+
+
+def check_one_each(source: VectorSource, lines: Sized | None, what: str) -> None:
+    """Raise InputError if there are lines, and not one for each vector of a source."""
+    count = source.shape[0]
+    if lines is not None and len(lines) != count:
+        raise InputError(
+            f"{source.name} has {count} vectors, and there are {len(lines)} {what}; give one for "
+            f"each vector."
+        )
 
 
 def as_source(X: Any, name: str = "array") -> VectorSource:

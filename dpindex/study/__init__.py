@@ -10,16 +10,16 @@ if TYPE_CHECKING:
     from dpindex.study.curve import MEASURES, Curve, Point, Run
     from dpindex.study.demo import DemoResult, run_demo
     from dpindex.study.evaluation import evaluate
-    from dpindex.study.examples import Examples, Shown
+    from dpindex.study.examples import Examples, TextGuess, text_attack
+    from dpindex.study.explorer import Shown
     from dpindex.study.reconstruction import invert
     from dpindex.study.report import Additions, require_libraries, write_report
     from dpindex.study.specs import SpecGrid, spec_grid
-    from dpindex.study.texts import TextAttack, text_attack
     from dpindex.study.truth import GroundTruth, ground_truth
 
 __all__ = [
     "MEASURES", "Additions", "Attack", "Curve", "DemoResult", "Examples", "GroundTruth", "Labels",
-    "Point", "Run", "Shown", "SpecGrid", "TextAttack", "attack_panel", "evaluate", "ground_truth",
+    "Point", "Run", "Shown", "SpecGrid", "TextGuess", "attack_panel", "evaluate", "ground_truth",
     "invert", "require_libraries", "run_demo", "spec_grid", "text_attack", "write_report",
 ]  # fmt: skip
 
@@ -29,12 +29,12 @@ _HOME = {
     "curve": ["MEASURES", "Curve", "Point", "Run"],
     "demo": ["DemoResult", "run_demo"],
     "evaluation": ["evaluate"],
-    "examples": ["Examples", "Shown"],
+    "examples": ["Examples", "TextGuess", "text_attack"],
+    "explorer": ["Shown"],
     "truth": ["GroundTruth", "ground_truth"],
     "reconstruction": ["invert"],
     "report": ["Additions", "require_libraries", "write_report"],
     "specs": ["SpecGrid", "spec_grid"],
-    "texts": ["TextAttack", "text_attack"],
 }
 _MODULES = {name: f"dpindex.study.{home}" for home, names in _HOME.items() for name in names}
 

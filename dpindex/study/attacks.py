@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -33,6 +33,7 @@ from dpindex.base.arrays import (
 )
 from dpindex.base.errors import InputError
 from dpindex.data import as_source, dense_rows
+from dpindex.data.source import check_columns, check_one_each
 from dpindex.index.kinds import kind_of
 from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.privatizer import Privatizer
@@ -172,27 +173,20 @@ def attack_panel(
     >>> attack_panel(base, specs, public)[1].setting
     'top 1 of 10'
     """
-    specs, sources = in_ranges(
+    specs, (base, public) = in_ranges(
         specs, as_source(base, "base"), as_source(public, "the public vectors")
     )
-    given = (None, None) if labels is None else (labels.base, labels.public)
-    for source, labelled in zip(sources, given, strict=True):
-        if labelled is not None and len(labelled) != source.shape[0]:
-            raise InputError(
-                f"{source.name} has {source.shape[0]} vectors, and there are {len(labelled)} "
-                f"labels; give one for each vector."
-            )
-    if sources[0].shape[1] != sources[1].shape[1]:
-        raise InputError(
-            f"{sources[1].name} has {sources[1].shape[1]} columns where {sources[0].name} has "
-            f"{sources[0].shape[1]}."
-        )
-    if sources[1].shape[0] < _MIN_PUBLIC:
+    check_columns(public, base)
+    if public.shape[0] < _MIN_PUBLIC:
         raise InputError(f"attacks need at least {_MIN_PUBLIC} public vectors.")
-    rows = [spaced(source.shape[0], _COLLECTION) for source in sources]
-    private, known = map(dense_rows, sources, rows)
+    base_rows = spaced(base.shape[0], _COLLECTION)
+    public_rows = spaced(public.shape[0], _COLLECTION)
     if labels is not None:
-        labels = Labels(labels.base[rows[0]], labels.public[rows[1]])
+        check_one_each(base, labels.base, "labels")
+        check_one_each(public, labels.public, "labels")
+        labels = Labels(labels.base[base_rows], labels.public[public_rows])
+    private = dense_rows(base, base_rows)
+    known = dense_rows(public, public_rows)
     attacked = [spec for spec in specs if can_be_reconstructed(spec)]
 
     def figures_of(spec: Spec) -> list[Attack]:
@@ -366,28 +360,3 @@ def _encoded(spec: Spec, vectors: Floats) -> Doubles:
     if spec.norm is None:
         return dense_units(spec, vectors)
     return unit(vectors).astype(np.float64) * spec.norm
-
-
-def panel_tables(figures: Iterable[Attack]) -> Iterator[tuple[str, list[float], list[PanelRow]]]:
-    """Yield for each adjacency and method its name, epsilons, and rows of figures by epsilon."""
-    tables: dict[tuple[str, str], dict[tuple[str, str], dict[float, Attack]]] = {}
-    for figure in figures:
-        table = tables.setdefault((figure.spec.method, str(figure.spec.adjacency)), {})
-        row = table.setdefault((figure.name, figure.setting), {})
-        row[figure.spec.budget] = figure
-    for (method, _), table in tables.items():
-        epsilons = sorted({epsilon for row in table.values() for epsilon in row})
-        rows = []
-        for (name, setting), row in table.items():
-            without = next(iter(row.values())).without
-            rows.append(PanelRow(name, setting, without, list(map(row.get, epsilons))))
-        yield method, epsilons, rows
-
-
-class PanelRow(NamedTuple):
-    """Figures of one attack by epsilon, None where it was not tried; and without the code."""
-
-    name: str
-    setting: str
-    without: float
-    figures: list[Attack | None]

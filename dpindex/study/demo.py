@@ -16,7 +16,7 @@ from dpindex.mechanism.spec import Spec
 from dpindex.privacy import attribute, record
 from dpindex.study.curve import Curve
 from dpindex.study.evaluation import evaluate
-from dpindex.study.examples import Shown
+from dpindex.study.explorer import Shown
 from dpindex.study.report import Additions, require_libraries, write_report
 from dpindex.study.specs import spec_grid
 

@@ -1,38 +1,52 @@
-"""Examples of what the figures of a curve count: single queries and records, and how to show them.
+"""Examples of what the figures of a curve count: single queries, single records, and their texts.
 
-The originals that are shown are as private as they are: make a page of public data before it is
-sent around.
+Of texts a reader can judge an attack without a measure: what is reconstructed from the code of a
+text is shown by the public text that is nearest to it.
 """
 
 from __future__ import annotations
 
-import io
-import math
-from base64 import b64encode
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from dpindex.base.arrays import AnyArray, Bools, Bytes, Doubles, Singles, spaced
-from dpindex.base.errors import InputError, import_extra
-from dpindex.data import VectorSource, dense_rows
+from dpindex.base.arrays import (
+    AnyArray,
+    Bools,
+    Doubles,
+    Floats,
+    Indices,
+    Singles,
+    in_units_of_largest,
+    spaced,
+    unit,
+)
+from dpindex.base.errors import InputError
+from dpindex.base.files import read_file
+from dpindex.data import VectorSource, as_source, dense_rows
+from dpindex.data.source import check_columns, check_one_each
 from dpindex.index.search import QueryMode
+from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec
 from dpindex.similarity.similarity import Metric, exact_similarities
 from dpindex.storage.ids import Rows
-from dpindex.study.reconstruction import can_be_reconstructed, cosines
+from dpindex.study.reconstruction import (
+    FITTED,
+    can_be_reconstructed,
+    cosines,
+    reconstructor_of,
+)
 from dpindex.study.trial import Trial, attacked_rows
 from dpindex.study.truth import GroundTruth, ground_truth
 
 SHOWN = 10
 """Answers shown for each query."""
 
-_MAX_TEXT = 200
-_MAX_SIDE = 32
-_MAX_STRIPES = 64
-MAX_PNG_BYTES = 2_500_000
+_MAX_TEXT_BYTES = 1 << 30
+_EPSILONS = 3
 
 
 @dataclass(frozen=True, eq=False)
@@ -186,145 +200,154 @@ def _nearest(base: VectorSource, vectors: Singles) -> Rows:
     return nearest
 
 
-class Shown:
-    """How single vectors are shown: as pictures, by their texts, or by number or id.
+@dataclass(frozen=True)
+class TextGuess:
+    """A public text that an attacker takes for the text of a record, by the record's code.
+
+    Attributes
+    ----------
+    spec : Spec
+        Of the code.
+    row : int
+        Of the record in the base.
+    record : str
+        Its true text, or its row number where that is not known.
+    best, best_cosine : str, float
+        The public text whose vector is nearest to the true vector, and their cosine.
+    text, cosine : str, float
+        The public text nearest to the reconstructed vector, and its cosine to the true vector.
+    among : int
+        Number of public texts.
+
+    >>> from dpindex import attribute
+    >>> spec = Spec("raw-staircase", dim=4, epsilon=60.0, adjacency=attribute(1.0))
+    >>> TextGuess(spec, 0, "yes", "yes", 1.0, "no", 0.25, 2).line()["reconstructed"]
+    'no'
+    """
+
+    spec: Spec
+    row: int
+    record: str
+    best: str
+    best_cosine: float
+    text: str
+    cosine: float
+    among: int
+
+    def line(self) -> dict[str, Any]:
+        """Return the guess as a line of ``texts.csv``."""
+        return {
+            "method": self.spec.method,
+            "adjacency": str(self.spec.adjacency),
+            "epsilon": self.spec.epsilon,
+            "record": self.record,
+            "nearest_public": self.best,
+            "nearest_public_cosine": self.best_cosine,
+            "reconstructed": self.text,
+            "reconstruction_cosine": self.cosine,
+        }
+
+
+def read_texts(path: str | Path) -> list[str]:
+    """The lines of a text file, one text for each vector of another file."""
+    try:
+        text = read_file(Path(path), _MAX_TEXT_BYTES).decode()
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: it is not UTF-8 text; write one text a line.") from error
+    return text.replace("\r\n", "\n").removesuffix("\n").split("\n")
+
+
+def text_attack(
+    base: Any,
+    specs: Iterable[Spec],
+    public: Any,
+    public_texts: Sequence[str],
+    texts: Sequence[str] | None = None,
+    *,
+    records: int = 5,
+) -> list[TextGuess]:
+    """Reconstruct some records from their codes, and find the public texts nearest to them.
 
     Parameters
     ----------
-    base, queries : VectorSource
-        The original vectors.
-    image_shape : (height, width) or (height, width, 3), optional
-        Shows vectors as pictures of that shape; otherwise as a stripe for each of the first 64
-        attributes.
-    texts, query_texts : sequence of str, optional
-        A text for each vector of the base, and for each query.
-    ids : sequence, optional
-        An id for each vector of the base, shown where there are no texts.
+    base : array, sparse matrix or VectorSource, shape (n, dim)
+        Private vectors, of which ``records`` evenly spaced ones are attacked.
+    specs : iterable of Spec
+        Of each method and length three epsilons are shown: the smallest, a middle and the largest.
+    public : the same kind, shape (m, dim)
+        Public vectors, with one of ``public_texts`` each.
+    texts : sequence of str, optional
+        The texts of the base, to be shown beside the guesses; otherwise row numbers are.
+    records : int
+        [1, n].
+
+    Returns
+    -------
+    list of TextGuess
+        Of the records under the first spec, under the second, and so on.
 
     Raises
     ------
     InputError
-        If the shape does not fit, or there is not one text for each vector.
+        If texts and vectors differ in number, or public vectors in width.
 
-    >>> from dpindex.data import as_source
-    >>> vectors = as_source(np.eye(3))
-    >>> Shown(vectors, vectors, texts=["one", "two", "three"]).names(np.array([2]))
-    ['three']
+    >>> from dpindex import attribute
+    >>> public = np.eye(4)
+    >>> said = ["yes", "no", "thanks", "stop"]
+    >>> spec = Spec("raw-staircase", dim=4, epsilon=60.0, adjacency=attribute(1.0))
+    >>> found = text_attack(public, [spec], public, said, records=4)
+    >>> [guess.text for guess in found]
+    ['yes', 'no', 'thanks', 'stop']
     """
+    base = as_source(base, "base")
+    public = as_source(public, "the public vectors")
+    check_columns(public, base)
+    check_one_each(public, public_texts, "texts")
+    check_one_each(base, texts, "texts")
+    rows = spaced(base.shape[0], records)
+    vectors = dense_rows(base, rows)
+    known = dense_rows(public, np.arange(public.shape[0]))
+    directions = unit(in_units_of_largest(known))
 
-    def __init__(
-        self,
-        base: VectorSource,
-        queries: VectorSource,
-        *,
-        image_shape: tuple[int, ...] | None = None,
-        texts: Sequence[str] | None = None,
-        query_texts: Sequence[str] | None = None,
-        ids: Sequence[Any] | AnyArray | None = None,
-    ) -> None:
-        for source, lines in ((base, texts), (queries, query_texts), (base, ids)):
-            if lines is not None and len(lines) != source.shape[0]:
-                raise InputError(
-                    f"{source.name} has {source.shape[0]} vectors, and there are {len(lines)} "
-                    f"texts or ids; give one line for each vector."
-                )
-        self.base = base
-        self.queries = queries
-        self.pictures = image_shape is not None
-        self.kind = "id" if texts is None else "text"
-        self.shape: tuple[int, ...] = (1, min(base.shape[1], _MAX_STRIPES))
-        if image_shape is not None:
-            _check_shape(image_shape, base.shape[1])
-            self.kind = "picture"
-            self.shape = image_shape
-        self._names = texts if texts is not None else ids
-        self._query_names = query_texts
+    def nearest_public(vectors: Floats) -> Indices:
+        cosine = unit(in_units_of_largest(vectors)) @ directions.T
+        return np.asarray(cosine.argmax(axis=1))
 
-    def names(self, rows: AnyArray) -> list[str]:
-        """What the vectors of some rows are called."""
-        return _named(self._names, rows, "row")
-
-    def query_names(self, rows: AnyArray) -> list[str]:
-        """What the queries of some rows are called."""
-        return _named(self._query_names, rows, "query")
-
-
-def _check_shape(shape: tuple[int, ...], dim: int) -> None:
-    named = "x".join(map(str, shape))
-    if len(shape) not in (2, 3) or min(shape) < 1 or shape[2:] not in ((), (3,)):
-        raise InputError(f"the shape of an image is HEIGHTxWIDTH or HEIGHTxWIDTHx3, not {named}.")
-    if math.prod(shape) != dim:
-        raise InputError(
-            f"an image of {named} has {math.prod(shape)} values and a vector has {dim} attributes; "
-            f"state the shape of your images."
-        )
+    truth = unit(in_units_of_largest(vectors))
+    best = nearest_public(vectors)
+    best_cosines = cosines(directions[best], truth)
+    _, others = next(base.chunks(FITTED))
+    guesses = []
+    for spec in _three_epsilons(specs):
+        privatizer = Privatizer(spec)
+        # The denoiser is fitted to codes of others that are published with the records.
+        reconstruct = reconstructor_of(spec, known, privatizer.privatize(others))
+        guessed = nearest_public(reconstruct(privatizer.privatize(vectors)))
+        guessed_cosines = cosines(directions[guessed], truth)
+        for i, row in enumerate(rows):
+            guess = TextGuess(
+                spec,
+                int(row),
+                f"row {row}" if texts is None else texts[row],
+                public_texts[best[i]],
+                float(best_cosines[i]),
+                public_texts[guessed[i]],
+                float(guessed_cosines[i]),
+                among=len(public_texts),
+            )
+            guesses.append(guess)
+    return guesses
 
 
-def _named(lines: Sequence[Any] | AnyArray | None, rows: AnyArray, what: str) -> list[str]:
-    if lines is None:
-        return [f"{what} {row}" for row in rows]
-    texts = [str(lines[row]) for row in rows]
-    return [text if len(text) <= _MAX_TEXT else f"{text[:_MAX_TEXT]}…" for text in texts]
-
-
-class Sheet:
-    """Small pictures of one shape in a large one, which a page cuts into tiles.
-
-    Parameters
-    ----------
-    shape : (height, width) or (height, width, 3)
-        Of a tile; the first values of a vector fill it row by row. Tiles wider or higher than 32
-        are made smaller.
-    limits : (float, float)
-        Values that are black and white.
-    """
-
-    def __init__(self, shape: tuple[int, ...], limits: tuple[float, float]) -> None:
-        self._shape = shape
-        self._limits = limits
-        self._tiles: list[Bytes] = []
-        self._image = import_extra("PIL.Image", "a report needs jinja2 and pillow", "eval")
-
-    def add(self, vectors: AnyArray) -> int:
-        """Add a tile for each vector; returns the number of the first."""
-        first = len(self._tiles)
-        low, high = self._limits
-        share = (np.asarray(vectors, dtype=np.float64) - low) / ((high - low) or 1.0)
-        grey = np.rint(255 * np.clip(share, 0, 1)).astype(np.uint8)
-        height, width = self._shape[:2]
-        shrink = max(height, width) / _MAX_SIDE
-        for values in grey:
-            tile = values[: math.prod(self._shape)].reshape(self._shape)
-            if height > 1 and shrink > 1:
-                size = (max(1, round(width / shrink)), max(1, round(height / shrink)))
-                picture = self._image.fromarray(tile)
-                tile = np.asarray(picture.resize(size, self._image.Resampling.BOX))
-            self._tiles.append(tile)
-        return first
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the sheet as JSON values: columns, width and height of a tile, and a data address.
-
-        A PNG; WebP, which loses detail, if a PNG would be larger than 2.5 MB.
-        """
-        height, width = self._tiles[0].shape[:2]
-        columns = max(1, math.isqrt(len(self._tiles) * height // width))
-        lines = -(-len(self._tiles) // columns)
-        blank = np.zeros((lines * columns - len(self._tiles), *self._tiles[0].shape), np.uint8)
-        tiles = np.concatenate([np.stack(self._tiles), blank])
-        rows = tiles.reshape(lines, columns, *self._tiles[0].shape).swapaxes(1, 2)
-        pixels = rows.reshape(lines * height, columns * width, *self._tiles[0].shape[2:])
-        picture = self._image.fromarray(np.ascontiguousarray(pixels))
-        kind = "png"
-        buffer = io.BytesIO()
-        picture.save(buffer, "PNG", optimize=True)
-        if buffer.tell() > MAX_PNG_BYTES:
-            kind = "webp"
-            buffer = io.BytesIO()
-            picture.save(buffer, "WEBP", quality=70)
-        return {
-            "columns": columns,
-            "width": width,
-            "height": height,
-            "src": f"data:image/{kind};base64,{b64encode(buffer.getvalue()).decode()}",
-        }
+def _three_epsilons(specs: Iterable[Spec]) -> list[Spec]:
+    """Three epsilons of the first code length of each private method, ascending."""
+    lines: dict[str, list[Spec]] = {}
+    for spec in specs:
+        line = lines.setdefault(spec.method, [])
+        if spec.epsilon is not None and (not line or line[0].code_length == spec.code_length):
+            line.append(spec)
+    chosen = []
+    for line in lines.values():
+        line.sort(key=lambda spec: spec.budget)
+        chosen += [line[i] for i in spaced(len(line), _EPSILONS)]
+    return chosen

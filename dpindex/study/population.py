@@ -38,6 +38,7 @@ from dpindex.base.arrays import (
 )
 from dpindex.base.errors import InputError
 from dpindex.data import VectorSource
+from dpindex.data.source import check_one_each
 from dpindex.mechanism.public_random import PublicStream
 from dpindex.similarity.similarity import Metric
 from dpindex.study.truth import TIE
@@ -279,17 +280,12 @@ def numbered_groups(groups: AnyArray | None, source: VectorSource, count: int) -
     """
     if groups is None:
         return None
-    rows = source.shape[0]
     labels = np.asarray(groups)
-    if len(labels) != rows:
-        raise InputError(
-            f"{source.name} has {rows} vectors, and there are {len(labels)} groups; give one for "
-            f"each vector."
-        )
+    check_one_each(source, labels, "groups")
     numbers: Integers = np.unique(labels, return_inverse=True)[1]
     if numbers.max() == 0:
         raise InputError(f"{source.name} is all of one group, so no query has neighbours in it.")
-    return numbers[spaced(rows, count)]
+    return numbers[spaced(len(numbers), count)]
 
 
 def inferred_groups(sample: Floats) -> Integers | None:

@@ -11,12 +11,12 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import os
 import platform
 from base64 import b64encode
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -24,40 +24,24 @@ import faiss
 import numpy as np
 import scipy
 
-from dpindex.base.arrays import AnyArray, row_norms, unit
 from dpindex.base.errors import InputError, import_extra
-from dpindex.base.files import write_file
-from dpindex.data import dense_rows
+from dpindex.base.files import AnyPath, write_file
 from dpindex.index.search import QueryMode
 from dpindex.mechanism.spec import Spec
-from dpindex.privacy import Guarantee, record
-from dpindex.study.attacks import Attack, panel_tables
-from dpindex.study.curve import (
-    RUNS_FILE,
-    Curve,
-    Point,
-    as_text,
-    csv_bytes,
-    recall_within,
-    refuse_other_report,
-)
-from dpindex.study.examples import SHOWN, ExampleBuild, Examples, Sheet, Shown
-from dpindex.study.specs import hides_records
-from dpindex.study.texts import TextAttack
-from dpindex.study.trial import LINKED
+from dpindex.privacy import Adjacency, Guarantee, record
+from dpindex.study.attacks import Attack
+from dpindex.study.curve import RUNS_FILE, Curve, Point, as_text, csv_bytes, refuse_other_report
+from dpindex.study.examples import TextGuess
+from dpindex.study.explorer import NEED, Shown, page_data
 from dpindex.version import __version__
 
 TITLE = "What an epsilon hides, and what it finds"
 
 _FILES = Path(__file__).parent / "page"
-_NEED = "a report needs jinja2 and pillow"
-_RECALL = f"recall@{SHOWN}"
-_DIGITS = 4
-# Of charts and tables, by query mode or measure.
+# Of tables, by query mode.
 _HEADINGS = {
     "private": "private query: query and index are noisy",
     "exact": "exact query: only the index is noisy",
-    LINKED: "known vectors whose own code fits best",
 }
 
 
@@ -69,22 +53,22 @@ class Additions:
     ----------
     notes : sequence of str
         Sentences on what was not measured, for example ``SpecGrid.refused``.
-    texts : TextAttack, optional
-        What an attack on codes of texts gives back.
+    texts : sequence of TextGuess
+        What :func:`dpindex.study.text_attack` returns.
     attacks : sequence of Attack
-        Figures of :func:`dpindex.study.attacks`.
+        What :func:`dpindex.study.attack_panel` returns.
 
     >>> Additions(notes=["raw-laplace: left out"]).attacks
     ()
     """
 
     notes: Sequence[str] = ()
-    texts: TextAttack | None = None
+    texts: Sequence[TextGuess] = ()
     attacks: Sequence[Attack] = ()
 
 
 def write_report(
-    directory: str | os.PathLike[str],
+    directory: AnyPath,
     curves: Sequence[Curve],
     shown: Shown | None = None,
     additions: Additions | None = None,
@@ -138,13 +122,13 @@ def write_report(
     if not replace:
         refuse_other_report(folder, list(map(as_text, lines)).__contains__)
     means = [line for curve in curves for line in _mean_lines(curve)]
-    tables = {"curve.csv": csv_bytes(means), RUNS_FILE: csv_bytes(lines)}
+    tables = {"curve.csv": means, RUNS_FILE: lines}
     more = additions or Additions()
-    if more.texts is not None:
-        tables["texts.csv"] = csv_bytes(list(more.texts.lines()))
+    if more.texts:
+        tables["texts.csv"] = [guess.line() for guess in more.texts]
     if more.attacks:
-        tables["attacks.csv"] = csv_bytes([figure.line() for figure in more.attacks])
-    write_all(folder, tables)
+        tables["attacks.csv"] = [figure.line() for figure in more.attacks]
+    write_all(folder, {name: csv_bytes(table) for name, table in tables.items()})
     html = page_html(curves, shown, more, title=title)
     write_all(folder, {"report.html": html.encode()})
     return folder / "report.html"
@@ -182,8 +166,8 @@ def require_libraries() -> None:
 
     >>> require_libraries()
     """
-    import_extra("jinja2", _NEED, "eval")
-    import_extra("PIL.Image", _NEED, "eval")
+    import_extra("jinja2", NEED, "eval")
+    import_extra("PIL.Image", NEED, "eval")
 
 
 @dataclass(frozen=True)
@@ -218,19 +202,20 @@ class Section:
         for spec in (point.spec for point in self.curve.points if point.spec.epsilon is not None):
             kind = (spec.guarantee.definition, spec.delta, spec.adjacency)
             groups.setdefault(kind, []).append(spec)
-        return [
-            (
-                ", ".join(dict.fromkeys(spec.method for spec in specs)),
-                max(specs, key=lambda spec: spec.budget).guarantee,
-            )
-            for specs in groups.values()
-        ]
+        promises = []
+        for specs in groups.values():
+            methods = dict.fromkeys(spec.method for spec in specs)
+            weakest = max(specs, key=lambda spec: spec.budget)
+            promises.append((", ".join(methods), weakest.guarantee))
+        return promises
 
     @property
     def limits(self) -> list[str]:
         """Sentences on what none of the guarantees protects."""
-        lines = [p.does_not_protect(self.curve.dim) for _, p in self.promises]
-        return list(dict.fromkeys(line for part in lines for line in part))
+        lines: dict[str, None] = {}
+        for _, guarantee in self.promises:
+            lines |= dict.fromkeys(guarantee.does_not_protect(self.curve.dim))
+        return list(lines)
 
 
 def page_html(
@@ -256,7 +241,7 @@ def page_html(
     InputError
         If Jinja2 or Pillow is missing.
     """
-    jinja = import_extra("jinja2", _NEED, "eval")
+    jinja = import_extra("jinja2", NEED, "eval")
     more = additions or Additions()
     movable = [curve for curve in curves if curve.epsilons]
     data = None
@@ -280,8 +265,8 @@ def page_html(
         dragged=any(len(curve.epsilons) > 1 for curve in movable),
         sections=[Section(curve) for curve in curves],
         curve=curves[0],
-        texts=more.texts,
-        attacks=list(panel_tables(more.attacks)),
+        texts=list(_tables(more.texts, "row")),
+        attacks=list(_tables(more.attacks, "name", "setting")),
         notes=more.notes,
         headings=_HEADINGS,
         version=__version__,
@@ -296,6 +281,25 @@ def page_html(
     return str(text)
 
 
+def _tables(
+    figures: Iterable[Attack | TextGuess], *row: str
+) -> Iterator[tuple[str, list[float], list[list[Attack | TextGuess | None]]]]:
+    """Yield for each method and adjacency its name, its epsilons, and rows of figures by epsilon.
+
+    Figures of one row agree in the attributes ``row``; None stands where there is no figure.
+    """
+    row_of = attrgetter(*row)
+    tables: dict[tuple[str, Adjacency], dict[Any, dict[float, Any]]] = {}
+    for figure in figures:
+        spec = figure.spec
+        table = tables.setdefault((spec.method, spec.adjacency), {})
+        table.setdefault(row_of(figure), {})[spec.budget] = figure
+    for (method, _), table in tables.items():
+        epsilons = sorted({epsilon for cells in table.values() for epsilon in cells})
+        rows = [[cells.get(epsilon) for epsilon in epsilons] for cells in table.values()]
+        yield method, epsilons, rows
+
+
 def _json_text(data: Any, **options: Any) -> str:
     """Return JSON without spaces; ValueError for NaN, which JSON has not."""
     del options  # Jinja asks for sorted keys
@@ -307,190 +311,6 @@ def _read(name: str) -> str:
 
 
 def _hash(text: str) -> str:
-    return f"sha256-{b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
-
-
-def page_data(curves: Sequence[Curve], shown: Shown | None = None) -> dict[str, Any]:
-    """Return everything that the page moves, as JSON values; of curves with an epsilon each.
-
-    Numbers by epsilon always; and, of curves with examples, texts and one sheet of pictures.
-    """
-    curve = curves[0]
-    data: dict[str, Any] = {
-        "version": __version__,
-        "base": {"name": curve.base[0], "count": curve.base[1], "dim": curve.dim},
-        "queries": {"name": curve.queries[0], "count": curve.queries[1]},
-        "metric": curve.metric,
-        "denoise": curve.denoise,
-        "found": SHOWN,
-        "candidates": list(curve.candidates),
-        "views": [_view(curve) for curve in curves],
-        "opens": _opening(curves, shown),
-        "kind": None,
-    }
-    chosen = [curve.examples for curve in curves if curve.examples is not None]
-    if shown is not None and len(chosen) == len(curves):
-        _add_examples(data, curves, chosen, shown)
-    return data
-
-
-def _opening(curves: Sequence[Curve], shown: Shown | None) -> int:
-    """Return the number of the view that the page opens on: whole records, unless of pictures.
-
-    One coordinate of an embedding is nobody's secret; one pixel may be.
-    """
-    if shown is not None and shown.pictures:
-        return 0
-    kinds = [_adjacency(curve)["kind"] for curve in curves]
-    if "record" in kinds:
-        return kinds.index("record")
-    return 0
-
-
-def _add_examples(
-    data: dict[str, Any], curves: Sequence[Curve], chosen: Sequence[Examples], shown: Shown
-) -> None:
-    """Add what is shown of single vectors to the data of a page."""
-    first = chosen[0]
-    rows = np.unique(np.concatenate([_rows(examples) for examples in chosen]))
-    number = {int(row): i for i, row in enumerate(rows)}
-    originals = dense_rows(shown.base, first.records)
-    pictured = rows if shown.pictures else first.records
-    sheet = Sheet(shown.shape, (float(originals.min()), float(originals.max())))
-    first_tile = sheet.add(dense_rows(shown.base, pictured))
-    tiles = {int(row): first_tile + i for i, row in enumerate(pictured)}
-    data["queries"]["shown"] = shown.query_names(first.queries)
-    data["queries"]["tile"] = None
-    if shown.pictures:
-        data["queries"]["tile"] = sheet.add(dense_rows(shown.queries, first.queries))
-    data["kind"] = shown.kind
-    data["items"] = {
-        "names": shown.names(rows),
-        "tiles": [tiles.get(int(row)) for row in rows],
-    }
-    data["records"] = [number[int(row)] for row in first.records]
-    sizes = row_norms(originals)
-    for curve, examples, lines in zip(curves, chosen, data["views"], strict=True):
-        lines["truth"] = [[number[int(row)] for row in line] for line in examples.truth]
-        samples = {sample.spec: sample for sample in examples.samples}
-        series = curve.series(curve.query_modes[0])
-        for line, method in zip(series.values(), lines["methods"], strict=True):
-            ordered = [samples[point.spec] for point in line]
-            method["hits"] = {
-                mode: [_hits(sample, mode, number) for sample in ordered]
-                for mode in curve.query_modes
-            }
-            method["rebuilt"] = [_reconstructed(sample, number, sheet, sizes) for sample in ordered]
-    data["sheet"] = sheet.to_dict()
-
-
-def _rows(examples: Examples) -> AnyArray:
-    """Return every row of the base that the examples of one curve show."""
-    found = [rows.ravel() for sample in examples.samples for rows in sample.found.values()]
-    picked = [s.reconstructed.nearest for s in examples.samples if s.reconstructed is not None]
-    shown = [examples.truth.ravel(), examples.records, *found, *picked]
-    every: AnyArray = np.unique(np.concatenate(shown))
-    return every[every >= 0]
-
-
-def _view(curve: Curve) -> dict[str, Any]:
-    return {
-        "adjacency": _adjacency(curve),
-        "epsilons": list(curve.epsilons),
-        "queryEpsilon": curve.query_epsilon,
-        "modes": list(curve.query_modes),
-        "runs": curve.runs_per_point,
-        "methods": [_method(curve, name) for name in curve.series(curve.query_modes[0])],
-    }
-
-
-def _adjacency(curve: Curve) -> dict[str, str]:
-    """Return the kind of adjacency, and in words what a guarantee of this curve hides."""
-    adjacencies = {point.spec.guarantee.adjacency for point in curve.points}
-    by_kind = {adjacency.kind: adjacency for adjacency in adjacencies}
-    kind = "record" if "record" in by_kind else min(by_kind)
-    return {"kind": kind, "words": by_kind[kind].describe()}
-
-
-def _method(curve: Curve, name: str) -> dict[str, Any]:
-    """Return one line of the charts: its figures by epsilon."""
-    lines = {mode: curve.series(mode)[name] for mode in curve.query_modes}
-    line = lines[curve.query_modes[0]]
-    spec = line[0].spec
-    within = {
-        mode: [_means(points, recall_within(level)) for level in curve.candidates]
-        for mode, points in lines.items()
-    }
-    return {
-        "label": name,
-        "method": spec.method,
-        "summary": spec.method_row.summary,
-        "definition": spec.guarantee.definition,
-        "promise": promise(spec.guarantee),
-        "bytes": line[0].mean["bytes_per_vector"],
-        "epsilons": [point.spec.epsilon for point in line],
-        "recall": {mode: _means(points, _RECALL) for mode, points in lines.items()},
-        "within": within,
-        "spread": {mode: _spreads(points, _RECALL) for mode, points in lines.items()},
-        # The error of the best guess without codes is 1: what is missing to it was recovered.
-        "exposed": [
-            None if error is None else round(min(1.0, max(0.0, 1.0 - error)), _DIGITS)
-            for error in _means(line, "reconstruction_error")
-        ],
-        "linked": _means(line, LINKED),
-    }
-
-
-def promise(guarantee: Guarantee) -> str:
-    """How far the sentence about odds holds for codes with this guarantee."""
-    if guarantee.definition == "none":
-        return "No noise and no promise: this is the most that a search on such codes can find."
-    chance = f"except with a probability governed by δ = {guarantee.delta:g}"
-    if guarantee.delta_over == "projection":
-        chance += ", a chance over the public projection too"
-    if guarantee.definition == "iDP":
-        return (
-            "The odds above do not hold for it: its promise (individual differential privacy) is "
-            "weaker, and vectors can be reconstructed from its codes."
-        )
-    if guarantee.delta:
-        return f"The odds above hold {chance}."
-    return "The odds above hold without exception."
-
-
-def _means(line: Sequence[Point], measure: str) -> list[float | None]:
-    return [_number(point.mean.get(measure, math.nan)) for point in line]
-
-
-def _spreads(line: Sequence[Point], measure: str) -> list[float | None]:
-    return [_number(point.std[measure]) for point in line]
-
-
-def _number(value: float) -> float | None:
-    """A number as JSON has it; None for NaN."""
-    if math.isnan(value):
-        return None
-    return round(float(value), _DIGITS)
-
-
-def _hits(sample: ExampleBuild, mode: Any, number: Mapping[int, int]) -> Any:
-    """The answers by candidates and query; one that is not a true neighbour is −1 − item."""
-    items = np.vectorize(number.__getitem__, otypes=[int])(sample.found[mode])
-    return np.where(sample.true[mode], items, -1 - items).tolist()
-
-
-def _reconstructed(
-    sample: ExampleBuild, number: Mapping[int, int], sheet: Sheet, sizes: AnyArray
-) -> dict[str, Any] | None:
-    """Return what comes back from the codes of the records, with their tiles."""
-    found = sample.reconstructed
-    if found is None:
-        return None
-    vectors = found.vectors
-    if hides_records(sample.spec):  # directions, shown as bright as the originals
-        vectors = unit(vectors) * sizes[:, None].astype(np.float32)
-    return {
-        "tile": sheet.add(vectors),
-        "cosine": [round(float(cosine), 2) for cosine in found.cosines],
-        "nearest": [None if row < 0 else number[int(row)] for row in found.nearest],
-    }
+    """Return what a content security policy allows a text by."""
+    digest = hashlib.sha256(text.encode()).digest()
+    return f"sha256-{b64encode(digest).decode()}"

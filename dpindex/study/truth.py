@@ -12,6 +12,7 @@ import scipy.sparse
 from dpindex.base.arrays import AnyArray, Bools, Doubles, Singles, row_blocks
 from dpindex.base.errors import InputError
 from dpindex.data import VectorSource, as_source
+from dpindex.data.source import check_columns
 from dpindex.similarity.similarity import Metric
 from dpindex.storage.ids import Rows
 
@@ -126,12 +127,8 @@ def ground_truth(base: Any, queries: Any, depth: int, metric: Metric = "cosine")
         raise InputError(f"metric must be one of {', '.join(get_args(Metric))}, not {metric!r}.")
     base = as_source(base, "base")
     queries = as_source(queries, "queries")
-    (count, width), (_, query_width) = base.shape, queries.shape
-    if width != query_width:
-        raise InputError(
-            f"{queries.name} has {query_width} columns where {base.name} has {width}; they must be "
-            f"vectors of one kind."
-        )
+    check_columns(queries, base)
+    count = base.shape[0]
     if not 1 <= depth <= count:
         raise InputError(
             f"{depth} true neighbours cannot be found among {count} vectors in {base.name}; ask "

@@ -23,8 +23,8 @@ from dpindex import InputError, Spec, attribute, record
 from dpindex.data import as_source
 from dpindex.study import Additions, Curve, Shown, evaluate, require_libraries, spec_grid
 from dpindex.study.evaluation import at_norm_1
-from dpindex.study.examples import Sheet
-from dpindex.study.report import Section, page_data, page_html, promise
+from dpindex.study.explorer import Sheet, page_data, promise
+from dpindex.study.report import Section, page_html
 
 pytest.importorskip("jinja2")
 Image = pytest.importorskip("PIL.Image")
@@ -284,7 +284,7 @@ def test_sheets(monkeypatch: pytest.MonkeyPatch) -> None:
     assert tiles({"sheet": colours.to_dict()})[0].tolist() == [[[1, 2, 3], [4, 5, 6]]]
     large = Sheet((64, 128), (0.0, 1.0))
     large.add(np.ones((1, 64 * 128)))
-    monkeypatch.setattr("dpindex.study.examples.MAX_PNG_BYTES", 0)
+    monkeypatch.setattr("dpindex.study.explorer.MAX_PNG_BYTES", 0)
     facts = large.to_dict()
     assert (facts["height"], facts["width"]) == (16, 32)
     assert facts["src"].startswith("data:image/webp;base64,")
