@@ -160,9 +160,9 @@ class DataOptions:
         flags = []
         for name, option in _options(type(self)).items():
             value = getattr(self, name)
-            words = [_flag(option)]
             if value == option.default or (names and name not in names):
                 continue
+            words = [_flag(option)]
             if isinstance(value, tuple):
                 words += [f"{number:.10g}" for number in value]
             elif isinstance(value, Path):
@@ -192,9 +192,10 @@ class SpecOptions(DataOptions):
     def stated(self) -> dict[str, Any]:
         from dpindex.mechanism.public_parts import PARTS
 
-        paths = {kind: getattr(self, kind) for kind in PARTS}
-        read = {kind: read_if_named(PARTS[kind].read, path) for kind, path in paths.items()}
-        return {**super().stated(), **read}
+        fields = super().stated()
+        for kind, part in PARTS.items():
+            fields[kind] = read_if_named(part.read, fields[kind])
+        return fields
 
 
 @dataclass(frozen=True)
@@ -246,9 +247,12 @@ class PayloadOptions:
             return None
         path = vectors if self.payload is None else str(self.payload)
         names = list(self.names) or None
-        file = vectors if os.path.exists(vectors) else vectors.rpartition(":")[0]
-        same = os.path.exists(path) and os.path.exists(file) and os.path.samefile(path, file)
-        if same and (names is None or file.endswith(".csv")):
+        file = vectors
+        if not os.path.exists(file):
+            file, _, _ = vectors.rpartition(":")
+        both_exist = os.path.exists(path) and os.path.exists(file)
+        is_same = both_exist and os.path.samefile(path, file)
+        if is_same and (names is None or file.endswith(".csv")):
             raise InputError(
                 f"{path} holds the vectors, which a payload would publish in the clear; name other "
                 f"columns of a .parquet file with --payload-columns, or another file (--payload)."
@@ -376,19 +380,19 @@ class Command(TyperCommand):
             heading: [] for heading in (_ARGUMENTS, _NEEDED, *_HEADINGS, _OTHERS)
         }
         for option in self.get_params(ctx):
+            flag, text = option.get_help_record(ctx) or ("", "")
             heading = _OTHERS
             if option.param_type_name == "argument":
                 heading = _ARGUMENTS
+                flag = option.name
             elif not set(example).isdisjoint(option.opts):
                 heading = _NEEDED
             else:
                 for each, names in _HEADINGS.items():
                     if option.name in names.split():
                         heading = each
-            flag, text = option.get_help_record(ctx) or ("", "")
-            if heading == _ARGUMENTS:
-                flag = option.name
-            groups[heading].append((flag.ljust(_FLAG_WIDTH), text.removesuffix("  [required]")))
+            row = (flag.ljust(_FLAG_WIDTH), text.removesuffix("  [required]"))
+            groups[heading].append(row)
         for heading, rows in groups.items():
             if rows:
                 with formatter.section(heading):
@@ -422,7 +426,8 @@ def as_command(function: Callable[..., None]) -> Callable[..., None]:
         given = dict(values)
         try:
             for name, group in groups.items():
-                values[name] = group(**{f.name: values.pop(f.name) for f in fields(group)})
+                own_values = {field.name: values.pop(field.name) for field in fields(group)}
+                values[name] = group(**own_values)
             with warnings.catch_warnings():
                 warnings.simplefilter("default", QualityWarning)
                 warnings.showwarning = _noted
@@ -455,11 +460,14 @@ def _options(stated: Any) -> dict[str, inspect.Parameter]:
         hint = parameter.annotation
         if get_origin(hint) is Annotated and isinstance(hint.__metadata__[0], str):
             *flags, text = hint.__metadata__
-            flag, _, metavar = (flags or [f"--{name.replace('_', '-')}"])[0].partition(" ")
-            kinds = [_METAVARS.get(kind) for kind in (hint.__origin__, *get_args(hint.__origin__))]
+            if not flags:
+                flags = [f"--{name.replace('_', '-')}"]
+            flag, _, metavar = flags[0].partition(" ")
+            for kind in (hint.__origin__, *get_args(hint.__origin__)):
+                metavar = metavar or _METAVARS.get(kind)
             info = typer.Option(
                 flag,
-                metavar=metavar or next(filter(None, kinds), None),
+                metavar=metavar,
                 help=text,
                 show_default=bool(parameter.default),
             )
@@ -478,27 +486,24 @@ def _flag(option: inspect.Parameter) -> str:
 
 # Kinds of files and folders, for whoever names one where another is expected.
 
-_NAMES = {
-    "index": "a dpindex index",
-    "sketch": "a RACE sketch",
-    "spec": "a spec",
-    "codes": "a file of private codes",
-    "ledger": "a ledger",
-    "vectors": "a file of vectors",
+_KINDS = {
+    "index": (
+        "a dpindex index",
+        "use dpindex query, info, add or denoise; dpindex info --spec prints its spec",
+    ),
+    "sketch": ("a RACE sketch", "use dpindex race query or dpindex race info"),
+    "spec": ("a spec", "dpindex privatize --spec makes codes under it"),
+    "codes": (
+        "a file of private codes",
+        "dpindex add puts them into an index, and dpindex query searches with them",
+    ),
+    "ledger": ("a ledger", "dpindex ledger shows it"),
+    "vectors": (
+        "a file of vectors",
+        "dpindex build makes an index of them, and dpindex race build a sketch",
+    ),
 }
-_USES = {
-    "index": "use dpindex query, info, add or denoise; dpindex info --spec prints its spec",
-    "sketch": "use dpindex race query or dpindex race info",
-    "spec": "dpindex privatize --spec makes codes under it",
-    "codes": "dpindex add puts them into an index, and dpindex query searches with them",
-    "ledger": "dpindex ledger shows it",
-}
-_MAKERS = {
-    "index": "dpindex build makes one of vectors",
-    "sketch": "dpindex race build makes one of vectors",
-    "spec": "dpindex spec prints one",
-    "ledger": "a new one is made where --ledger names no file",
-}
+"""What each kind is called, and what to do with it."""
 
 
 def _mistaken(values: Mapping[str, Any], options: Mapping[str, inspect.Parameter]) -> str | None:
@@ -509,9 +514,9 @@ def _mistaken(values: Mapping[str, Any], options: Mapping[str, inspect.Parameter
                 continue
             present = _kind_of(Path(values[name]))
             if present is not None and present not in expected.kinds:
-                names = " or ".join(_NAMES[kind] for kind in expected.kinds)
-                remedy = _USES.get(present, _MAKERS.get(expected.kinds[0]))
-                return f"{values[name]} is {_NAMES[present]}, not {names}; {remedy}."
+                wanted = " or ".join(_KINDS[kind][0] for kind in expected.kinds)
+                title, use = _KINDS[present]
+                return f"{values[name]} is {title}, not {wanted}; {use}."
     return None
 
 

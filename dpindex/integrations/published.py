@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterator, Mapping, Set
-from contextlib import AbstractContextManager, ExitStack, contextmanager
-from pathlib import Path
+from contextlib import ExitStack, contextmanager
 from typing import Any, ClassVar, Final
 
 import numpy as np
@@ -105,19 +104,6 @@ class PublishedIndex(Searchable):
     def save(self) -> None:
         """Make durable what was added."""
         self.database.finish()
-
-    def lease(self) -> AbstractContextManager[Path | None]:
-        """Be the only collector of this index until the block ends.
-
-        The context gives the private folder of the collector beside an index in files, and None
-        where a server keeps the index. A Milvus server gives no lease: run one collector.
-
-        Raises
-        ------
-        BusyError
-            If another collector has the lease.
-        """
-        return self.database.lease()
 
     def add_codes(self, codes: Codes, ids: Any, *, payload: Any = None) -> None:
         """Add codes that devices made under the same spec; spends nothing.

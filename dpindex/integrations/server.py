@@ -157,7 +157,7 @@ def _opened(
             yield index, path / LOG_NAME, lambda: index.save(path)
             return
         published = stack.enter_context(closing(open_published(place, collection)))
-        folder = stack.enter_context(published.lease())
+        folder = stack.enter_context(published.database.lease())
         if folder is None:  # of a server the log lies in the user's own state here
             digest = hashlib.sha256(f"{os.fspath(place)} {collection}".encode())
             own_folder = state_folder() / "collectors" / digest.hexdigest()[:16]

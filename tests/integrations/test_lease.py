@@ -133,18 +133,18 @@ def test_h5_a_symbolic_link_to_the_files(place: str, tmp_path: Path) -> None:
     link = tmp_path / "elsewhere" / f"link{Path(place).suffix}"
     link.symlink_to(tmp_path / place)
     second = dpi.open(link)
-    with first.lease() as folder:
+    with first.database.lease() as folder:
         assert folder is not None
         assert folder.parent == tmp_path.resolve()
         assert folder.stat().st_mode & 0o777 == 0o700
         with pytest.raises(BusyError, match=r"is being written by another process; wait"):
-            second.lease().__enter__()
-    with second.lease() as again:
+            second.database.lease().__enter__()
+    with second.database.lease() as again:
         assert again == folder
     folder.rename(tmp_path / "moved")
     folder.symlink_to(tmp_path / "moved")
     with pytest.raises(StorageError, match="is a symbolic link, not a folder"):
-        first.lease().__enter__()
+        first.database.lease().__enter__()
     first.close()
     second.close()
 
