@@ -316,7 +316,7 @@ class _Planner:
         target = self._target
         population = sample.population_of(spec)
         predicted = predicted_rows(
-            spec, population, COUNTED_ROUNDS, target.at, target.ladder, row.noise, row.denoiser
+            spec, population, COUNTED_ROUNDS, target.ladder, row.noise, row.denoiser
         )[-1]
         return replace(predicted, spec=row.spec, centroids=row.centroids)
 
@@ -451,7 +451,7 @@ class _Planner:
         """Return the row of codes as they are, or of denoised ones if those are worth it."""
         target = self._target
         population = self._sample.population_of(spec).of_queries(queries)
-        rows = predicted_rows(spec, population, rounds, target.at, target.ladder, noise, kind)
+        rows = predicted_rows(spec, population, rounds, target.ladder, noise, kind)
         is_worth = is_worth_denoising(target.value(rows[0]), target.value(rows[-1]))
         row = rows[-1] if is_worth else rows[0]
         return replace(row, centroids=self._sample.has_centroids(spec))

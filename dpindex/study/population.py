@@ -49,18 +49,24 @@ MAX_DENSE_DIM = 4096
 NEIGHBOURS = 50
 """True neighbours that precision counts (Li & Li 2023, Sec. 5.1)."""
 
-_TINY = 1e-30
-
+# Nearest vectors whose scores say how scores fall with the distance.
+_NEAREST = 50
 # Ranks of the sample that near ranks replace, and the rank up to which an exponent is fitted.
-_NEAREST = 10
+_REPLACED = 10
 _FITTED = 40
 # Samples that are laid on top of each other, at most.
 _MAX_SAMPLES = 1000
 # Near ranks behind those of the true neighbours. Each stands for few vectors: few heavy ones would
 # be seldom among ten answers, and then alone. With 100 precision was promised .02 too high.
 _FARTHER_STEPS = 400
-# Ranks of the sampled vectors between which and the query near ranks are interpolated.
-_SOURCES = slice(0, 30)
+# Nearest vectors between which and the query near ranks lie.
+_SOURCES = 30
+_TINY = 1e-30
+# Attributes that have a row for each query.
+_OF_QUERIES = (
+    "queries", "asked_labels", "distances", "nearest", "near", "sources", "farther", "closeness",
+    "weight", "_nearer",
+)  # fmt: skip
 
 
 class Population:
@@ -93,12 +99,14 @@ class Population:
         The groups of vectors and queries; −1 for queries of no group.
     distances : float64 array, shape (q, m)
         One less the cosine, or half the squared distance; infinite where a vector is not seen.
-    order : int array, shape (q, m)
-        Rows of the vectors, nearest first.
+    nearest : int array, shape (q, 50)
+        Rows of the nearest vectors, best first.
     near : float64 array, shape (q, s)
         Distances of the near ranks.
     sources : int array, shape (q, s)
         A row of a farther vector for each near rank.
+    farther, closeness : float64 arrays, shape (q, s)
+        Distances of those vectors, and the share of them that near ranks have, [0, 1].
     weight : float64 array, shape (q, m + s)
         Vectors of the collection that each vector and each near rank stands for.
 
@@ -136,9 +144,11 @@ class Population:
             self.asked_labels = np.full(queries.shape[0], -1)
         unseen = self.asked_labels[:, None] == self.labels
         self.distances = np.where(unseen, np.inf, self._distances())
-        self.order = np.argsort(self.distances, axis=1, kind="stable")
         self.vectors_per_row = n / float((~unseen).sum(axis=1).mean())
-        self._place()
+        order = np.argsort(self.distances, axis=1, kind="stable")
+        self.nearest = order[:, :_NEAREST]
+        self._add_near_ranks(order)
+        self._weigh(order)
 
     def _distances(self) -> Doubles:
         """Return the distances of all queries and all vectors, (q, m)."""
@@ -153,67 +163,72 @@ class Population:
         cosines = inner / np.maximum(np.outer(asked, norms), _TINY)
         return np.asarray(np.maximum(1.0 - cosines, 0.0))
 
-    def _place(self) -> None:
-        """Replace the nearest vectors by near ranks, if n is much above m, and weigh all."""
-        edges = self._near_edges()
-        self.near = np.empty((len(self.order), 0))
-        self.sources: Integers = np.empty((len(self.order), 0), dtype=np.intp)
-        replaced = 0
-        if len(edges) > 1:
-            replaced = _NEAREST
-            self.near = self._near_distances(edges)
-            self.sources = self._farther(self.near)
+    def _add_near_ranks(self, order: Integers) -> None:
+        """Place near ranks between the query and farther vectors, if n is much above m."""
+        self._edges = self._near_edges()
+        queries = len(order)
+        self.near = np.empty((queries, 0))
+        self.sources: Integers = np.empty((queries, 0), dtype=np.intp)
+        if len(self._edges) > 1:
+            self.near = self._near_distances(order)
+            self.sources = self._farther_rows(order)
+        self.farther = np.take_along_axis(self.distances, self.sources, axis=1)
+        self.closeness = np.minimum(self.near / np.maximum(self.farther, _TINY), 1.0)
+
+    def _weigh(self, order: Integers) -> None:
+        """Share the collection among near ranks, which replace ten vectors, and other vectors."""
         counted = np.isfinite(self.distances)
-        np.put_along_axis(counted, self.order[:, :replaced], False, axis=1)
-        near_weight = np.diff(edges)
-        rest = (self.n - edges[-1]) / counted.sum(axis=1, keepdims=True)
-        shape = self.near.shape
-        self.weight = np.hstack([counted * rest, np.broadcast_to(near_weight, shape)])
+        if self.near.size:
+            np.put_along_axis(counted, order[:, :_REPLACED], False, axis=1)
+        rest = (self.n - self._edges[-1]) / counted.sum(axis=1, keepdims=True)
+        of_near = np.broadcast_to(np.diff(self._edges), self.near.shape)
+        self.weight = np.hstack([counted * rest, of_near])
         self._nearer = self._weight_of_nearer()
 
     def _near_edges(self) -> Doubles:
         """Return edges of the ranks in the collection that near ranks stand for."""
-        last = _NEAREST * self.vectors_per_row
+        last = _REPLACED * self.vectors_per_row
         if self.vectors_per_row < 2.0:
             return np.zeros(1)
-        nearest = np.arange(min(NEIGHBOURS, math.ceil(last)), dtype=np.float64)
+        first = np.arange(min(NEIGHBOURS, math.ceil(last)), dtype=np.float64)
         if last <= NEIGHBOURS:
-            return np.append(nearest, last)
-        return np.append(nearest, np.geomspace(NEIGHBOURS, last, _FARTHER_STEPS))
+            return np.append(first, last)
+        return np.append(first, np.geomspace(NEIGHBOURS, last, _FARTHER_STEPS))
 
-    def _near_distances(self, edges: Doubles) -> Doubles:
+    def _near_distances(self, order: Integers) -> Doubles:
         """Return the distances of near ranks, (q, s)."""
         floor = max(1e-6 * float(np.median(self.distances)), _TINY)
-        first = np.take_along_axis(self.distances, self.order[:, : _FITTED + 1], axis=1)
+        first = np.take_along_axis(self.distances, order[:, : _FITTED + 1], axis=1)
         first = np.maximum(first, floor)
-        limit = first[:, _NEAREST : _NEAREST + 1]
+        limit = first[:, _REPLACED : _REPLACED + 1]
         # Hill's estimate, of ranks that do not decide themselves how near the nearest are.
-        power = np.log(first[:, -1:] / first[:, _NEAREST:-1]).mean(axis=1, keepdims=True)
+        power = np.log(first[:, -1:] / first[:, _REPLACED:-1]).mean(axis=1, keepdims=True)
         power = np.maximum(power, 1e-3)
-        shares = (first[:, :_NEAREST] / limit) ** (1 / power)
+        volumes = (first[:, :_REPLACED] / limit) ** (1 / power)
         samples = min(math.ceil(self.vectors_per_row), _MAX_SAMPLES)
-        merged = self._of_samples(shares, samples)
-        # Shares of volume grow evenly with the rank. On the safe side: the next rank counts.
-        place = (edges[1:] + edges[:-1] + 1) / 2 * samples / self.vectors_per_row
+        merged = self._merged(volumes, samples)
+        # Volumes grow evenly with the rank. On the safe side: the next rank counts.
+        ranks = (self._edges[1:] + self._edges[:-1] + 1) / 2
+        place = ranks * samples / self.vectors_per_row
         place = np.minimum(place + np.minimum(place, 1.0), merged.shape[1] - 1)
         low = np.floor(place).astype(np.intp)
         high = np.ceil(place).astype(np.intp)
         at_ranks = merged[:, low] + (place - low) * (merged[:, high] - merged[:, low])
         return np.asarray(limit * at_ranks**power)
 
-    def _of_samples(self, shares: Doubles, samples: int) -> Doubles:
-        """Return rising shares of volume of the nearest in many samples, (q, 10·samples + 1).
+    def _merged(self, volumes: Doubles, samples: int) -> Doubles:
+        """Return rising volumes of the nearest in many samples, (q, 10·samples + 1).
 
         Queries differ in how many near duplicates they have. So half of the samples are drawn, and
         half are the query's own, each of their vectors spread from the one before it.
         """
-        queries = len(shares)
+        queries = len(volumes)
         own = samples // 2
-        before = np.hstack([np.zeros((queries, 1)), shares[:, :-1]])
+        before = np.hstack([np.zeros((queries, 1)), volumes[:, :-1]])
         steps = np.arange(1, own + 1) / max(own, 1)
-        spread = before[..., None] + (shares - before)[..., None] * steps
+        spread = before[..., None] + (volumes - before)[..., None] * steps
         words = self._stream.words(queries * (samples - own), np.uint32) / 2.0**32
-        drawn = shares[(queries * words).astype(np.intp)]
+        drawn = volumes[(queries * words).astype(np.intp)]
         parts = [
             np.zeros((queries, 1)),
             spread.reshape(queries, -1),
@@ -221,16 +236,16 @@ class Population:
         ]
         return np.sort(np.hstack(parts), axis=1)
 
-    def _farther(self, near: Doubles) -> Integers:
-        """Return a row for each near rank, at random from a few that are no nearer than it."""
-        rows = self.order[:, _SOURCES]
+    def _farther_rows(self, order: Integers) -> Integers:
+        """Return a row for each near rank, at random from four that are no nearer than it."""
+        rows = order[:, :_SOURCES]
+        last = rows.shape[1] - 1
         distances = np.take_along_axis(self.distances, rows, axis=1)
-        pairs = zip(distances, near, strict=True)
+        pairs = zip(distances, self.near, strict=True)
         first = np.stack([np.searchsorted(rising, targets) for rising, targets in pairs])
-        first = np.minimum(first, rows.shape[1] - 1)
-        chance = self._stream.words(near.size, np.uint32).reshape(near.shape) / 2.0**32
-        chosen = np.minimum(first + chance * 4, rows.shape[1] - 1).astype(np.intp)
-        return np.take_along_axis(rows, chosen, axis=1)
+        words = self._stream.words(self.near.size, np.uint32).reshape(self.near.shape)
+        chosen = np.minimum(first, last) + 4 * (words / 2.0**32)
+        return np.take_along_axis(rows, np.minimum(chosen, last).astype(np.intp), axis=1)
 
     def _weight_of_nearer(self) -> Doubles:
         """Return the weight that is nearer than each vector and near rank, ties left out, (q, c).
@@ -255,10 +270,9 @@ class Population:
 
     def of_queries(self, count: int) -> Population:
         """Return the same population with at most ``count`` of its queries, evenly spaced."""
-        chosen = spaced(len(self.order), count)
+        chosen = spaced(len(self.near), count)
         part = copy(self)
-        part.queries = self.queries[chosen]
-        for name in ("asked_labels", "distances", "order", "near", "sources", "weight", "_nearer"):
+        for name in _OF_QUERIES:
             setattr(part, name, getattr(self, name)[chosen])
         return part
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any, get_args
 
 import numpy as np
@@ -32,21 +32,23 @@ class FoundShares:
     ----------
     precision : float
         precision@10 of the true 50: share of the first ten answers that are among the 50 nearest.
-    recall : float
-        recall@k of the true k: share of the k nearest that are among the first k answers, for the
-        plan's k. It is never easier than precision where k is 10.
     within : mapping of int to float
-        Recall by numbers of candidates: share of the k nearest that are among the first so many
-        answers of the codes, which is recall@k once the owner of the vectors has ordered them.
+        Recall by numbers of candidates, from the plan's k on: share of the k nearest that are among
+        the first so many answers of the codes, which is recall@k once the owner of the vectors has
+        ordered them.
 
-    >>> found = FoundShares(precision=0.5, recall=0.3, within={10: 0.3, 1000: 0.9})
-    >>> round(found.recall_within(100), 3), found.candidates_for(0.6)
-    (0.6, 100)
+    >>> found = FoundShares(precision=0.5, within={10: 0.3, 1000: 0.9})
+    >>> found.recall, round(found.recall_within(100), 3), found.candidates_for(0.6)
+    (0.3, 0.6, 100)
     """
 
     precision: float
-    recall: float
-    within: Mapping[int, float] = field(default_factory=dict)
+    within: Mapping[int, float]
+
+    @property
+    def recall(self) -> float:
+        """recall@k of the true k, of codes alone. It is never easier than precision if k is 10."""
+        return next(iter(self.within.values()))
 
     def recall_within(self, candidates: int) -> float:
         """Return recall after ordering so many candidates, between the numbers that are known."""
@@ -63,19 +65,9 @@ class FoundShares:
         return math.ceil(round(number / unit, 6)) * int(unit)
 
     @classmethod
-    def by_chance(cls, at: int, ladder: Sequence[int], n: int) -> FoundShares:
-        """Return what random answers find: ``at`` of ``n``, and each number of a ``ladder``."""
-        return cls(NEIGHBOURS / n, at / n, {number: number / n for number in ladder})
-
-
-def never_falling(within: Mapping[int, float]) -> dict[int, float]:
-    """Return recall by ascending numbers of candidates, lowered where that for more of them is.
-
-    >>> never_falling({10: 0.8, 100: 1.0, 250: 0.98})
-    {10: 0.8, 100: 0.98, 250: 0.98}
-    """
-    lowest = np.minimum.accumulate(list(within.values())[::-1])[::-1].tolist()
-    return dict(zip(within, lowest, strict=True))
+    def by_chance(cls, ladder: Sequence[int], n: int) -> FoundShares:
+        """Return what random answers find, of ``n``, by numbers of answers."""
+        return cls(NEIGHBOURS / n, {number: number / n for number in ladder})
 
 
 @dataclass(frozen=True)
@@ -102,7 +94,7 @@ class Row:
 
     >>> from dpindex import attribute
     >>> spec = Spec("dp-oporp-staircase", dim=8, epsilon=1.0, adjacency=attribute(1.0))
-    >>> private, exact = FoundShares(0.2, 0.1), FoundShares(0.5, 0.3)
+    >>> private, exact = FoundShares(0.2, {10: 0.1}), FoundShares(0.5, {10: 0.3})
     >>> row = Row(spec, None, private, exact, bytes_per_vector=16, noise=0.4)
     >>> row.found("exact").recall
     0.3
@@ -128,7 +120,7 @@ class Row:
         ladder : sequence of int
             Numbers of candidates.
         """
-        nothing = FoundShares(0.0, 0.0, dict.fromkeys(ladder, 0.0))
+        nothing = FoundShares(0.0, dict.fromkeys(ladder, 0.0))
         return cls(spec, None, nothing, nothing, spec.format.max_row_bytes, noise)
 
     @property

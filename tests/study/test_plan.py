@@ -596,6 +596,6 @@ def test_denoised_noise_is_promised_to_find_nothing(known_noise: None) -> None:
     vectors = rng.normal(size=(2000, 8)) @ maps + 0.02 * rng.normal(size=(2000, 192))
     population = Population(vectors.clip(-1, 1).astype(np.float32), 20_000, 100)
     spec = dpi.Spec("dp-oporp-staircase", 192, 96, epsilon=0.7, adjacency=dpi.attribute(1.0))
-    *_, denoised = predicted_rows(spec, population, 3, 10, (10, 200, 1000), 0.9, "linear")
+    *_, denoised = predicted_rows(spec, population, 3, (10, 200, 1000), 0.9, "linear")
     assert denoised.denoiser == "linear"
     assert denoised.exact.precision < 0.05

@@ -72,7 +72,7 @@ def test_no_vector_is_encoded_by_itself() -> None:
     sample = Sample(rows.astype(np.float32), 900, 150)
     spec = dpi.Spec("record-codebook", 600, epsilon=30.0, adjacency=dpi.record(),
                     codebook=sample.book_of_vectors(600), subset=1)  # fmt: skip
-    (row,) = predicted_rows(spec, sample.population_of(spec), 4, 10, (10, 100), 0.5)
+    (row,) = predicted_rows(spec, sample.population_of(spec), 4, (10, 100), 0.5)
     assert row.exact.precision < 0.1
     # Of ten answers one is the vector that the query's symbol stands for.
     assert row.private.precision < 0.15
