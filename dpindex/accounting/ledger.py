@@ -92,7 +92,8 @@ class SketchRelease:
         delta = finite_number(facts.get("delta"), "delta")
         if not 0 <= delta < 1:
             raise InputError(f"delta must lie in [0, 1), not {delta:g}.")
-        return cls(text, Guarantee(epsilon, delta, "DP", Records(facts["neighbouring"])))
+        adjacency = Records(facts["neighbouring"])
+        return cls(text, Guarantee(epsilon, delta, "DP", adjacency))
 
     def to_json(self) -> str:
         return self.text
@@ -113,7 +114,11 @@ class Entry:
         return f"{self.when}  {self.count} ids  {self.spec.method}: {self.spec.guarantee}"
 
     def to_dict(self) -> dict[str, Any]:
-        return {"when": self.when, "ids": self.count, "spec": self.spec.to_dict()}
+        return {
+            "when": self.when,
+            "ids": self.count,
+            "spec": self.spec.to_dict(),
+        }
 
 
 @dataclass(frozen=True)
@@ -145,7 +150,8 @@ class Total:
         return f"{self.ids} ids, {codes} each: {alone}" + "; and ".join(map(str, self.guarantees))
 
     def to_dict(self) -> dict[str, Any]:
-        return {**vars(self), "guarantees": [promise.to_dict() for promise in self.guarantees]}
+        promises = [promise.to_dict() for promise in self.guarantees]
+        return {**vars(self), "guarantees": promises}
 
 
 class Ledger:
@@ -242,9 +248,18 @@ class Ledger:
             known = self._count_known(db, names, allow_rerelease)
             number = len(releases) + 1
             db.execute("INSERT INTO ids SELECT hi, lo, ? FROM wanted", (number,))
-            now = datetime.now(timezone.utc).isoformat(timespec="seconds")
-            row = (number, *work, now, len(names), _mark(key), _value(db, _SUMS), "")
-            db.execute(f"INSERT INTO releases VALUES (?{', ?' * len(row)})", (*row, _seal(row)))
+            now = datetime.now(timezone.utc)
+            row = (
+                number,
+                *work,
+                now.isoformat(timespec="seconds"),
+                len(names),
+                _mark(key),
+                _value(db, _SUMS),
+                "",  # no codes yet
+            )
+            places = ", ".join("?" * len(_COLUMNS))
+            db.execute(f"INSERT INTO releases VALUES ({places}, ?)", (*row, _seal(row)))
             db.execute("COMMIT")
         return known
 
@@ -266,13 +281,14 @@ class Ledger:
             If other codes were recorded, or the ledger does not know the token.
         """
         with self._opened(_WRITE, ids=False) as (db, releases):
-            mine = [list(row)[:-1] for row in releases if row["token"] == token]
-            if not mine or any(row[-1] not in ("", digest) for row in mine):
+            mine = [row for row in releases if row["token"] == token]
+            if not mine or any(row["codes"] not in ("", digest) for row in mine):
                 raise DamagedError(f"{self.path} does not know this release, or has other codes.")
             for row in mine:
-                row[-1] = digest
+                *facts, _, _ = row  # all but codes and seal
+                seal = _seal([*facts, digest])
                 change = "UPDATE releases SET codes = ?, seal = ? WHERE id = ?"
-                db.execute(change, (digest, _seal(row), row[0]))
+                db.execute(change, (digest, seal, row["id"]))
             db.execute("COMMIT")
 
     def digest_of(self, token: str) -> str | None:
@@ -305,7 +321,8 @@ class Ledger:
         """All releases in the order in which they were recorded."""
         with self._opened() as (_, releases):
             specs = self._specs(releases)
-            return tuple(Entry(specs[row["spec"]], row["count"], row["time"]) for row in releases)
+            entries = [Entry(specs[row["spec"]], row["count"], row["time"]) for row in releases]
+        return tuple(entries)
 
     def totals(self, ids: _Ids = None, delta: float | None = None) -> list[Total]:
         """Return how many ids had which releases, and the total promise; most releases first.
@@ -322,15 +339,12 @@ class Ledger:
         Releases that are about changes of one kind but different sizes are bounded together at each
         size, by group privacy: attribute adjacencies β_i at a change c cost Σ ⌈c/β_i⌉·ε_i.
         """
-        names = None
-        if ids is not None:
-            names = id_names(ids)
         with self._opened() as (db, releases):
             if not releases:
                 return []
             source = "ids"
-            if names is not None:
-                _put_wanted(db, names, self._key(releases))
+            if ids is not None:
+                _put_wanted(db, id_names(ids), self._key(releases))
                 source = "wanted CROSS JOIN ids USING (hi, lo)"
             source += " CROSS JOIN releases ON id = release GROUP BY hi, lo"
             histories = Counter(db.execute(f"SELECT group_concat(id) FROM {source}"))
@@ -344,7 +358,12 @@ class Ledger:
         for past, count in sorted(found.items()):
             promises, apart = promises_of([specs[text] for text in past], delta)
             totals.append(Total(count, len(past), promises, apart))
-        return sorted(totals, key=lambda t: (-t.releases, -max(g.epsilon for g in t.guarantees)))
+
+        def most_first(total: Total) -> tuple[int, float]:
+            epsilons = [promise.epsilon for promise in total.guarantees]
+            return -total.releases, -max(epsilons)
+
+        return sorted(totals, key=most_first)
 
     def _specs(self, releases: _Releases) -> dict[str, Spec | SketchRelease]:
         texts = {row["spec"] for row in releases}
@@ -381,7 +400,8 @@ class Ledger:
                 raise OSError(_LOST)
             if begin == _WRITE:  # created here: SQLite would let other users read it
                 with suppress(FileExistsError):
-                    os.close(os.open(self.path, os.O_CREAT | os.O_EXCL, 0o600))
+                    created = os.open(self.path, os.O_CREAT | os.O_EXCL, 0o600)
+                    os.close(created)
             # Never opened beside SQLite: closing a file drops all locks of the process (POSIX).
             status = self.path.stat()
             if not stat.S_ISREG(status.st_mode) or status.st_size > _MAX_BYTES:
@@ -389,8 +409,12 @@ class Ledger:
             for ending in _BESIDE:  # SQLite would write through a link
                 if os.path.islink(f"{self.path}{ending}"):
                     raise OSError(f"{self.path.name}{ending} beside it is a symbolic link")
-            uri = f"{self.path.as_uri()}?mode=rw"
-            db = sqlite3.connect(uri, timeout=BUSY_SECONDS, isolation_level=None, uri=True)
+            db = sqlite3.connect(
+                f"{self.path.as_uri()}?mode=rw",
+                timeout=BUSY_SECONDS,
+                isolation_level=None,
+                uri=True,
+            )
             with closing(db):
                 try:
                     releases = _begin(db, begin, kept, ids)
@@ -412,6 +436,7 @@ def _begin(
     Anything else than an intact ledger raises sqlite3.Error or OSError.
     """
     db.text_factory = lambda text: sys.intern(text.decode())  # a spec is kept once
+    db.row_factory = sqlite3.Row
     for pragma in _PRAGMAS:
         db.execute(f"PRAGMA {pragma}")
     db.execute(begin)
@@ -428,24 +453,23 @@ def _begin(
         raise OSError("it was written by a newer version of dpindex; update dpindex to use it")
     elif identity != (_APPLICATION, _VERSION):
         raise sqlite3.DatabaseError("not a database")
+    damaged = sqlite3.DatabaseError("malformed")
     # Before anything else: quick_check runs the CHECK constraints that a foreign schema may have.
     if [text for (text,) in db.execute(tables)] != _SCHEMA:
-        raise sqlite3.DatabaseError("malformed")
+        raise damaged
     # A rollback journal (SQLite's default; WAL is refused): between transactions, and so for
     # whoever copies it, the ledger is a single file.
     if _value(db, "PRAGMA journal_mode") != "delete":
-        raise sqlite3.DatabaseError("malformed")
+        raise damaged
     if ids and _value(db, "PRAGMA quick_check(1)") != "ok":
-        raise sqlite3.DatabaseError("malformed")
-    cursor = db.cursor()
-    cursor.row_factory = sqlite3.Row
-    releases = cursor.execute("SELECT * FROM releases ORDER BY id").fetchall()
+        raise damaged
+    releases = db.execute("SELECT * FROM releases ORDER BY id").fetchall()
     for number, (*row, seal) in enumerate(releases, 1):
         types = [type(value) for value in row]
         if types != _COLUMNS or row[0] != number or seal != _seal(row):
-            raise sqlite3.DatabaseError("malformed")
+            raise damaged
     if ids and releases and releases[-1]["sums"] != _value(db, _SUMS):
-        raise sqlite3.DatabaseError("malformed")
+        raise damaged
     return releases
 
 
@@ -507,8 +531,12 @@ def id_names(ids: _Ids, *, unique: bool = False) -> list[bytes]:
     """Ids as text: whole numbers in decimal, so that 7 and "7" are the same id."""
     if ids is None:
         raise InputError("a ledger counts releases by id; give every vector an id.", field="ids")
-    values = ids.tolist() if isinstance(ids, np.ndarray) else ids
-    values = [values] if isinstance(values, str | int) else list(values)
+    if isinstance(ids, str | int):
+        values = [ids]
+    elif isinstance(ids, np.ndarray):
+        values = ids.tolist()
+    else:
+        values = list(ids)
     for value in values:
         if isinstance(value, bool) or not isinstance(value, str | int | np.integer):
             raise InputError("ids must be whole numbers or strings.")
@@ -532,14 +560,17 @@ def _put_wanted(
 
     HMAC-SHA-256, cut to 16 bytes: two ids of 10⁹ meet with chance 10⁻²¹.
     """
-    data = b"".join(hmac.digest(key, b"id:" + name, "sha256")[:16] for name in names)
-    halves = np.frombuffer(data, dtype=">i8").reshape(-1, 2)
-    order = np.lexsort((halves[:, 1], halves[:, 0]))  # stable; SQLite's trees are fast in order
+    digests = [hmac.digest(key, b"id:" + name, "sha256")[:16] for name in names]
+    numbers = np.frombuffer(b"".join(digests), dtype=">i8")
+    halves = numbers.reshape(-1, 2)
+    high, low = halves.T
+    order = np.lexsort((low, high))  # stable; SQLite's trees are fast in order
     db.execute("CREATE TEMP TABLE wanted (hi, lo, row, PRIMARY KEY (hi, lo)) WITHOUT ROWID")
     for rows in np.array_split(order, len(order) // _ROWS_AT_A_TIME + 1):
-        table = zip(*halves[rows].T.tolist(), rows.tolist(), strict=True)
+        table = zip(high[rows].tolist(), low[rows].tolist(), rows.tolist(), strict=True)
         db.executemany("INSERT OR IGNORE INTO wanted VALUES (?, ?, ?)", table)
-    return hashlib.sha256(halves[order].tobytes()).digest()
+    in_order = halves[order].tobytes()
+    return hashlib.sha256(in_order).digest()
 
 
 def _value(db: sqlite3.Connection, query: str) -> Any:
@@ -551,4 +582,5 @@ def _mark(key: bytes) -> bytes:
 
 
 def _seal(row: Sequence[Any]) -> bytes:
-    return hashlib.sha256(ascii(tuple(row)).encode()).digest()
+    text = ascii(tuple(row))
+    return hashlib.sha256(text.encode()).digest()

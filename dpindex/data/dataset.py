@@ -205,7 +205,8 @@ def rows_at_a_time(source: VectorSource) -> int:
     """Return the number of rows whose vectors take about 32 MB."""
     if source.is_sparse:
         return _SPARSE_ROWS
-    row_bytes = source.shape[1] * max(4, source.dtype.itemsize)
+    value_bytes = max(4, source.dtype.itemsize)
+    row_bytes = source.shape[1] * value_bytes
     return max(1, _PART_BYTES // row_bytes)
 
 
@@ -253,8 +254,13 @@ def _rows_of_file(path: str, start: int, rows: int) -> VectorSource:
         for first, chunk in source.chunks(firsts.step, start + firsts.start):
             yield chunk[: start + rows - first]
 
-    shape = (rows, source.shape[1])
-    return VectorSource(location, shape, source.dtype, stream, is_sparse=source.is_sparse)
+    return VectorSource(
+        location,
+        shape=(rows, source.shape[1]),
+        dtype=source.dtype,
+        stream=stream,
+        is_sparse=source.is_sparse,
+    )
 
 
 @dataclass(frozen=True)
@@ -280,7 +286,8 @@ class _RowGroups:
         location = Location(self.name, key=key)
         with location.reading():
             try:
-                yield location, open_file(location, self.store.open(self.path))
+                stream = self.store.open(self.path)
+                yield location, open_file(location, stream)
             except BaseException:
                 location.resources.close()
                 raise
@@ -300,7 +307,10 @@ class _RowGroups:
         if not self.payload_columns:
             return None
         with self._opened(None) as (location, file), location.resources:
-            return file.read_row_groups(list(self.groups), columns=[*self.payload_columns])
+            return file.read_row_groups(
+                list(self.groups),
+                columns=list(self.payload_columns),
+            )
 
 
 def _open_parquet(
@@ -317,7 +327,7 @@ def _open_parquet(
     """
     store, paths = files
     parts: list[Part] = []
-    kinds: list[Any] = []
+    first_types: list[str] = []
     for path in paths:
         location = Location(f"{store.location}/{path}")
         with location.reading(), location.resources:
@@ -325,25 +335,41 @@ def _open_parquet(
             meta = file.metadata
             if column is None and meta.num_rows:  # all files must have the first one's
                 column = sole_column(location, file).key
-            kinds.append([column_type(location, file, key) for key in payload])
-            if kinds[-1] != kinds[0]:
+            types = [str(column_type(location, file, key)) for key in payload]
+            first_types = first_types or types
+            if types != first_types:
                 raise location.error(
-                    f"its payload columns are of the types {', '.join(map(str, kinds[-1]))} and "
-                    f"those of the first file {', '.join(map(str, kinds[0]))}; make them the same."
+                    f"its payload columns are of the types {', '.join(types)} and those of the "
+                    f"first file {', '.join(first_types)}; make them the same."
                 )
-            counts = [meta.row_group(group).num_rows for group in range(meta.num_row_groups)]
+            all_groups = range(meta.num_row_groups)
+            counts = [meta.row_group(group).num_rows for group in all_groups]
         for groups, count in _packed(counts, rows):
             read = _RowGroups(store, path, groups, column, id_column, payload)
-            parts.append(Part(read.name, 0, count, read.vectors, read.ids, read.payload))
+            part = Part(
+                read.name,
+                start=0,
+                rows=count,
+                vectors=read.vectors,
+                ids=read.ids,
+                payload=read.payload,
+            )
+            parts.append(part)
     if not parts:
         raise InputError(f"{name}: there are no {_SUFFIX} files with rows; check the path.")
     with parts[0].vectors() as source:
-        return Dataset(name, source.shape[1], rows_at_a_time(source), tuple(parts))
+        return Dataset(
+            name,
+            columns=source.shape[1],
+            rows_at_a_time=rows_at_a_time(source),
+            parts=tuple(parts),
+        )
 
 
 def _parquet_files(place: str) -> tuple[Store, list[str]]:
     if not is_url(place) and os.path.isfile(place):
-        folder, path = os.path.split(os.path.abspath(place))
+        place = os.path.abspath(place)
+        folder, path = os.path.split(place)
         return open_store(folder), [path]
     store = open_store(place)
     paths = [path for path in store.sizes() if path.lower().endswith(_SUFFIX)]
@@ -354,7 +380,8 @@ def _parquet_files(place: str) -> tuple[Store, list[str]]:
 
 
 def _is_hidden(path: str) -> bool:
-    return any(name.startswith(("_", ".")) for name in path.split("/"))
+    names = path.split("/")
+    return any(name.startswith(("_", ".")) for name in names)
 
 
 def _packed(counts: list[int], most_rows: int) -> Iterator[tuple[range, int]]:

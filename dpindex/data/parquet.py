@@ -36,18 +36,22 @@ def vectors_of(
         raise location.error(f"column {location.key!r} is {kind}; vectors need a list of numbers.")
     empty = pa.array([], kind.value_type)
     dtype = empty.to_numpy(zero_copy_only=False).dtype
-    rows = sum(file.metadata.row_group(group).num_rows for group in groups)
+    counts = [file.metadata.row_group(group).num_rows for group in groups]
+    rows = sum(counts)
     width = 0
     if rows:
         first = next(_matrices(location, file, groups, rows, 1))
         width = first.shape[1]
-    size = max(1, _BATCH_BYTES // max(1, width * dtype.itemsize))
+    row_bytes = max(1, width * dtype.itemsize)
+    size = max(1, _BATCH_BYTES // row_bytes)
 
     def stream(firsts: range) -> Iterator[AnyArray]:
         matrices = _matrices(location, file, groups, rows, size)
-        left = islice(chain.from_iterable(matrices), firsts.start, None)
+        vectors = chain.from_iterable(matrices)
+        left = islice(vectors, firsts.start, None)
         for _ in firsts:
-            yield np.stack(list(islice(left, firsts.step)))
+            chunk = list(islice(left, firsts.step))
+            yield np.stack(chunk)
 
     return VectorSource(location, (rows, width), dtype, stream)
 
@@ -77,7 +81,8 @@ def ids_of(
     is_text = types.is_string(kind) or types.is_large_string(kind)
     if not (is_text or types.is_integer(kind)):
         raise location.error(f"column {key!r} is of type {kind}; ids are integers or strings.")
-    column = file.read_row_groups(list(groups), columns=[key]).column(0)
+    table = file.read_row_groups(list(groups), columns=[key])
+    column = table.column(0)
     column.validate(full=True)
     if column.null_count:
         raise location.error(f"row {_first_null(column)} is null; every vector needs an id.")
@@ -94,8 +99,13 @@ def open_file(location: Location, stream: IO[bytes] | None = None) -> Any:
     if stream is not None:
         resources.enter_context(stream)
     # A small read buffer and no prefetch: either would hold whole row groups.
-    options = {"buffer_size": 1 << 20, "pre_buffer": False, "page_checksum_verification": True}
-    file = resources.enter_context(ParquetFile(stream or location.path, **options))
+    file = ParquetFile(
+        stream or location.path,
+        buffer_size=1 << 20,
+        pre_buffer=False,
+        page_checksum_verification=True,
+    )
+    resources.enter_context(file)
     location.check_names(file.schema_arrow.names)
     return file
 
@@ -112,12 +122,15 @@ def _is_list(kind: Any) -> bool:
     from pyarrow import types
 
     lists = (types.is_list, types.is_large_list, types.is_fixed_size_list)
+    if not any(test(kind) for test in lists):
+        return False
     values = (types.is_integer, types.is_floating, types.is_boolean)
-    return any(test(kind) for test in lists) and any(test(kind.value_type) for test in values)
+    return any(test(kind.value_type) for test in values)
 
 
 def _first_null(column: Any) -> int:
-    return int(np.argmax(column.is_null().to_numpy(zero_copy_only=False)))
+    is_null = column.is_null().to_numpy(zero_copy_only=False)
+    return int(np.argmax(is_null))
 
 
 def _matrices(
@@ -130,8 +143,12 @@ def _matrices(
     """The ``rows`` of the row groups, at most ``size`` at a time, each as long as row 0."""
     first = 0
     width = None
-    options = {"columns": [location.key], "use_threads": False}
-    batches = file.iter_batches(size, row_groups=list(groups), **options)
+    batches = file.iter_batches(
+        size,
+        row_groups=list(groups),
+        columns=[location.key],
+        use_threads=False,
+    )
     for batch in filter(len, batches):
         column = batch.column(location.key)
         column.validate(full=True)
@@ -139,7 +156,8 @@ def _matrices(
             row = first + _first_null(column)
             raise location.error(f"row {row} is null; every row must be a vector.")
         lengths = column.value_lengths().to_numpy(zero_copy_only=False)
-        width = int(lengths[0]) if width is None else width
+        if width is None:
+            width = int(lengths[0])
         wrong = np.flatnonzero(lengths != width)
         if wrong.size:
             raise location.error(
@@ -150,7 +168,8 @@ def _matrices(
         if values.null_count:
             row = first + _first_null(values) // width
             raise location.error(f"row {row} has a null; fill the missing values.")
-        yield values.to_numpy(zero_copy_only=False).reshape(len(column), width)
+        numbers = values.to_numpy(zero_copy_only=False)
+        yield numbers.reshape(len(column), width)
         first += len(column)
     if first < rows:
         raise location.error(f"it ends before the {rows} rows it declares; the file is damaged.")
