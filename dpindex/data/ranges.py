@@ -72,10 +72,9 @@ class Ranges:
                 f"ranges need a low and a high for each column, not {len(lows)} and {len(highs)} "
                 f"for {len(names)}."
             )
-        repeated = sorted({name for name in names if names.count(name) > 1})
-        if repeated:
-            raise InputError(f"column {repeated[0]!r} has two ranges; leave one out.")
         for name, low, high in zip(names, lows, highs, strict=True):
+            if names.count(name) > 1:
+                raise InputError(f"column {name!r} has two ranges; leave one out.")
             if not np.isfinite([low, high, high - low]).all():
                 raise InputError(f"the range of column {name!r} must be finite.")
             if low == high:
@@ -87,9 +86,9 @@ class Ranges:
                 raise InputError(
                     f"the range of column {name!r} needs low < high, not {low:g} to {high:g}."
                 )
-        object.__setattr__(self, "columns", names)
-        object.__setattr__(self, "lows", lows)
-        object.__setattr__(self, "highs", highs)
+        fields = {"columns": names, "lows": lows, "highs": highs}
+        for name, values in fields.items():
+            object.__setattr__(self, name, values)
 
     @classmethod
     def read(cls, path: AnyPath) -> Ranges:
@@ -119,7 +118,7 @@ class Ranges:
             text = data.decode("utf-8-sig")
         except UnicodeDecodeError:
             raise InputError("it is not text in UTF-8; save it again.") from None
-        lines = [line for line in csv.reader(io.StringIO(text)) if line]
+        lines = list(filter(None, csv.reader(io.StringIO(text))))
         if not lines or [cell.strip().lower() for cell in lines[0]] != _HEADER:
             raise InputError("its first line must be column,low,high.")
         rows = []
@@ -131,10 +130,12 @@ class Ranges:
                 raise InputError(
                     f"line {number} must hold a column and two numbers, low and high."
                 ) from None
-        numbers = [str(i) for i in range(len(rows))]
-        if {name for name, _, _ in rows} == set(numbers):
+        numbers = {str(number) for number in range(len(rows))}
+        if {name for name, _, _ in rows} == numbers:
             rows.sort(key=lambda row: int(row[0]))
-        columns = list(zip(*rows, strict=True)) or [(), (), ()]
+        columns = [()] * 3
+        if rows:
+            columns = list(zip(*rows, strict=True))
         return cls(*columns)
 
     def scale(self, vectors: Vectors) -> Doubles:
@@ -152,7 +153,8 @@ class Ranges:
         >>> Ranges(("t",), (15,), (25,)).scale([[20.0], [30.0]]).tolist()
         [[0.5], [1.5]]
         """
-        return np.asarray(self.source(as_source(vectors, "the vectors")).read())
+        scaled = self.source(as_source(vectors, "the vectors"))
+        return np.asarray(scaled.read())
 
     def unscale(self, vectors: Floats) -> Doubles:
         """Return scaled vectors, shape (n, p), in the units of the data again.
@@ -177,11 +179,13 @@ class Ranges:
         if source.is_sparse:
             raise InputError(f"{source.name}: sparse vectors take no ranges, which move zeros.")
         self.check_columns(source.shape[1], source.name)
-        return source.mapped(self.scaling(source.dtype), np.dtype(np.float64))
+        scaled = self.scaling(source.dtype)
+        return source.mapped(scaled, np.dtype(np.float64))
 
     def __str__(self) -> str:
         """The ends of the ranges by the names of their columns, twelve columns at most."""
-        ends = zip(self.columns[:_SHOWN], self.lows, self.highs, strict=False)
+        columns = self.columns[:_SHOWN]
+        ends = zip(columns, self.lows, self.highs, strict=False)
         shown = ", ".join(f"{name} {low:g} to {high:g}" for name, low, high in ends)
         more = ""
         if len(self.columns) > _SHOWN:
@@ -217,7 +221,8 @@ class Ranges:
     def digest(self) -> str:
         """Sixteen hexadecimal digits that tell ranges apart, whatever their columns are called."""
         text = repr((self.lows, self.highs))
-        return hashlib.sha256(text.encode()).hexdigest()[:16]
+        digest = hashlib.sha256(text.encode())
+        return digest.hexdigest()[:16]
 
     def deciding(self, vectors: Vectors) -> list[tuple[str, float]]:
         """Return the columns that decide which rows are near, of *public* vectors.
@@ -250,7 +255,8 @@ class Ranges:
                 break
             share = float(shares[column])
             held += share
-            chosen.append((self.columns[column], round(share, 2)))
+            name = self.columns[column]
+            chosen.append((name, round(share, 2)))
         return chosen
 
     def scaling(self, dtype: np.dtype[Any]) -> Callable[[AnyArray], AnyArray]:
@@ -341,5 +347,6 @@ def one_per_person(
 def _at_norm_1(rows: Doubles) -> Doubles:
     """Return rows divided by their norms; rows of zeros stay zeros."""
     norms = np.linalg.norm(rows, axis=1, keepdims=True)
-    directions: Doubles = rows / np.where(norms > 0, norms, 1.0)
+    norms[norms == 0] = 1.0
+    directions: Doubles = rows / norms
     return directions

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import stat
 import sys
 import zipfile
 from collections.abc import Callable, Iterable, Iterator
@@ -129,7 +128,7 @@ def _is_pipe(name: str) -> bool:
     if os.path.splitext(name)[1] in _IDS.keys() - {".txt"}:
         return False
     try:
-        return name == "/dev/stdin" or stat.S_ISFIFO(os.stat(name).st_mode)
+        return name == "/dev/stdin" or Path(name).is_fifo()
     except (OSError, ValueError):
         return False
 
@@ -159,10 +158,10 @@ def _lines(location: Location, data: bytes) -> _Ids:
     if "" in lines:
         raise location.error(f"line {lines.index('') + 1} is empty; write one id on every line.")
     try:
-        numbers = np.array(list(map(int, lines)), dtype=np.int64)
+        numbers = np.array([int(line) for line in lines], dtype=np.int64)
     except (ValueError, OverflowError):
         return lines
-    if list(map(str, numbers.tolist())) == lines:
+    if [str(number) for number in numbers.tolist()] == lines:
         return numbers
     return lines
 
@@ -195,9 +194,11 @@ def open_csv(location: Location) -> VectorSource:
     def stream(firsts: range) -> Iterator[Doubles]:
         left = islice(lines(), skipped + firsts.start, None)
         for start in firsts:
-            yield _numbers(location, list(islice(left, firsts.step)), start, columns)
+            chunk = list(islice(left, firsts.step))
+            yield _numbers(location, chunk, start, columns)
 
-    return VectorSource(location, (rows, columns), np.dtype(np.float64), stream)
+    shape = (rows, columns)
+    return VectorSource(location, shape, np.dtype(np.float64), stream)
 
 
 def _numbers(
@@ -229,12 +230,20 @@ def _numbers(
 
 
 def _parsed(lines: Iterable[str]) -> Doubles:
-    return np.loadtxt(lines, delimiter=",", ndmin=2, comments=None, quotechar='"')
+    return np.loadtxt(
+        lines,
+        delimiter=",",
+        ndmin=2,
+        comments=None,
+        quotechar='"',
+    )
 
 
 def _is_numbers(line: str) -> bool:
+    if not line.strip():
+        return False
     try:
-        return bool(line.strip()) and bool(_parsed([line]).size)
+        return _parsed([line]).size > 0
     except ValueError:
         return False
 
@@ -245,13 +254,16 @@ def open_hdf5(location: Location) -> VectorSource:
     file = _hdf5(location)
     if location.key is None:
         # Hard links only: looking at any other kind would open what it points to.
-        keys = [key for key in file if isinstance(file.get(key, getlink=True), h5py.HardLink)]
-        if "train" in keys:
+        datasets = {}
+        for key in file:
+            link = file.get(key, getlink=True)
+            if isinstance(link, h5py.HardLink) and isinstance(file[key], h5py.Dataset):
+                datasets[key] = file[key]
+        if "train" in datasets:
             location = replace(location, key="train")
         else:
-            sets = {key: file[key] for key in keys if isinstance(file[key], h5py.Dataset)}
             held = "no dataset 'train' and {} matrices among its datasets"
-            location = location.sole(sets, is_matrix, held)
+            location = location.sole(datasets, is_matrix, held)
     dataset = _dataset(location, file)
     stream = by_rows(lambda start, stop: dataset[start:stop])
     return VectorSource(location, dataset.shape, dataset.dtype, stream)
@@ -273,7 +285,8 @@ def hdf5_ids(location: Location) -> AnyArray | list[str]:
 def _hdf5(location: Location) -> Any:
     import h5py
 
-    file = location.resources.enter_context(h5py.File(location.path, "r"))
+    file = h5py.File(location.path, "r")
+    location.resources.enter_context(file)
     location.check_names(file)
     return file
 
@@ -289,8 +302,9 @@ def _dataset(location: Location, file: Any) -> Any:
     if dataset.file.filename != file.filename or dataset.external or dataset.is_virtual:
         raise location.error(f"dataset {key!r} lies in another file; name that file instead.")
     item_bytes = dataset.id.get_type().get_size()
-    values = max(math.prod(dataset.shape), math.prod(dataset.chunks or ()))
-    declared = values * item_bytes
+    values = math.prod(dataset.shape)
+    chunk_values = math.prod(dataset.chunks or ())
+    declared = max(values, chunk_values) * item_bytes
     stored = min(dataset.id.get_storage_size(), location.size)
     ratio = 1
     if dataset.id.get_create_plist().get_nfilters():
@@ -348,19 +362,26 @@ def npy_ids(location: Location) -> AnyArray:
 def open_vecs(location: Location, value: str) -> VectorSource:
     """Rows of an int32 number of columns and then as many values, all little-endian."""
     location.refuse_key()
-    columns = int(np.fromfile(location.path, "<i4", 1)[0])
+    (columns,) = np.fromfile(location.path, "<i4", 1).tolist()
     if not 0 < columns * np.dtype(value).itemsize < location.size:
         raise location.error(f"row 0 declares {columns} columns; the file is damaged.")
-    row = np.dtype([("columns", "<i4"), ("values", value, (columns,))])
+    fields = [("columns", "<i4"), ("values", value, (columns,))]
+    row = np.dtype(fields)
     rows, surplus = divmod(location.size, row.itemsize)
 
     def read_rows(start: int, stop: int) -> AnyArray:
-        block = np.fromfile(location.path, row, stop - start, offset=start * row.itemsize)
-        wrong = np.flatnonzero(block["columns"] != columns)
+        block = np.fromfile(
+            location.path,
+            row,
+            count=stop - start,
+            offset=start * row.itemsize,
+        )
+        declared = block["columns"]
+        wrong = np.flatnonzero(declared != columns)
         if wrong.size:
             raise location.error(
-                f"row {start + wrong[0]} declares {block['columns'][wrong[0]]} columns and row 0"
-                f" {columns}; all rows must be of one length."
+                f"row {start + wrong[0]} declares {declared[wrong[0]]} columns and row 0 {columns};"
+                f" all rows must be of one length."
             )
         return block["values"]
 
@@ -370,7 +391,8 @@ def open_vecs(location: Location, value: str) -> VectorSource:
             f"row {rows} has {surplus} of its {row.itemsize} bytes; the file is cut short, or a row"
             f" before it does not have {columns} columns."
         )
-    return VectorSource(location, (rows, columns), np.dtype(value), by_rows(read_rows))
+    shape = (rows, columns)
+    return VectorSource(location, shape, np.dtype(value), by_rows(read_rows))
 
 
 def _archive(location: Location) -> Any:
@@ -382,7 +404,8 @@ def _archive(location: Location) -> Any:
             f"its arrays take {declared} bytes of memory, and the file has {location.size}; save"
             " them as .npy."
         )
-    arrays = location.resources.enter_context(np.load(location.path))
+    arrays = np.load(location.path)
+    location.resources.enter_context(arrays)
     location.check_names(arrays.files)
     return arrays
 
@@ -405,7 +428,8 @@ def open_npz(location: Location) -> VectorSource:
         return _open_sparse(location)
     if location.key is None:
         location = location.sole(arrays, is_matrix, "{} matrices among its arrays")
-    return VectorSource.in_memory(location, _as_matrix(_array(location, arrays)))
+    array = _array(location, arrays)
+    return VectorSource.in_memory(location, _as_matrix(array))
 
 
 def _open_sparse(location: Location) -> VectorSource:

@@ -156,7 +156,7 @@ def locate(
         raise file.error("this is not a regular file; save the vectors to one first.")
     if file.size == 0:
         raise file.error("the file is empty; write it again.")
-    suffix = os.path.splitext(path)[1].lower()
+    _, suffix = os.path.splitext(path.lower())
     if suffix not in readers:
         advice = f"no {what} has the suffix {suffix!r}; use one of {', '.join(readers)}"
         raise file.error(f"{advice}{_CONVERSIONS.get(suffix, '')}.")
@@ -167,7 +167,9 @@ def split_key(name: str) -> tuple[str, str | None]:
     """Path or URL, and key; what exists as written has no key."""
     if is_url(name):
         path, _, key = name.rpartition(":")
-        return (name, None) if key.startswith("//") else (path, key)
+        if key.startswith("//"):
+            return name, None
+        return path, key
     path = name
     while not os.path.exists(path):
         # From the right, so that a file 'a:b.npz' is found in 'a:b.npz:key'.
@@ -182,7 +184,9 @@ def split_key(name: str) -> tuple[str, str | None]:
 
 def _is_real_type(dtype: np.dtype[Any]) -> bool:
     """Whether vectors may have this dtype: bool, any integer, or a float of at most 64 bits."""
-    return dtype.kind in "biu" or (dtype.kind == "f" and dtype.itemsize <= 8)
+    if dtype.kind == "f":
+        return dtype.itemsize <= 8
+    return dtype.kind in "biu"
 
 
 def is_matrix(array: Any) -> bool:
@@ -248,7 +252,8 @@ class VectorSource(AbstractContextManager["VectorSource"]):
     ) -> None:
         location.check_matrix(shape, dtype)
         self.name = location.name
-        self.shape = (int(shape[0]), int(shape[1]))
+        rows, columns = shape
+        self.shape = (int(rows), int(columns))
         self.dtype = dtype.newbyteorder("=")
         self.is_sparse = is_sparse
         self._location = location
@@ -258,9 +263,13 @@ class VectorSource(AbstractContextManager["VectorSource"]):
     @classmethod
     def in_memory(cls, location: Location, array: Chunk) -> VectorSource:
         """A source of ``array``, an ndarray or a canonical CSR matrix; ``location`` is its name."""
-        stream = by_rows(lambda start, stop: array[start:stop])
-        is_sparse = issparse(array)
-        return cls(location, array.shape, array.dtype, stream, is_sparse=is_sparse)
+        return cls(
+            location,
+            array.shape,
+            array.dtype,
+            stream=by_rows(lambda start, stop: array[start:stop]),
+            is_sparse=issparse(array),
+        )
 
     def mapped(
         self, function: Callable[[AnyArray], AnyArray], dtype: np.dtype[Any]
@@ -320,7 +329,9 @@ class VectorSource(AbstractContextManager["VectorSource"]):
 
     def read(self) -> Chunk:
         """All rows at once, to be treated as read-only."""
-        return next(self.chunks(self.shape[0]))[1]
+        rows = self.shape[0]
+        ((_, chunk),) = self.chunks(rows)
+        return chunk
 
     def close(self) -> None:
         """Close the file; closing twice is harmless."""
@@ -349,9 +360,12 @@ def dense_rows(source: VectorSource, rows: Indices) -> AnyArray:
     """
     parts = []
     for first, chunk in source.chunks():
-        in_chunk = (rows >= first) & (rows < first + chunk.shape[0])
-        part = chunk[rows[in_chunk] - first]
-        parts.append(part.toarray() if issparse(part) else part)
+        places = rows - first
+        in_chunk = (places >= 0) & (places < chunk.shape[0])
+        part = chunk[places[in_chunk]]
+        if issparse(part):
+            part = part.toarray()
+        parts.append(part)
     return np.concatenate(parts)
 
 
@@ -401,13 +415,14 @@ def as_source(X: Any, name: str = "array") -> VectorSource:
     location = Location(name)
     if is_masked(X):
         raise location.error("it has a mask, which would be lost; fill the missing values first.")
-    is_sparse = issparse(X)
-    if is_sparse:
+    if issparse(X):
         location.check_matrix(X.shape, X.dtype)
     try:
-        array: Any = canonical_csr(X) if is_sparse else as_table(X).view()
+        if issparse(X):
+            array: Any = canonical_csr(X)
+        else:
+            array = as_table(X).view()
+            array.flags.writeable = False
     except (ValueError, TypeError) as error:
         raise location.error(f"this is not a matrix of real numbers ({error}).") from error
-    if not is_sparse:
-        array.flags.writeable = False
     return VectorSource.in_memory(location, array)

@@ -100,14 +100,16 @@ class Bucket(Store):
     """
 
     def __init__(self, url: str) -> None:
-        host = url.partition("://")[2].partition("/")[0]
+        _, _, address = url.partition("://")
+        host, *_ = address.split("/")
         if "@" in host and not url.startswith("abfs"):
             raise InputError("the URL of a store holds no keys; give them in the environment.")
         self.location = url.rstrip("/")
         need = f"{url} is in an object store, which needs obstore"
         self._obstore = import_extra("obstore", need, "cloud")
         with self._asking("opened"):
-            self._store = import_extra("obstore.store", need, "cloud").from_url(self.location)
+            stores = import_extra("obstore.store", need, "cloud")
+            self._store = stores.from_url(self.location)
 
     def __reduce__(self) -> Any:
         return Bucket, (self.location,)
@@ -161,7 +163,13 @@ class Bucket(Store):
 
         Parts of an upload that was cut off would lie in the bucket.
         """
-        self._obstore.put(self._store, path, data, mode="create", use_multipart=False)
+        self._obstore.put(
+            self._store,
+            path,
+            data,
+            mode="create",
+            use_multipart=False,
+        )
 
     def read(self, path: str, max_bytes: int) -> bytes | None:
         """Return the bytes of an object, None if there is none; InputError if it has more bytes."""
@@ -171,7 +179,8 @@ class Bucket(Store):
                 raise DamagedError(
                     f"{self.location}/{path} has {size} bytes; at most {max_bytes} are read."
                 )
-            return bytes(self._obstore.get(self._store, path).bytes())
+            stored = self._obstore.get(self._store, path)
+            return bytes(stored.bytes())
         return None
 
     def sizes(self) -> dict[str, int]:
@@ -222,8 +231,8 @@ class _Object(io.RawIOBase):
         return True
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        base = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._size}[whence]
-        self._at = base + offset
+        bases = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._size}
+        self._at = bases[whence] + offset
         return self._at
 
     def readinto(self, buffer: Any) -> int:
