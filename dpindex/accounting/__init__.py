@@ -94,7 +94,13 @@ def compose(
     for promise in plain.promises:
         epsilon = tight_epsilon(Counter(specs), delta, promise.adjacency)
         if promise.delta > delta or promise.epsilon > epsilon * (1 + _WORTH):
-            promise = Guarantee(epsilon, delta, "DP", promise.adjacency, exact=False)
+            promise = Guarantee(
+                epsilon,
+                delta,
+                "DP",
+                promise.adjacency,
+                exact=False,
+            )
         promises.append(promise)
     first, *also = promises
     return replace(first, also=tuple(also))
@@ -125,9 +131,11 @@ def tight_epsilon(
         once = loss_distribution(spec, change, interval)
         parts.append(once.self_compose(count))
     together = reduce(lambda left, right: left.compose(right), parts)
-    epsilon = float(together.get_epsilon_for_delta(delta * (1 - _FOR_ROUNDING)))
+    left = delta * (1 - _FOR_ROUNDING)
+    epsilon = float(together.get_epsilon_for_delta(left))
     # E_(e^ε) moves by at most (1 + e^ε) times the distance in total variation (both sides).
-    slack = distance * (1 + math.exp(min(epsilon, 700.0)))
+    factor = math.exp(min(epsilon, 700.0))
+    slack = distance * (1 + factor)
     if not math.isfinite(epsilon) or slack > delta * _FOR_ROUNDING / 2:
         raise InputError(
             f"at delta = {delta:g} so many releases have no tight bound here; raise delta, or "
@@ -145,11 +153,13 @@ def loss_distribution(spec: Spec, change: Adjacency, interval: float) -> Any:
     from dp_accounting.pld import privacy_loss_distribution as losses
 
     promise = spec.guarantee
-    if promise.delta > 0 and spec.method_row.calibration.deviation is not None:
-        deviation = spec.method_row.calibration.deviation(promise.epsilon, promise.delta)
+    deviation_of = spec.method_row.calibration.deviation
+    if promise.delta > 0 and deviation_of is not None:
+        deviation = deviation_of(promise.epsilon, promise.delta)
         steps = promise.adjacency.steps(change) or 1
         return losses.from_gaussian_mechanism(
-            deviation / steps, value_discretization_interval=interval
+            deviation / steps,
+            value_discretization_interval=interval,
         )
     promise = promise.at(change)
     pair = losses.common.DifferentialPrivacyParameters(promise.epsilon, promise.delta)
@@ -160,4 +170,5 @@ def _distance(spec: Spec) -> float:
     """Between the noise that runs and the normal law, over a whole code, in total variation."""
     if spec.delta == 0 or spec.method_row.calibration.deviation is None:
         return 0.0
-    return float(Fraction(table_distance(spec.law)) * spec.code_length)
+    one = Fraction(table_distance(spec.law))
+    return float(one * spec.code_length)

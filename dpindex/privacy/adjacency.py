@@ -101,14 +101,17 @@ class VectorAdjacency(Adjacency):
         """
         changed: dict[str, Any] = {}
         if scale != 1:
-            changed = {name: float(f"{size * scale:.12g}") for name, size in self._sizes.items()}
+            for name, size in self._sizes.items():
+                changed[name] = float(f"{size * scale:.12g}")
         if ranges is not None:
             changed["units"] = ranges
         return replace(self, **changed)
 
     @property
     def _sizes(self) -> dict[str, float]:
-        return {name: value for name, value in asdict(self).items() if name != "units"}
+        fields = asdict(self)
+        fields.pop("units", None)
+        return fields
 
     def to_dict(self) -> dict[str, Any]:
         """Kind, sizes and, where they are not those of the data, units."""
@@ -121,7 +124,8 @@ class VectorAdjacency(Adjacency):
         """Return the ratio of a ``change`` of the same kind to this one, rounded up."""
         if change == self or not isinstance(change, type(self)) or change.units != self.units:
             return super().steps(change)
-        return math.ceil(Fraction(change.size) / Fraction(self.size))
+        ratio = Fraction(change.size) / Fraction(self.size)
+        return math.ceil(ratio)
 
     def visible(self) -> list[str]:
         return [
@@ -145,10 +149,11 @@ class VectorAdjacency(Adjacency):
         return "where the public range of each column is 1"
 
     def __str__(self) -> str:
-        numbers = ", ".join(f"{name}={value:g}" for name, value in self._sizes.items())
+        sizes = [f"{name}={value:g}" for name, value in self._sizes.items()]
+        text = ", ".join(sizes)
         if self.units != _DATA:
-            numbers += f" of ranges {self.units[:8]}"
-        return f"{self.kind}({numbers})"
+            text += f" of ranges {self.units[:8]}"
+        return f"{self.kind}({text})"
 
 
 @dataclass(frozen=True)
@@ -289,7 +294,8 @@ class Record(VectorAdjacency):
         return _RECORDS[self.unit].change
 
     def visible(self) -> list[str]:
-        return [*super().visible(), _RECORDS[self.unit].several]
+        sentences = _RECORDS[self.unit]
+        return [*super().visible(), sentences.several]
 
 
 class _Sentences(NamedTuple):
@@ -399,12 +405,17 @@ def record(unit: Unit = "vector") -> Record:
 
 def _one_of(value: str, kind: Any, name: str) -> None:
     """Refuse a text that the literal type ``kind`` does not list."""
-    if value not in get_args(kind):
-        choices = " or ".join(repr(choice) for choice in get_args(kind))
-        raise InputError(f"{name} must be {choices}, not {value!r}.")
+    choices = get_args(kind)
+    if value not in choices:
+        stated = " or ".join(map(repr, choices))
+        raise InputError(f"{name} must be {stated}, not {value!r}.")
 
 
-_KINDS: dict[str, type[VectorAdjacency]] = {cls.kind: cls for cls in (Attribute, L2, Record)}
+_KINDS: dict[str, type[VectorAdjacency]] = {
+    "attribute": Attribute,
+    "l2": L2,
+    "record": Record,
+}
 
 
 def adjacency_from_dict(data: Any) -> VectorAdjacency:

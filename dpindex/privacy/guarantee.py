@@ -129,9 +129,11 @@ class Guarantee:
         >>> str(Guarantee(1.0, 0.0, "DP", attribute(0.5)).at(attribute(1.2)))
         'epsilon = 3 (pure DP) under attribute(beta=1.2)'
         """
-        known = [one for one in self.promises if one.adjacency.steps(change) is not None]
-        if self.also and known:
-            return min((one.at(change) for one in known), key=lambda one: one.epsilon)
+        if self.also:
+            known = [one for one in self.promises if one.adjacency.steps(change) is not None]
+            if known:
+                promises = [one.at(change) for one in known]
+                return min(promises, key=lambda one: one.epsilon)
         steps = self.adjacency.steps(change)
         if steps is None:
             raise InputError(
@@ -260,8 +262,13 @@ class Guarantee:
         growth = ""
         if self.delta > 0:
             growth = "; delta grows to m·exp((m−1)·epsilon)·delta"
-        numbers = {"epsilon": self.epsilon, "whole": self.group(dim), "dim": dim, "growth": growth}
-        facts = {**vars(self.adjacency), **numbers}
+        facts = {
+            **vars(self.adjacency),
+            "epsilon": self.epsilon,
+            "whole": self.group(dim),
+            "dim": dim,
+            "growth": growth,
+        }
         lines = [line.format_map(facts) for line in self.adjacency.visible()]
         if self.definition == "iDP":
             lines.append(
@@ -287,10 +294,10 @@ class Guarantee:
 
     def to_dict(self) -> dict[str, Any]:
         """Its fields as plain JSON values."""
-        epsilon = None
-        if self.definition != "none":
-            epsilon = self.epsilon
-        facts = asdict(self) | {"epsilon": epsilon, "adjacency": self.adjacency.to_dict()}
+        facts = asdict(self)
+        facts["adjacency"] = self.adjacency.to_dict()
+        if self.definition == "none":
+            facts["epsilon"] = None
         del facts["also"]
         if self.also:
             facts["also"] = [promise.to_dict() for promise in self.also]
@@ -354,7 +361,8 @@ def add_up(*guarantees: Guarantee) -> Guarantee:
 
 def _certainty(epsilon: float, delta: float) -> str:
     """``(e^ε + δ)/(1 + e^ε)`` in percent, rounded up."""
-    wrong = (1.0 - delta) / (1.0 + math.exp(min(epsilon, 700.0)))
+    odds = math.exp(min(epsilon, 700.0))
+    wrong = (1.0 - delta) / (1.0 + odds)
     if wrong < 1e-9:
         return "practically 100 %"
     decimals = max(1, math.ceil(-math.log10(wrong)) - 2)
@@ -497,25 +505,29 @@ class Clones:
         cut = delta * _CUT
         others = binom(count - 1, math.exp(-epsilon))
         fewest = max(0.0, others.ppf(cut) - 1.0)
-        edges = np.unique(np.linspace(fewest, others.ppf(0.999), _BLOCKS) // 1)
+        most = others.ppf(0.999)
+        edges = np.unique(np.linspace(fewest, most, _BLOCKS) // 1)
         reached = np.append(others.sf(edges - 1.0), 0.0)
         truth = 1.0 / (1.0 + math.exp(-epsilon))
         blocks = []
         for least, weight in zip(edges, reached[:-1] - reached[1:], strict=True):
             # Hoeffding: a fair coin strays further from its mean with a chance below the cut.
             width = math.sqrt(least * math.log(2.0 / cut) / 2.0)
-            first = np.arange(max(0.0, least / 2 - width) // 1, least / 2 + width + 2.0)
+            lowest = max(0.0, least / 2 - width) // 1
+            first = np.arange(lowest, least / 2 + width + 2.0)
             joined = binom.pmf(first - 1.0, least, 0.5)
             alone = binom.pmf(first, least, 0.5)
             law = truth * joined + (1.0 - truth) * alone
             swapped = (1.0 - truth) * joined + truth * alone
             blocks.append((float(weight), law, swapped))
-        return cls(blocks, float(others.cdf(fewest - 1.0)) + cut)
+        below = float(others.cdf(fewest - 1.0))
+        return cls(blocks, below + cut)
 
     def divergence(self, epsilon: float) -> float:
         """Return a bound on the least delta that the laws have at this epsilon."""
         factor = math.exp(epsilon)
         total = self.ignored
         for weight, law, swapped in self.blocks:
-            total += weight * float(np.maximum(law - factor * swapped, 0.0).sum())
+            excess = np.maximum(law - factor * swapped, 0.0)
+            total += weight * float(excess.sum())
         return total * _SUM_ROUNDING
