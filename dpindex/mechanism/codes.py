@@ -257,7 +257,8 @@ class NumberFormat(CodeFormat):
         return narrowest(super().concatenate(parts))
 
     def __post_init__(self) -> None:
-        if not 0 < self.scale < math.inf or not math.isfinite(self.offset):
+        finite = math.isfinite(self.scale) and math.isfinite(self.offset)
+        if not finite or self.scale <= 0:
             raise ValueError("scale and offset must be finite, and scale above 0")
 
 
