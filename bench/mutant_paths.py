@@ -132,6 +132,10 @@ def during(
     return instead(owner, name, weaken)
 
 
+def replaces(*arguments: Any, replace: bool = False, **named: Any) -> bool:
+    return replace
+
+
 def under_the_budget_of_queries(original: Any) -> Any:
     def add(index: PrivateIndex, *arguments: Any, **named: Any) -> Any:
         with in_force(louder(index.query_spec.budget / index.spec.budget)):
@@ -362,14 +366,14 @@ def with_a_row(original: Any) -> Any:
 def means_as_payload(patch: Patch) -> None:
     """A store of texts that keeps a mean of each vector beside its code."""
     module = pytest.importorskip("dpindex.integrations.langchain")
-    original = PrivateIndex.upsert
+    original = PrivateIndex.add
 
-    def upsert(index: PrivateIndex, X: Any, ids: Any = None, **terms: Any) -> Any:
+    def add(index: PrivateIndex, X: Any, ids: Any = None, **terms: Any) -> Any:
         if sys._getframe(1).f_globals.get("__name__") == module.__name__:
             terms["payload"] = [{"mean": float(np.mean(x))} for x in np.asarray(X)]
         return original(index, X, ids, **terms)
 
-    patch.setattr(PrivateIndex, "upsert", upsert)
+    patch.setattr(PrivateIndex, "add", add)
 
 
 def exact_in_langchain(patch: Patch) -> None:
@@ -702,9 +706,10 @@ RELEASES = [
     # The index
     Mutant("index", "epsilon doubled in add", KEEPS, during(PrivateIndex, "add", louder())),
     Mutant("index", "add averages two releases", KEEPS, during(PrivateIndex, "add", averaged())),
-    Mutant("index", "upsert at twice epsilon", PATHS, during(PrivateIndex, "upsert", louder())),
-    Mutant("index", "upsert of one vector at twice epsilon", PATHS,
-           during(PrivateIndex, "upsert", louder(only=lambda rows: rows == 1))),
+    Mutant("index", "a replacement at twice epsilon", PATHS,
+           during(PrivateIndex, "add", louder(), replaces)),
+    Mutant("index", "a replacement of one vector at twice epsilon", PATHS,
+           during(PrivateIndex, "add", louder(only=lambda rows: rows == 1), replaces)),
     Mutant("index", "codes are drawn under the budget of queries", PATHS,
            instead(PrivateIndex, "add", under_the_budget_of_queries)),
     Mutant("index", "other rows are removed than were named",

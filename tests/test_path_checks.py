@@ -698,7 +698,7 @@ REMAINS = "path: what is replaced, masked or drawn twice is gone"
         (device_that_reads_a_louder_file, "path: device"),
         (device_with_one_noise_a_vector, "path: device"),
         (device_that_accepts_any_epsilon, REFUSED),
-        (single_replacements_at_twice_epsilon, "path: PrivateIndex.upsert"),
+        (single_replacements_at_twice_epsilon, "path: replacement in an index"),
         (half_the_noise_where_a_ledger_counts, "path: what a ledger counts"),
         (exact_where(sparse.issparse), QUERIES),
         (filtered_exactly, QUERIES),

@@ -234,11 +234,11 @@ def add(
             ):
                 added = dataset.rows
                 out.announce_size(rows_before + added, opened.spec.format)
-                change: Any = opened.upsert if upsert else opened.add
-                change(
+                opened.add(
                     dataset,
                     ids,
                     payload=table,
+                    replace=upsert,
                     ledger=ledger,
                     allow_rerelease=release.allow_rerelease,
                     skip_leak_check=release.skip_leak_check,

@@ -322,6 +322,7 @@ class PrivateIndex(Searchable):
         ids: Any | None = None,
         *,
         payload: Any = None,
+        replace: bool = False,
         ledger: Ledger | None = None,
         allow_rerelease: bool = False,
         skip_leak_check: bool = False,
@@ -339,13 +340,20 @@ class PrivateIndex(Searchable):
             n rows of plain values to be shown with hits and filtered by. **It is not protected**:
             it is published in the clear, beside the codes. All rows have the same columns; rows
             that are added without a payload have nulls.
+        replace : bool
+            Put vectors in the place of those with the same ids (an upsert). **That is a second
+            release**: whoever saw the first code, in a published index or a copy of it, has both,
+            and the epsilons of that id add up. The old code and its payload go in the same step in
+            which the new ones come, in memory and on disk (at the next save), and the new rows are
+            the last.
         ledger : Ledger, optional
             Where the releases are written down first. It remembers ids that were removed here, and
             ids of other indexes; it needs ``ids``, and an index that has a folder (``save`` it
             first). The codes are in the folder when this returns, as is whatever else was changed.
             If the process dies before, the same call goes on and spends nothing twice.
         allow_rerelease : bool
-            Allow ids that the ledger knows, at the price of one more epsilon each.
+            Allow ids that the ledger knows, or that are replaced, at the price of one more epsilon
+            each.
         skip_leak_check : bool
             Accept a public part made of ``X``: see :mod:`dpindex.storage.leak_check`.
         progress : callable, optional
@@ -354,70 +362,14 @@ class PrivateIndex(Searchable):
         Raises
         ------
         InputError
-            For bad vectors, ids or payload, ids that the ledger knows, and a codebook that holds
-            private vectors; nothing is added then.
+            For bad vectors, ids or payload, ids that would be released again, and a codebook that
+            holds private vectors; nothing is changed then.
         """
-        terms = (ledger, allow_rerelease, skip_leak_check)
-        self._add(X, ids, payload, terms, progress)
-
-    def upsert(
-        self,
-        X: Vectors | Dataset,
-        ids: Any,
-        *,
-        payload: Any = None,
-        ledger: Ledger | None = None,
-        allow_rerelease: bool = False,
-        skip_leak_check: bool = False,
-        progress: Progress | None = None,
-    ) -> int:
-        """Privatize vectors and put them in the place of those with the same ids, or add them.
-
-        **Replacing is a second release**: whoever saw the first code, in a published index or a
-        copy of it, has both, and the epsilons of that id add up. The old code and its payload go in
-        the same step in which the new ones come, in memory and on disk (at the next save), and the
-        new rows are the last.
-
-        Parameters
-        ----------
-        X, payload, skip_leak_check, progress
-            As for :meth:`add`.
-        ids : sequence of n whole numbers or strings
-            Unique; those that are in the index are replaced.
-        ledger : Ledger, optional
-            Where the releases are written down first.
-        allow_rerelease : bool
-            Needed to replace an id that is in the index, or that the ledger knows.
-
-        Returns
-        -------
-        How many were replaced.
-
-        Raises
-        ------
-        InputError
-            As :meth:`add`, and for ids that would be released again; nothing is changed then.
-        """
-        if ids is None:
-            raise InputError("upsert replaces by id; give every vector an id.")
-        terms = (ledger, allow_rerelease, skip_leak_check)
-        return self._add(X, ids, payload, terms, progress, replace=True)
-
-    def _add(
-        self,
-        X: Vectors | Dataset,
-        ids: Any | None,
-        payload: Any,
-        terms: tuple[Ledger | None, bool, bool],
-        progress: Progress | None,
-        *,
-        replace: bool = False,
-    ) -> int:
-        """Release vectors and add them; return how many rows they replace."""
-        # Imported here: who only searches needs no secret stream.
+        # Here: who only searches needs no secret stream.
         from dpindex.storage.release import release_in_memory
 
-        ledger, allow_rerelease, skip_leak_check = terms
+        if replace and ids is None:
+            raise InputError("vectors are replaced by id; give every vector an id.")
         with self._lock.write():
             if isinstance(X, Dataset):
                 vectors: Any = X
@@ -427,28 +379,31 @@ class PrivateIndex(Searchable):
                 count = vectors.shape[0]
             checked_ids = self._store.ids.check(ids, count, replace=replace)
             columns = self._store.payload.checked(payload, count)
-            replaced = 0
-            if replace:
-                replaced = len(self._store.ids.rows(checked_ids, missing=True))
-            if replaced and not allow_rerelease:
-                raise InputError(
-                    f"{replaced} of these {count} ids are in the index: replacing a vector is a "
-                    f"second release of it, and its epsilons add up; allow it if that is meant.",
-                    field="allow_rerelease",
-                )
+            if replace and not allow_rerelease:
+                self._refuse_rerelease(checked_ids)
             # Without a ledger the index alone says what was released before.
             if ledger is None and (replace or not allow_rerelease):
                 codes = release_in_memory(
                     vectors, self._privatizer, skip_leak_check=skip_leak_check, progress=progress
                 )
                 self._store.append(codes, checked_ids, columns, replace=replace)
-                return replaced
+                return
             if not isinstance(vectors, Dataset):
                 vectors = as_dataset(as_source(vectors, ""), count)
             if ids is not None:
                 vectors = vectors.with_labels(checked_ids)
+            terms = (ledger, allow_rerelease, skip_leak_check)
             self._release_durably(vectors, checked_ids, columns, terms, progress, replace=replace)
-        return replaced
+
+    def _refuse_rerelease(self, ids: AnyArray) -> None:
+        """Raise InputError if some of the ids are in the index."""
+        known = len(self._store.ids.rows(ids, missing=True))
+        if known:
+            raise InputError(
+                f"{known} of these {len(ids)} ids are in the index: replacing a vector is a "
+                f"second release of it, and its epsilons add up; allow it if that is meant.",
+                field="allow_rerelease",
+            )
 
     @cached_property
     def _privatizer(self) -> Privatizer:
@@ -520,7 +475,7 @@ class PrivateIndex(Searchable):
         payload : table, optional
             One row for each code, **published in the clear**: see :meth:`add`.
         replace : bool
-            Put codes in the place of those with the same ids: see :meth:`upsert`.
+            Put codes in the place of those with the same ids: see :meth:`add`.
 
         Raises
         ------

@@ -197,9 +197,10 @@ class PrivateVectorStore(VectorStore):
         """Privatize texts by id into the index, and keep their vectors."""
         ids = list(texts)
         vectors = self._embedding.embed_documents(list(texts.values()))
-        self.index.upsert(
+        self.index.add(
             np.array(vectors),
             ids,
+            replace=True,
             ledger=self._ledger,
             allow_rerelease=self._allow_rerelease,
         )

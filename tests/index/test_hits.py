@@ -55,7 +55,7 @@ def test_similarities_are_those_of_the_search(
     before = [getattr(at_once, name) for name in names]
     index.add(-VECTORS, [f"new {row}" for row in range(12)])
     index.remove(index.ids[:7])
-    index.upsert(VECTORS[:3], ["x", "y", "z"])
+    index.add(VECTORS[:3], ["x", "y", "z"], replace=True)
     index.calibrate()
     for name, values in zip(names, before, strict=True):
         np.testing.assert_array_equal(getattr(late, name), values)
@@ -94,22 +94,23 @@ def test_a_replacement_is_a_second_release(index: dpi.PrivateIndex, tmp_path: Pa
     ledger, names = dpi.Ledger(tmp_path / "ledger"), index.ids.tolist()
     before = index.codes.stored.copy()
     index.save(tmp_path / "i")  # a ledger counts releases that last
-    given: dict[str, Any] = {"payload": {"t&": ["x", "y"], "score": [1, 2]}, "ledger": ledger}
+    payload = {"t&": ["x", "y"], "score": [1, 2]}
+    given: dict[str, Any] = {"payload": payload, "ledger": ledger, "replace": True}
     with pytest.raises(dpi.InputError, match="second release"):
-        index.upsert(VECTORS[:2], [names[0], "new"], **given)
+        index.add(VECTORS[:2], [names[0], "new"], **given)
     assert np.array_equal(index.codes.stored, before)
     assert not ledger.path.exists()
-    assert index.upsert(VECTORS[:2], [names[0], "new"], allow_rerelease=True, **given) == 1
+    index.add(VECTORS[:2], [names[0], "new"], allow_rerelease=True, **given)
     assert list(index) == [*names[1:], names[0], "new"]
     assert np.array_equal(index.codes.stored[:11], before[1:])
     with pytest.raises(dpi.InputError, match="second release"):
-        index.upsert(VECTORS[:1], ["new"])
-    index.upsert(VECTORS[:1], ["new"], ledger=ledger, allow_rerelease=True)
+        index.add(VECTORS[:1], ["new"], replace=True)
+    index.add(VECTORS[:1], ["new"], replace=True, ledger=ledger, allow_rerelease=True)
     assert [(t.ids, t.releases) for t in ledger.totals()] == [(1, 2), (1, 1)]
     with pytest.raises(dpi.InputError, match="twice in the input"):
-        index.upsert(VECTORS[:2], ["a", "a"])
+        index.add(VECTORS[:2], ["a", "a"], replace=True)
     with pytest.raises(dpi.InputError, match="give every vector an id"):
-        index.upsert(VECTORS[:2], None)
+        index.add(VECTORS[:2], None, replace=True)
     index.save(tmp_path / "i")
     assert dpi.PrivateIndex.open(tmp_path / "i").codes.to_bytes() == index.codes.to_bytes()
 

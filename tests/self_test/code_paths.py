@@ -1,8 +1,8 @@
 """Every way on which codes are released: they must be ``(x + draw) >> cell_bits``, or the flip.
 
 Public vectors go through the public face: ``Privatizer.privatize``, ``PrivateIndex.add`` and
-``upsert``, builds, files of codes, ``device.privatize``, and private queries. The secret words that
-are read meanwhile are recorded and decoded a second time (:mod:`dpindex.audit.words`). Exact
+replacements, builds, files of codes, ``device.privatize``, and private queries. The secret words
+that are read meanwhile are recorded and decoded a second time (:mod:`dpindex.audit.words`). Exact
 integers are summed from the entries of the map. So a change of a draw after the sampler shows, in
 any row of any batch of these types and sizes: less noise, more noise, noise of other rows, noise
 used twice.
@@ -69,7 +69,7 @@ _SIZES = (1, 2, 129)
 _BLOCK_AND_MORE = 4500
 """Rows that fill a block of a law within a task, and a part of the next."""
 
-_UPSERTS = (1, 9)
+_REPLACED = (1, 9)
 _QUERY_COUNTS = (1, 12, 129)
 _SPARSE_QUERIES = 12
 _WIDTH = 8.0
@@ -121,7 +121,7 @@ class _Paths:
             "path: privatize, dense": self._dense(),
             "path: privatize, types and sizes": self._typed(),
             "path: PrivateIndex.add": self._added(),
-            "path: PrivateIndex.upsert": self._upserted(),
+            "path: replacement in an index": self._replaced(),
             "path: what a ledger counts": self._counted(),
         }
         if self.spec.guarantee.definition == "DP":  # devices accept nothing weaker
@@ -257,22 +257,22 @@ class _Paths:
         index.add(rows)
         return index.codes
 
-    def _upserted(self) -> Iterator[Way]:
+    def _replaced(self) -> Iterator[Way]:
         """Codes that replace others; those that go are prepared without a secret stream."""
         stored = Privatizer(self.spec).privatize(self.rows[:6]).stored
         zeros = self.spec.format.codes(np.zeros_like(stored))
 
-        def upsert(kinds: Ints) -> Codes:
+        def replacing(kinds: Ints) -> Codes:
             ids = np.arange(len(kinds))
             index = self._index(self.spec.budget / 2)
             index.add_codes(zeros, np.arange(6))
-            index.upsert(self.rows[kinds], ids, allow_rerelease=True)
+            index.add(self.rows[kinds], ids, replace=True, allow_rerelease=True)
             index.remove([name for name in range(6) if name not in ids])
             return index.codes
 
-        for count in _UPSERTS:
+        for count in _REPLACED:
             kinds = self._drawn(count)
-            yield Way(partial(upsert, kinds), self.exact[kinds])
+            yield Way(partial(replacing, kinds), self.exact[kinds])
 
     def _counted(self) -> Iterator[Way]:
         """Codes are released into folders, and ids travel with the vectors."""
@@ -290,7 +290,7 @@ class _Paths:
                 index = PrivateIndex(self.spec)
                 index.save(folder / "replaced")
                 ids = np.arange(len(rows))
-                index.upsert(rows, ids, ledger=ledger, allow_rerelease=True)
+                index.add(rows, ids, replace=True, ledger=ledger, allow_rerelease=True)
                 return index.codes
 
             def built(rows: Doubles) -> Codes:

@@ -82,8 +82,10 @@ def test_rows_stay_aligned(tmp_path: Path) -> None:
     index.save(tmp_path / "i")
     assert index.payload["n"].to_pylist() == [None] * 3 + [3, 4, 5, 6] + [None] * 2
     index.remove([0, 4])
-    assert index.upsert(VECTORS[:2], [5, 20], payload={"title": ["x", "y"], "n": [5, 20]},
-                        allow_rerelease=True) == 1  # fmt: skip
+    count = len(index)
+    payload = {"title": ["x", "y"], "n": [5, 20]}
+    index.add(VECTORS[:2], [5, 20], payload=payload, replace=True, allow_rerelease=True)
+    assert len(index) == count + 1  # one id is new
     _aligned(index)
     index.save(tmp_path / "i")
     opened = PrivateIndex.open(tmp_path / "i")
