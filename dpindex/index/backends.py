@@ -268,8 +268,8 @@ _BLOCK_ROWS = 8192
 _BLOCK_QUERIES = 256
 _BLOCK_NUMBERS = 1 << 20
 _GAP = 0.25
-"""By how many standard deviations of a score few candidates lie below the best of a million: where
-rounding errs by more, they are not worth a scan of their own."""
+"""Where rounding may err by more than this share of a score's standard deviation, few candidates
+cannot prove which are the best of a million, and the first scan is of many."""
 
 
 class FaissSigns(SearchBackend):

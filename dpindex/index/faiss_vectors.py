@@ -57,8 +57,8 @@ class FaissVectors(SearchBackend):
         sample = min(sample, self.max_subset)
         self.sample_rows = max(self._type.min_rows, sample)
         self._index: Any = None
-        self._only: Rows | None = None
-        self._fitted = 0
+        self._only: Rows | None = None  # rows that may be found; None for all
+        self._fitted = 0  # vectors of the sample
 
     def __len__(self) -> int:
         if self._index is None:
@@ -101,6 +101,7 @@ class FaissVectors(SearchBackend):
             index.codes.resize(count * index.code_size)
             index.codes.resize(0)
         probes = spaced(len(vectors), _PROBES)
+        # A hundred of the items, and their exact neighbours among those that were added.
         self._probes = vectors[probes]
         self._nearest = unfilled(len(probes), 0, np.float32)
         self._effort = self._type.efforts[0]
@@ -192,7 +193,10 @@ class FaissVectors(SearchBackend):
         count: int,
         effort: int,
     ) -> tuple[Singles, Rows]:
-        """Return scores or distances and rows as Faiss does, −1 where no more were visited."""
+        """Return scores or distances and rows as Faiss does, −1 where no more were visited.
+
+        ``effort`` is the number of lists, or of nodes of a graph, that a search visits.
+        """
         parameters: Any = None
         if self._type.links:
             parameters = faiss().SearchParametersHNSW(efSearch=max(effort, count))

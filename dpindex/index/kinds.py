@@ -274,10 +274,6 @@ KINDS = [
 """Every kind of code. The first row that fits counts; the last one takes codes as numbers."""
 
 
-_DESIGNED = {kind: kind._replace(estimator=DesignedSimilarity, posterior=None) for kind in KINDS}
-"""Kinds of code under a design, by format: these codes are compared once decoded."""
-
-
 def new_ranking(settings: Settings, denoiser: Denoiser | None) -> Ranking:
     """Return what ranks the codes of an index, empty."""
     spec = settings.spec
@@ -334,6 +330,7 @@ def kind_of(spec: Spec) -> Kind:
     'PackedSigns'
     """
     kind = next(kind for kind in KINDS if issubclass(spec.format_type, kind.format))
-    if spec.design is not None:
-        return _DESIGNED[kind]
-    return kind
+    if spec.design is None:
+        return kind
+    # Codes under a design are compared once decoded.
+    return kind._replace(estimator=DesignedSimilarity, posterior=None)

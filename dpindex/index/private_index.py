@@ -154,7 +154,7 @@ class PrivateIndex(Searchable):
         self._store = CodeStore(spec.format)
         self._lock = ReadWriteLock()
         self._calibration: SimilarityCalibration | None = None
-        self._rank_with(None)
+        self._set_denoiser(None)
         self._checkpoint: Checkpoint | None = None
 
     @property
@@ -515,14 +515,14 @@ class PrivateIndex(Searchable):
         """
         denoiser = fit_denoiser(self.codes, self.spec, kind)
         with self._lock.write():
-            self._rank_with(denoiser)
+            self._set_denoiser(denoiser)
         return denoiser
 
-    def _rank_with(self, denoiser: Denoiser | None) -> None:
+    def _set_denoiser(self, denoiser: Denoiser | None) -> None:
         ranking = new_ranking(self._settings, denoiser)
         self._denoiser = denoiser
         self._ranking = ranking
-        self._use(self._calibration)
+        self._set_calibration(self._calibration)
 
     @contextmanager
     def _selected(self, filter_: Filter, count: int) -> Iterator[Ranking | Selection]:
@@ -604,10 +604,10 @@ class PrivateIndex(Searchable):
         if count:
             calibration = calibration_of(self._settings, self._denoiser, sample, count)
         with self._lock.write():
-            self._use(calibration)
+            self._set_calibration(calibration)
         return calibration
 
-    def _use(self, calibration: SimilarityCalibration | None) -> None:
+    def _set_calibration(self, calibration: SimilarityCalibration | None) -> None:
         self._calibration = calibration
         self._posterior = posterior_of(self._settings, calibration, self._denoiser)
 
@@ -769,6 +769,6 @@ class PrivateIndex(Searchable):
         index = cls(**vars(contents.settings))
         index._store = contents.store
         index._calibration = contents.calibration
-        index._rank_with(contents.denoiser)
+        index._set_denoiser(contents.denoiser)
         index._checkpoint = checkpoint
         return index

@@ -7,7 +7,7 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, NamedTuple, TypeAlias
 
@@ -79,17 +79,13 @@ class Reranking:
     candidates: int
     scale: float
 
-    def __getitem__(self, rows: slice) -> Reranking:
-        """Return the reranking of some of the queries."""
-        return replace(self, queries=self.queries[rows])
-
-    def nearest(self, candidates: Candidates, k: int) -> Nearest:
-        """Return the k nearest candidates of each query.
+    def nearest(self, block: slice, candidates: Candidates, k: int) -> Nearest:
+        """Return the k nearest candidates of each query in a block of them.
 
         Answered candidates come first, by their exact similarity. Equal ones, and then those
         without an answer, keep the order of the codes.
         """
-        queries = self.queries
+        queries = self.queries[block]
         if issparse(queries) and not self.owner.takes_sparse:
             queries = queries.toarray()
         wide = queries.astype(np.float64)

@@ -275,7 +275,7 @@ class Searchable(ABC):
             for block in row_blocks(len(queries), size):
                 found = self._find(queries[block], count, selection)
                 if reranking is not None:
-                    nearest = reranking[block].nearest(found, k)
+                    nearest = reranking.nearest(block, found, k)
                     found = found.at(nearest.places)
                     exact.append(nearest.similarity)
                 parts.append(found)
@@ -322,9 +322,16 @@ class Searchable(ABC):
         """Raise InputError unless these are codes of the index's own spec."""
         if not isinstance(codes, Codes):
             raise InputError("add_codes takes dpindex codes; use add for vectors.")
-        if codes.fingerprint != self.spec.fingerprint:
-            raise InputError("these codes were made under another spec than this index.")
-        check_format(codes, self.spec.format)
+        _spec_of(codes, [self.spec])
+
+
+def _spec_of(codes: Codes, specs: Sequence[Spec]) -> Spec:
+    """Return under which of the specs codes were made; InputError for another one."""
+    for spec in specs:
+        if codes.fingerprint == spec.fingerprint:
+            check_format(codes, spec.format)
+            return spec
+    raise InputError("these codes were made under another spec than this index.")
 
 
 QueryMode = Literal["exact", "private"]
@@ -414,12 +421,8 @@ class QueryMaker:
         return Privatizer(self.query_spec, allow_unprotected=True)
 
     def _of_codes(self, codes: Codes) -> Queries:
-        specs = {spec.fingerprint: spec for spec in (self.query_spec, self.spec)}
-        if codes.fingerprint not in specs:
-            raise InputError("these query codes were made under another spec than this index.")
-        check_format(codes, self.spec.format)
+        spec = _spec_of(codes, [self.query_spec, self.spec])
         if len(codes) == 0:
             raise InputError("there are no query codes.")
         # The spec decodes them, whatever they say of themselves.
-        spec = specs[codes.fingerprint]
         return PrivateQueries(spec.format.codes(codes.stored), spec)

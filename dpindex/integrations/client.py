@@ -168,7 +168,7 @@ class Client:
         hits = self._search(codes, reranking.candidates)
         if len(hits) != clear.shape[0]:
             raise InputError(f"there are {clear.shape[0]} queries for {len(hits)} codes.")
-        nearest = reranking.nearest(Candidates(hits.ids, None, 0), k)
+        nearest = reranking.nearest(slice(None), Candidates(hits.ids, None, 0), k)
         return with_exact(hits.at(nearest.places), nearest.similarity, metric)
 
     def similarities(self, query: Any, ids: Any) -> list[float | None]:

@@ -73,12 +73,8 @@ class _SketchEstimator(base.BaseEstimator):  # type: ignore[misc]
     def guarantee_(self) -> Guarantee:
         """The promise of the fitted estimator about every training record."""
         check_is_fitted(self)
-        return self._fitted_sketch.guarantee
-
-    @property
-    def _fitted_sketch(self) -> RaceSketch:
-        sketch: RaceSketch = self.sketch_
-        return sketch
+        guarantee: Guarantee = self.sketch_.guarantee
+        return guarantee
 
     def _records(self, X: Vectors) -> Any:
         """Return checked queries, of as many attributes as were fitted; ValueError otherwise."""
@@ -318,8 +314,10 @@ class RaceClassifier(base.ClassifierMixin, _KernelEstimator):  # type: ignore[mi
         return self
 
     @property
-    def _fitted_sketch(self) -> RaceSketch:
-        return self.sketches_[0]
+    def guarantee_(self) -> Guarantee:
+        """The promise of all sketches together about every training record."""
+        check_is_fitted(self)
+        return self.sketches_[0].guarantee
 
     def _public_classes(self, labels: AnyArray) -> Any:
         """The seam through which scikit-learn's own checks, which state none, get classes."""
