@@ -533,7 +533,8 @@ def map_from_both_ends(
                 if not other.cancel():
                     break
                 last.append(task(item))
-            first = [other.result() for other in others[: len(items) - len(last)]]
+            rest = others[: len(items) - len(last)]
+            first = [other.result() for other in rest]
         finally:
             pool.shutdown(cancel_futures=True)
     return [*first, *reversed(last)]

@@ -43,7 +43,8 @@ def progress_bar(what: str, *, quarters: bool = False) -> Iterator[Callable[...,
     >>> with progress_bar("planning") as report:
     ...     report(1, 2)
     """
-    if not (sys.stderr and sys.stderr.isatty()) and "IPython" not in sys.modules:
+    is_terminal = sys.stderr is not None and sys.stderr.isatty()
+    if not is_terminal and "IPython" not in sys.modules:
         # nobody waits for rich to be imported
         yield _quarter_lines(what) if quarters else no_progress
         return
@@ -51,8 +52,9 @@ def progress_bar(what: str, *, quarters: bool = False) -> Iterator[Callable[...,
     from rich.progress import Progress
 
     console = Console(stderr=True)
-    # rich warns about a notebook without ipywidgets and shows nothing.
-    seen = find_spec("ipywidgets") is not None if console.is_jupyter else console.is_terminal
+    seen = console.is_terminal
+    if console.is_jupyter:  # rich warns about a notebook without ipywidgets and shows nothing
+        seen = find_spec("ipywidgets") is not None
     with Progress(console=console, disable=not seen, transient=True) as progress:
         bar = progress.add_task(what, total=None)
 
@@ -95,7 +97,9 @@ def facts_html(title: str, facts: Mapping[str, object]) -> str:
     >>> facts_html("Index", {"path": "<a>"})  # doctest: +ELLIPSIS
     '<b>Index</b><table><tr><th ...>path</th><td ...>&lt;a&gt;</td></tr></table>'
     """
-    rows = (f"<th{_LEFT}>{_text(name)}</th><td{_LEFT}>{_text(v)}</td>" for name, v in facts.items())
+    rows = []
+    for name, fact in facts.items():
+        rows.append(f"<th{_LEFT}>{_text(name)}</th><td{_LEFT}>{_text(fact)}</td>")
     return f"<b>{_text(title)}</b><table>{_lines(rows)}</table>"
 
 
@@ -138,7 +142,8 @@ class _Bound(float):
             number = Context(max(1, digits), self._rounding).plus(number)
         else:
             places = digits + 2 * (precision[2] == "%")
-            number = number.quantize(Decimal(1).scaleb(-places), self._rounding, Context(_DIGITS))
+            step = Decimal(1).scaleb(-places)
+            number = number.quantize(step, self._rounding, Context(_DIGITS))
         return float.__format__(float(number), form)
 
 

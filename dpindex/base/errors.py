@@ -55,11 +55,7 @@ class NoGuaranteeError(InputError):
 
 
 class NoDenoiserError(InputError):
-    """No denoiser can be learned: the method has none, adds no noise, or leaves no signal."""
-
-
-class TooLittleSignalError(NoDenoiserError):
-    """The codes are too few to learn from, or nothing stands out of their noise."""
+    """No denoiser can be learned: the method has none or no noise, or the codes say too little."""
 
 
 class DamagedError(InputError):
@@ -138,9 +134,12 @@ def escaped(text: str) -> str:
     >>> print(escaped("year\n\x1b[2Jepsilon = 0.1"))
     year\n\x1b[2Jepsilon = 0.1
     """
-    if text.isprintable():
-        return text
-    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
+    letters = []
+    for letter in text:
+        if not letter.isprintable():
+            letter = ascii(letter)[1:-1]
+        letters.append(letter)
+    return "".join(letters)
 
 
 def one_line(error: object) -> str:

@@ -10,7 +10,7 @@ from typing import Literal, get_args
 import numpy as np
 
 from dpindex.base.arrays import Doubles, Integers, Singles, limited_threads, row_blocks
-from dpindex.base.errors import InputError, NoDenoiserError, TooLittleSignalError
+from dpindex.base.errors import InputError, NoDenoiserError
 from dpindex.denoise.denoiser import CalibrationBins, Channel, Denoiser, EPIteration, ScoreTable
 from dpindex.denoise.mixture import SCALES, Mixture, MixtureFilter, signal_directions
 from dpindex.mechanism.codes import Codes
@@ -212,7 +212,7 @@ class TrainingCodes:
         self.k = channel.format.code_length
         needed = max(_MIN_ROWS, self.k)
         if len(stored) < needed:
-            raise TooLittleSignalError(
+            raise NoDenoiserError(
                 f"{len(stored)} codes are too few to learn a denoiser from; codes of length "
                 f"{self.k} need at least {needed}."
             )
@@ -261,7 +261,7 @@ class TrainingCodes:
             moment += whitened.T @ whitened
         basis, signal = signal_directions(moment / count, count, _MAX_DIRECTIONS)
         if not len(signal):
-            raise TooLittleSignalError(
+            raise NoDenoiserError(
                 f"{count} codes are too few to denoise: nothing stands out of the noise; add more "
                 f"vectors or use a larger epsilon."
             )

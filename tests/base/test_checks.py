@@ -133,7 +133,7 @@ def test_naming_keeps_the_class() -> None:
 
 
 def test_too_few_codes() -> None:
-    with pytest.raises(errors.TooLittleSignalError, match="too few"):
+    with pytest.raises(errors.NoDenoiserError, match="too few"):
         fit_denoiser(Privatizer(SPEC).privatize(X), SPEC)
 
 
