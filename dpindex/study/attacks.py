@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -40,7 +41,6 @@ from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec
 from dpindex.study.bounds import max_inference_rate, max_top_k_rate, max_tpr
 from dpindex.study.ranking import (
-    TruePlaces,
     best_odds,
     best_scores,
     learned_map,
@@ -249,32 +249,37 @@ class _Panel:
     def _figure(self, *facts: Any) -> Attack:
         return Attack(self._spec, *facts)
 
-    def _reconstruction(self) -> Iterator[Attack]:
+    def _cosine(self, name: str, setting: str, estimates: Doubles, mean: Doubles) -> Attack:
+        """Return the mean cosine of attacked vectors to estimates, and to their mean."""
         truth = self._base[self._attacked]
-        guess = np.broadcast_to(self._reconstruct.guess, truth.shape)
-        cosine = cosines(self._estimates + self._reconstruct.guess, truth).mean()
-        yield self._figure("reconstruction", "cosine", cosine, cosines(guess, truth).mean())
+        guess = np.broadcast_to(mean, truth.shape)
+        found = cosines(estimates, truth).mean()
+        without = cosines(guess, truth).mean()
+        return self._figure(name, setting, found, without)
 
-    def _rankings(self) -> Iterator[TruePlaces]:
-        """Yield rankings by reconstructed vectors, by denoised codes, and by the exact law."""
-        yield rank_candidates(self._estimates, self._base - self._reconstruct.guess, self._attacked)
-        expected = self._expected(self._base)
-        mean = self._readings.mean(axis=0)
-        yield rank_candidates(
-            self._readings[self._attacked] - mean, expected - expected.mean(axis=0), self._attacked
-        )
-        codes = self._codes.take(self._attacked)
-        yield rank_by_law(self._spec, codes, self._base, self._attacked)
+    def _reconstruction(self) -> Iterator[Attack]:
+        guess = self._reconstruct.guess
+        yield self._cosine("reconstruction", "cosine", self._estimates + guess, guess)
 
     def _ranked(self) -> Iterator[Attack]:
-        rankings = list(self._rankings())
+        own = self._attacked
+        expected = self._expected(self._base)
+        deviations = expected - expected.mean(axis=0)
+        readings = self._readings - self._readings.mean(axis=0)
+        rankings = [
+            rank_candidates(self._estimates, self._base - self._reconstruct.guess, own),
+            rank_candidates(readings[own], deviations, own),
+            rank_by_law(self._spec, self._codes.take(own), self._base, own),
+        ]
         count = len(self._base)
-        for among in (*(n for n in _CANDIDATES if n < count), count):
-            for places in (places for places in _PLACES if places < among):
-                rate = max(ranking.found(among, places) for ranking in rankings)
-                bound = max_top_k_rate(self._spec, among, places)
-                setting = f"top {places} of {among}"
-                yield self._figure("candidate ranking", setting, rate, places / among, bound)
+        numbers = [n for n in _CANDIDATES if n < count]
+        for among, places in product([*numbers, count], _PLACES):
+            if places >= among:
+                continue
+            rate = max(ranking.found(among, places) for ranking in rankings)
+            bound = max_top_k_rate(self._spec, among, places)
+            setting = f"top {places} of {among}"
+            yield self._figure("candidate ranking", setting, rate, places / among, bound)
 
     def _alignment(self) -> Iterator[Attack]:
         others = np.setdiff1d(np.arange(len(self._base)), self._attacked)
@@ -285,11 +290,7 @@ class _Panel:
             read = learned_map(self._readings[known], self._base[known])
             mean = self._base[known].mean(axis=0)
             estimates = read(self._readings[self._attacked])
-            truth = self._base[self._attacked]
-            guess = np.broadcast_to(mean, truth.shape)
-            setting = f"{pairs} pairs, cosine"
-            cosine = cosines(estimates, truth).mean()
-            yield self._figure("alignment", setting, cosine, cosines(guess, truth).mean())
+            yield self._cosine("alignment", f"{pairs} pairs, cosine", estimates, mean)
             ranking = rank_candidates(estimates - mean, self._base - mean, self._attacked)
             among = ranking.candidates
             setting = f"{pairs} pairs, top 1 of {among}"
@@ -300,46 +301,46 @@ class _Panel:
         strangers = not_codewords(self._spec, self._public[~self._learned])
         both = np.concatenate([self._base[self._attacked], strangers])
         members = len(self._attacked)
-        odds = best_odds(
-            kind_of(self._privatizer.spec).likelihoods(self._privatizer, both), self._codes
-        )
-        exact = self._best_cosines(self._expected(both))
-        private = self._best_cosines(self._read(self._privatizer.privatize(both)))
-        for mode, scores in {"exact query": (odds, exact), "private query": (private,)}.items():
-            for share in _FALSE_POSITIVES:
-                if share * len(strangers) < 1.0:
-                    continue
-                rate = max(
-                    true_positive_rate(score[:members], score[members:], share) for score in scores
-                )
-                setting = f"{mode}, {share:.1%} false positives"
-                yield self._figure("membership", setting, rate, share, max_tpr(self._spec, share))
+        readings = self._readings - self._readings.mean(axis=0)
 
-    def _best_cosines(self, queries: Floats) -> Doubles:
-        mean = self._readings.mean(axis=0)
-        return best_scores(queries - queries.mean(axis=0), self._readings - mean)
+        def best_cosines(queries: Floats) -> Doubles:
+            return best_scores(queries - queries.mean(axis=0), readings)
+
+        likelihoods = kind_of(self._spec).likelihoods(self._privatizer, both)
+        exact = [best_odds(likelihoods, self._codes), best_cosines(self._expected(both))]
+        private = [best_cosines(self._read(self._privatizer.privatize(both)))]
+        modes = {"exact query": exact, "private query": private}
+        for (mode, scores), share in product(modes.items(), _FALSE_POSITIVES):
+            if share * len(strangers) < 1.0:
+                continue
+            rates = [true_positive_rate(s[:members], s[members:], share) for s in scores]
+            setting = f"{mode}, {share:.1%} false positives"
+            bound = max_tpr(self._spec, share)
+            yield self._figure("membership", setting, max(rates), share, bound)
 
     def _inference(self, labels: Labels) -> Iterator[Attack]:
         names, public_labels = np.unique(labels.public[self._learned], return_inverse=True)
         truth = labels.base[self._attacked]
-        majority = float((truth == names[np.bincount(public_labels).argmax()]).mean())
-        most_frequent = np.unique(truth, return_counts=True)[1].max() / len(truth)
+        public_majority = names[np.bincount(public_labels).argmax()]
+        majority = float((truth == public_majority).mean())
         classifiers = self._classifiers(np.eye(len(names))[public_labels])
 
         def rate(vectors: Floats) -> float:
             answers = [names[classify(vectors).argmax(axis=1)] for classify in classifiers]
             return max(float((answer == truth).mean()) for answer in answers)
 
+        own = rate(self._estimates)
+        # Of these vectors, whatever the public ones are like: who knows that guesses it.
+        _, counts = np.unique(truth, return_counts=True)
+        bound = max_inference_rate(self._spec, counts.max() / len(truth))
+        yield self._figure("attribute inference", "own code", own, majority, bound)
+
         directions = unit(self._base)
         cosine = directions[self._attacked] @ directions.T
         cosine[np.arange(len(truth)), self._attacked] = -np.inf
         crowd = np.argsort(-cosine, axis=1)[:, :_CROWD]
         others = self._reconstruct(self._codes.take(crowd.ravel())) - self._reconstruct.guess
-        own = rate(self._estimates)
         of_others = rate(others.reshape(*crowd.shape, -1).mean(axis=1))
-        # Of these vectors, whatever the public ones are like: who knows that guesses it.
-        bound = max_inference_rate(self._spec, most_frequent)
-        yield self._figure("attribute inference", "own code", own, majority, bound)
         yield self._figure("attribute inference", "ten nearest others", of_others, majority)
 
     def _classifiers(self, labels: Doubles) -> list[Callable[[Floats], Doubles]]:
@@ -349,10 +350,11 @@ class _Panel:
         of each label. ``labels`` are 0 and 1, shape (m, labels).
         """
         public = self._public[self._learned]
-        estimates = self._reconstruct(self._privatizer.privatize(public)) - self._reconstruct.guess
-        means = unit(labels.T @ public / labels.sum(axis=0)[:, None] - self._reconstruct.guess)
-        wide = means.T.astype(np.float64)
-        return [learned_map(estimates, labels), lambda vectors: vectors @ wide]
+        guess = self._reconstruct.guess
+        estimates = self._reconstruct(self._privatizer.privatize(public)) - guess
+        means = labels.T @ public / labels.sum(axis=0)[:, None]
+        directions = unit(means - guess).astype(np.float64)
+        return [learned_map(estimates, labels), lambda vectors: vectors @ directions.T]
 
 
 def _encoded(spec: Spec, vectors: Floats) -> Doubles:

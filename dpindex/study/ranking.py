@@ -49,7 +49,8 @@ class TruePlaces:
         the expected value over all samples.
         """
         better, counts = np.unique(self.better, return_counts=True)
-        chances = scipy.stats.hypergeom.cdf(places - 1, self.candidates - 1, better, among - 1)
+        others = self.candidates - 1
+        chances = scipy.stats.hypergeom.cdf(places - 1, others, better, among - 1)
         return float(np.average(chances, weights=counts))
 
 
@@ -67,7 +68,11 @@ def rank_candidates(estimates: Floats, candidates: Floats, own: Integers) -> Tru
     """
     directions = unit(candidates)
     targets = unit(estimates)
-    return rank_by_scores(lambda codes: targets[codes] @ directions.T, own, len(candidates))
+
+    def scores(codes: slice) -> Floats:
+        return targets[codes] @ directions.T
+
+    return rank_by_scores(scores, own, len(candidates))
 
 
 def rank_by_scores(scores: Callable[[slice], Floats], own: Integers, candidates: int) -> TruePlaces:
@@ -84,10 +89,9 @@ def rank_by_scores(scores: Callable[[slice], Floats], own: Integers, candidates:
     better = np.empty(len(own), dtype=np.int64)
     for codes in row_blocks(len(own), _BLOCK):
         score = scores(codes)
-        rows = own[codes]
-        true = score[np.arange(len(rows)), rows][:, None]
+        true = np.take_along_axis(score, own[codes, None], axis=1)
         above = (score > true).sum(axis=1)
-        ties = (score == true).sum(axis=1) - 1
+        ties = (score == true).sum(axis=1) - 1  # without the true vector itself
         better[codes] = above + ties // 2
     return TruePlaces(better, candidates)
 
@@ -137,29 +141,33 @@ def _rank_numbers(
     mean = projected.mean(axis=0)
     directions = unit(projected - mean)
     targets = unit(readings - mean)
-    # A table of equal cells is read five times as fast as the edges are searched.
     levels = likelihood.levels
-    logs = np.log(np.maximum(levels, _LEAST_LIKELIHOOD * levels.max()))
+    least = _LEAST_LIKELIHOOD * levels.max()
+    logs = np.log(np.maximum(levels, least))
+    # A table of equal cells is read five times as fast as the edges are searched.
     edges = likelihood.edges
     width = (edges[-1] - edges[0]) / (_CELLS - 2)
     middles = edges[0] + width * (np.arange(_CELLS) - 0.5)  # the first is below all edges
     table = logs[np.searchsorted(edges, middles)]
     places = (projected / width).astype(np.float32)
     starts = (likelihood.locate(readings) - edges[0]) / width + 1.0
+    starts = starts.astype(np.float32)
+    short = min(_SHORT_LIST, len(projected))
 
     def scores(codes: slice) -> Floats:
-        cosine = (targets[codes] @ directions.T).astype(np.float64)
-        for row, start in zip(cosine, starts[codes].astype(np.float32), strict=True):
-            likely = np.argpartition(-row, min(_SHORT_LIST, len(row)) - 1)[:_SHORT_LIST]
-            cells = np.clip(start - places[likely], 0, _CELLS - 1).astype(np.int32)
-            fits = table.take(cells).sum(axis=1)
+        score = (targets[codes] @ directions.T).astype(np.float64)
+        for row, start in zip(score, starts[codes], strict=True):
+            likely = np.argpartition(-row, short - 1)[:short]
+            cells = np.clip(start - places[likely], 0, _CELLS - 1)
+            fits = table.take(cells.astype(np.int32)).sum(axis=1)
             row[likely] = _ABOVE_ALL_COSINES + fits - fits.min()
-        return cosine
+        return score
 
     return rank_by_scores(scores, own, len(projected))
 
 
 _PENALTIES = 10.0 ** np.arange(-6, 5)
+_LEAST_REST = 1e-9
 
 
 def learned_map(readings: Floats, values: Floats) -> Callable[[Floats], Doubles]:
@@ -182,29 +190,40 @@ def learned_map(readings: Floats, values: Floats) -> Callable[[Floats], Doubles]
     centre = readings.mean(axis=0, dtype=np.float64)
     mean = values.mean(axis=0, dtype=np.float64)
     left, sizes, right = np.linalg.svd(readings - centre, full_matrices=False)
-    projected = left.T @ (values - mean)
-    scale = float(np.square(sizes).mean()) or 1.0
+    squares = np.square(sizes)
+    scale = float(squares.mean()) or 1.0
+    deviations = values - mean
+    projected = left.T @ deviations
 
     def shrinkage(penalty: float) -> Doubles:
-        return np.asarray(np.square(sizes) / (np.square(sizes) + penalty * scale))
+        return np.asarray(squares / (squares + penalty * scale))
 
     def left_out_error(penalty: float) -> float:
         kept = shrinkage(penalty)
+        residual = deviations - left @ (kept[:, None] * projected)
         leverage = np.square(left) @ kept + 1.0 / len(left)
-        residual = values - mean - left @ (kept[:, None] * projected)
-        return float(np.square(residual / np.maximum(1.0 - leverage, 1e-9)[:, None]).sum())
+        left_out = residual / np.maximum(1.0 - leverage, _LEAST_REST)[:, None]
+        return float(np.square(left_out).sum())
 
-    best = shrinkage(min(_PENALTIES, key=left_out_error))
-    inverse = np.divide(best, sizes, out=np.zeros_like(sizes), where=sizes > 0)
+    best = min(_PENALTIES, key=left_out_error)
+    inverse = np.divide(shrinkage(best), sizes, out=np.zeros_like(sizes), where=sizes > 0)
     weights = right.T @ (inverse[:, None] * projected)
-    return lambda new: np.asarray(mean + (new - centre) @ weights)
+
+    def predict(new: Floats) -> Doubles:
+        return np.asarray(mean + (new - centre) @ weights)
+
+    return predict
 
 
 def best_scores(queries: Floats, codes: Floats) -> Doubles:
     """Return the highest cosine of each query to any code, shape (m,)."""
     directions = unit(codes)
-    blocks = np.array_split(unit(queries), -(-len(queries) // _QUERIES))
-    return np.concatenate([(block @ directions.T).max(axis=1) for block in blocks])
+    targets = unit(queries)
+    best = np.empty(len(targets))
+    for block in row_blocks(len(targets), _QUERIES):
+        cosine = targets[block] @ directions.T
+        best[block] = cosine.max(axis=1)
+    return best
 
 
 def best_odds(likelihoods: CodeLikelihoods, codes: Codes) -> Doubles:
@@ -212,8 +231,8 @@ def best_odds(likelihoods: CodeLikelihoods, codes: Codes) -> Doubles:
     best = []
     for block in row_blocks(len(codes), _CODES):
         logs = likelihoods.logs(codes.take(block))
-        # The last row is of no known vector.
-        best.append(log_odds(logs, len(logs) - 1).max(axis=1))
+        odds = log_odds(logs, len(logs) - 1)  # the last row is of no known vector
+        best.append(odds.max(axis=1))
     return np.asarray(np.max(best, axis=0))
 
 

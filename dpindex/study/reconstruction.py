@@ -58,6 +58,7 @@ _PLAYED = 4096
 # Public values of an attribute that are weighed.
 _VALUES = 64
 _LEAST_LIKELIHOOD = 1e-300
+_LEAST_VARIANCE = 1e-30
 # Cosines above this are those of a codeword to itself.
 _SAME = 1.0 - 1e-5
 
@@ -101,19 +102,20 @@ class _Moments:
         """Return the moments of public vectors in scaled units."""
         mean = vectors.mean(axis=0)
         centred = vectors - mean
-        return cls(mean, max(float(np.square(centred).mean()), 1e-30), centred)
+        variance = float(np.square(centred).mean())
+        return cls(mean, max(variance, _LEAST_VARIANCE), centred)
 
     def covariances(self, projection: Doubles) -> tuple[Doubles, Doubles]:
         """Return the covariance of vectors and their projections, and that of projections."""
         across = self.variance * projection
         within = self.variance * (projection.T @ projection)
         count = len(self.centred)
-        if count:
-            projected = self.centred @ projection
-            across *= _SHRINKAGE
-            across += (1.0 - _SHRINKAGE) / count * (self.centred.T @ projected)
-            within *= _SHRINKAGE
-            within += (1.0 - _SHRINKAGE) / count * (projected.T @ projected)
+        if not count:
+            return across, within
+        projected = self.centred @ projection
+        observed = (1.0 - _SHRINKAGE) / count
+        across = _SHRINKAGE * across + observed * (self.centred.T @ projected)
+        within = _SHRINKAGE * within + observed * (projected.T @ projected)
         return across, within
 
 
@@ -178,13 +180,16 @@ class Reconstructor:
         else:
             estimates = self._linear_estimates()
         self._estimate = estimates[0]
-        if len(held):
-            privatizer = Privatizer(spec, allow_unprotected=True)
-            estimates += self._public_estimates(privatizer, not_codewords(spec, learned))
-            codes = privatizer.privatize(held)
-            self._estimate = min(
-                estimates, key=lambda estimate: float(np.square(estimate(codes) - held).mean())
-            )
+        if not len(held):
+            return
+        privatizer = Privatizer(spec, allow_unprotected=True)  # discarded, never published
+        estimates += self._public_estimates(privatizer, not_codewords(spec, learned))
+        codes = privatizer.privatize(held)
+
+        def error(estimate: _Estimate) -> float:
+            return float(np.square(estimate(codes) - held).mean())
+
+        self._estimate = min(estimates, key=error)
 
     def __call__(self, codes: Codes) -> Singles:
         """Return vectors, float32, shape (n, dim), in their units before division by ``scale``."""
@@ -204,26 +209,32 @@ class Reconstructor:
         truth = dense_units(self._spec, vectors)
         estimate = self(codes).astype(np.float64)
         guess = np.broadcast_to(self.guess, truth.shape)
-        error = np.square(estimate - truth).mean() / np.square(guess - truth).mean()
-        values = (error, cosines(estimate, truth).mean(), cosines(guess, truth).mean())
-        return dict(zip(EXPOSURE, map(float, values), strict=True))
+        squared_error = np.square(estimate - truth).mean()
+        squared_guess_error = np.square(guess - truth).mean()
+        return {
+            "reconstruction_error": float(squared_error / squared_guess_error),
+            "reconstruction_cosine": float(cosines(estimate, truth).mean()),
+            "guess_cosine": float(cosines(guess, truth).mean()),
+        }
 
     def _linear_estimates(self) -> list[_Estimate]:
         """Return the estimates from denoised codes, if there is a denoiser, and from codes."""
         spec = self._spec
-        projection = spec.projection.apply(np.eye(spec.dim, dtype=np.float32)).astype(np.float64)
+        attributes = np.eye(spec.dim, dtype=np.float32)
+        projection = spec.projection.apply(attributes).astype(np.float64)
         projection *= spec.projection.scale
         mean = self._moments.mean @ projection
         if spec.offset is not None:  # codes of a design are centred
             mean -= spec.offset * spec.step
         across, within = self._moments.covariances(projection)
-        # The pseudo-inverse leaves out coordinates without information (bins without noise).
         channel = spec.linear_channel(mean, np.diag(within))
+        # The pseudo-inverse leaves out coordinates without information (bins without noise).
         inverse = np.linalg.pinv(channel.covariance(within), hermitian=True)
         weights = inverse @ (across * channel.slope).T
 
         def plain(codes: Codes) -> Doubles:
-            return self._bounded((codes.to_float() - channel.mean) @ weights)
+            deviation = codes.to_float() - channel.mean
+            return self._bounded(deviation @ weights)
 
         denoise = self.denoiser
         if denoise is None or isinstance(spec.law, SignLaw):
@@ -231,7 +242,8 @@ class Reconstructor:
         exact_weights = np.linalg.pinv(within, hermitian=True) @ across.T
 
         def denoised(codes: Codes) -> Doubles:
-            return self._bounded((denoise(codes) - mean) @ exact_weights)
+            deviation = denoise(codes) - mean
+            return self._bounded(deviation @ exact_weights)
 
         return [denoised, plain]
 
@@ -252,14 +264,16 @@ class Reconstructor:
             return [whole]
         law = spec.likelihood
         logs = np.log(np.maximum(law.levels, _LEAST_LIKELIHOOD))
-        values = np.quantile(public / spec.scale, np.linspace(0.0, 1.0, _VALUES), axis=0)
+        shares = np.linspace(0.0, 1.0, _VALUES)
+        values = np.quantile(public / spec.scale, shares, axis=0)
 
         def single(codes: Codes) -> Doubles:
             readings = law.locate(codes.to_float().astype(np.float64))
             estimates = np.empty_like(readings)
-            for reading, value, out in zip(readings.T, values.T, estimates.T, strict=True):
-                places = np.searchsorted(law.edges, reading - value[:, None])
-                out[:] = _expected(logs[places], value[:, None])[:, 0]
+            attributes = zip(readings.T, values.T[:, :, None], estimates.T, strict=True)
+            for reading, value, estimate in attributes:
+                places = np.searchsorted(law.edges, reading - value)
+                estimate[:] = _expected(logs[places], value)[:, 0]
             return estimates * spec.scale
 
         return [whole, single]
@@ -270,15 +284,16 @@ class Reconstructor:
         words = law.codebook.vectors.astype(np.float64)
         if not isinstance(law, CodebookResponse):
             # The mean of codewords, as often as they give the symbol if it is not their own.
-            chances = law.of_codewords(spaced(law.size, _PLAYED))
-            records = words[spaced(law.size, _PLAYED)]
-            means = (chances.T @ records) / chances.sum(axis=0)[:, None]
-            return partial(_of_symbols, means)
+            records = spaced(law.size, _PLAYED)
+            chances = law.of_codewords(records)
+            totals = chances.sum(axis=0)[:, None]
+            return partial(_of_symbols, (chances.T @ words[records]) / totals)
         # The codeword, as near as codewords are to their w nearest others, and the mean of those
         # not near it.
         some = words[spaced(law.size, _CODEWORDS)] @ words.T
-        falling = -np.sort(-some, axis=1)  # the first is the codeword itself
-        near = float(falling[:, 1 : 1 + law.subset].mean()) * words
+        falling = -np.sort(-some, axis=1)
+        nearest = falling[:, 1 : 1 + law.subset]  # the first is the codeword itself
+        near = float(nearest.mean()) * words
         share = law.subset / law.size
         far = (words.mean(axis=0) - share * near) / (1.0 - share)
         likely = law.chance_inside * near + (1.0 - law.chance_inside) * far
@@ -300,7 +315,8 @@ def not_codewords(spec: Spec, vectors: Doubles) -> Doubles:
 
 def _expected(logs: Floats, values: Doubles) -> Doubles:
     """Return mean values, shape (n, p), of m that are as likely as logs, shape (m, n), say."""
-    weights = np.exp((logs - logs.max(axis=0)).astype(np.float64))
+    below_best = (logs - logs.max(axis=0)).astype(np.float64)
+    weights = np.exp(below_best)
     weights /= weights.sum(axis=0)
     return np.asarray(weights.T @ values)
 
@@ -381,10 +397,11 @@ def attackers_denoiser(
     spec: Spec, codes: Codes, denoiser: Denoiser | None = None
 ) -> Denoiser | None:
     """Return the strongest denoiser for these codes: a given one if it is of the kind "score"."""
-    strongest = denoiser is not None and denoiser.kind == "score"
-    if strongest or "score" not in spec.format_type.denoisers:
+    is_strongest = denoiser is not None and denoiser.kind == "score"
+    if is_strongest or "score" not in spec.format_type.denoisers:
         return denoiser
-    return fit_if_possible(partial(fit_denoiser, codes, spec), spec) or denoiser
+    fit = partial(fit_denoiser, codes, spec)
+    return fit_if_possible(fit, spec) or denoiser
 
 
 def reconstructor_of(
@@ -400,7 +417,9 @@ def reconstructor_of(
 
 def cosines(estimates: Floats, originals: Floats) -> Doubles:
     """Return the cosine of each estimate to its original, shape (n,); 0 where one is zero."""
-    u = estimates.astype(np.float64)
-    v = originals.astype(np.float64)
-    norms = np.linalg.norm(u, axis=1) * np.linalg.norm(v, axis=1)
-    return np.asarray(np.divide((u * v).sum(axis=1), norms, out=np.zeros(len(u)), where=norms > 0))
+    estimates = estimates.astype(np.float64)
+    originals = originals.astype(np.float64)
+    products = (estimates * originals).sum(axis=1)
+    norms = np.linalg.norm(estimates, axis=1) * np.linalg.norm(originals, axis=1)
+    norms[norms == 0] = 1.0
+    return np.asarray(products / norms)

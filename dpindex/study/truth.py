@@ -9,7 +9,7 @@ import faiss
 import numpy as np
 import scipy.sparse
 
-from dpindex.base.arrays import AnyArray, Bools, Doubles, Singles, row_blocks
+from dpindex.base.arrays import AnyArray, Bools, Doubles, Singles, row_blocks, row_norms
 from dpindex.base.errors import InputError
 from dpindex.data import VectorSource, as_source
 from dpindex.data.source import check_columns
@@ -69,7 +69,7 @@ class GroundTruth:
             raise InputError(
                 f"the ground truth holds {self.depth} neighbours of each query, not {neighbours}."
             )
-        true = self.scores >= _lowest(self.scores, neighbours)[:, None]
+        true = self.scores >= _lowest(self.scores, neighbours)
         # A column for each id, and an empty last one, which is that of −1.
         columns = 2 + int(max(self.ids.max(), found.max(initial=0)))
         relevant = np.empty(found.shape, dtype=np.bool_)
@@ -86,20 +86,23 @@ class GroundTruth:
 
     def precision(self, found: AnyArray, at: int, neighbours: int) -> Doubles:
         """Share of the first ``at`` found ids that are true neighbours, shape (nq,)."""
-        return np.asarray(self.relevant(found[:, :at], neighbours).sum(axis=1) / at)
+        relevant = self.relevant(found[:, :at], neighbours)
+        return np.asarray(relevant.sum(axis=1) / at)
 
     def recall(self, found: AnyArray, at: int, neighbours: int) -> Doubles:
         """Share of the true ``neighbours`` among the first ``at`` found ids, shape (nq,).
 
         With ``at == neighbours`` this is the recall of ann-benchmarks.
         """
-        return recall_of(self.relevant(found[:, :at], neighbours), neighbours)
+        relevant = self.relevant(found[:, :at], neighbours)
+        return recall_of(relevant, neighbours)
 
 
 def recall_of(relevant: Bools, neighbours: int) -> Doubles:
     """Share of the true ``neighbours`` that were found, by which of the found ids are relevant."""
     # With ties at the cut there can be more hits than true neighbours.
-    return np.asarray(np.minimum(relevant.sum(axis=1), neighbours) / neighbours)
+    hits = np.minimum(relevant.sum(axis=1), neighbours)
+    return np.asarray(hits / neighbours)
 
 
 def ground_truth(base: Any, queries: Any, depth: int, metric: Metric = "cosine") -> GroundTruth:
@@ -135,14 +138,16 @@ def ground_truth(base: Any, queries: Any, depth: int, metric: Metric = "cosine")
             f"for 1 to {count}."
         )
     prepared = _prepared(queries, queries.read(), 0, metric, base.is_sparse)
-    if metric == "cosine" and not (sizes := np.asarray(abs(prepared).sum(axis=1)).ravel()).all():
+    sizes = np.asarray(abs(prepared).sum(axis=1)).ravel()
+    if metric == "cosine" and not sizes.all():
         raise InputError(
             f"{queries.name}: row {int(sizes.argmin())} is the zero vector, which has no direction "
             f"and so no nearest neighbours by cosine; leave it out."
         )
     stored = min(count, depth + MARGIN)
     scores, ids = _nearest(base, prepared, stored, metric)
-    tied = np.flatnonzero(scores[:, -1] >= _lowest(scores, depth))
+    reach_the_end = scores[:, -1:] >= _lowest(scores, depth)
+    tied = np.flatnonzero(reach_the_end)
     deeper = min(count, _MAX_TIED)
     if tied.size and deeper > stored:
         beyond = ((0, 0), (0, deeper - stored))
@@ -153,30 +158,37 @@ def ground_truth(base: Any, queries: Any, depth: int, metric: Metric = "cosine")
 
 
 def _lowest(scores: Singles, neighbours: int) -> Singles:
-    """The lowest score that ties with the last of the true neighbours, shape (nq,)."""
-    cut: Singles = scores[:, neighbours - 1]
-    return np.subtract(cut, np.float32(TIE) * np.abs(cut), dtype=np.float32)
+    """The lowest score that ties with the last of the true neighbours, shape (nq, 1)."""
+    last: Singles = scores[:, neighbours - 1, None]
+    tolerance = np.float32(TIE) * np.abs(last)
+    return last - tolerance
 
 
 def _prepared(source: VectorSource, rows: Any, first: int, metric: Metric, sparse: bool) -> Any:
     """Rows as float32, CSR if ``sparse``, checked to be finite; of norm 1 or 0 under cosine."""
     given_sparse = scipy.sparse.issparse(rows)
     wide: Any = rows.astype(np.float64)
-    # Unlike a product of arrays, einsum does not warn of an overflow, which is refused below.
-    squares = wide.multiply(wide).sum(axis=1) if given_sparse else np.einsum("ij,ij->i", wide, wide)
-    norms = np.sqrt(np.asarray(squares, dtype=np.float64).ravel())
-    if (faults := np.flatnonzero(~np.isfinite(norms))).size:
+    with np.errstate(over="ignore"):  # what overflows is refused
+        norms = row_norms(wide)
+    faults = np.flatnonzero(~np.isfinite(norms))
+    if faults.size:
         raise InputError(
             f"{source.name}: row {first + int(faults[0])} holds NaN, infinity or a number too "
             f"large to square; every value must be finite."
         )
     if metric == "cosine":
-        factors = 1.0 / np.where(norms > 0, norms, 1.0)
-        wide = scipy.sparse.diags(factors) @ wide if given_sparse else wide * factors[:, None]
+        norms[norms == 0] = 1.0
+        factors = 1.0 / norms
+        if given_sparse:
+            wide = scipy.sparse.diags(factors) @ wide
+        else:
+            wide *= factors[:, None]
     narrow = wide.astype(np.float32)
     if sparse:
         return scipy.sparse.csr_matrix(narrow)
-    return np.ascontiguousarray(narrow.toarray() if given_sparse else narrow)
+    if given_sparse:
+        narrow = narrow.toarray()
+    return np.ascontiguousarray(narrow)
 
 
 def _nearest(base: VectorSource, queries: Any, count: int, metric: Metric) -> ScoredRows:
@@ -191,13 +203,17 @@ def _nearest(base: VectorSource, queries: Any, count: int, metric: Metric) -> Sc
             heap.add_result(scores, ids + first)
     for heap in heaps:
         heap.finalize()
-    return np.concatenate([heap.D for heap in heaps]), np.concatenate([heap.I for heap in heaps])
+    scores = np.concatenate([heap.D for heap in heaps])
+    ids = np.concatenate([heap.I for heap in heaps])
+    return scores, ids
 
 
 def _nearest_dense(queries: Singles, vectors: Singles, count: int, metric: Metric) -> ScoredRows:
-    kind = faiss.METRIC_L2 if metric == "l2" else faiss.METRIC_INNER_PRODUCT
-    scores, ids = faiss.knn(queries, vectors, count, metric=kind)
-    return (-scores if metric == "l2" else scores), ids
+    if metric == "l2":
+        distances, ids = faiss.knn(queries, vectors, count, metric=faiss.METRIC_L2)
+        return -distances, ids
+    scores, ids = faiss.knn(queries, vectors, count, metric=faiss.METRIC_INNER_PRODUCT)
+    return scores, ids
 
 
 def _nearest_sparse(queries: Any, vectors: Any, count: int, metric: Metric) -> ScoredRows:
@@ -207,4 +223,5 @@ def _nearest_sparse(queries: Any, vectors: Any, count: int, metric: Metric) -> S
         own = np.asarray(queries.multiply(queries).sum(axis=1)).ravel()
         scores = 2 * scores - squares[None, :] - own[:, None]
     ids = np.argpartition(-scores, count - 1, axis=1)[:, :count].astype(np.int64)
-    return np.take_along_axis(scores, ids, axis=1).astype(np.float32), ids
+    nearest = np.take_along_axis(scores, ids, axis=1)
+    return nearest.astype(np.float32), ids
