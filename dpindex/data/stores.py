@@ -136,9 +136,11 @@ class Bucket(Store):
         InputError
             If the store cannot be written.
         """
-        for wait in (*WAITS, None):
+        waits = iter(WAITS)
+        while True:
             try:
                 self.put(path, data)
+                return True
             except Exception as error:  # it may be there: by us, by another attempt, or not at all
                 try:
                     stored = self.read(path, len(data))
@@ -146,12 +148,10 @@ class Bucket(Store):
                     return False
                 if stored is not None:
                     return stored == data
+                wait = next(waits, None)
                 if wait is None:
                     raise self._error("written", error) from error
                 time.sleep(wait)
-            else:
-                return True
-        raise AssertionError("unreachable")
 
     def remove(self, paths: Iterable[str]) -> None:
         """Remove objects."""

@@ -157,7 +157,10 @@ class CodeStore:
         *,
         replace: bool = False,
     ) -> CodeStore:
-        """Return a store with more codes, as :meth:`append` adds them; this one stays as it is."""
+        """Return a store with more codes, as :meth:`append` adds them; this one stays as it is.
+
+        Until the other takes its place: they share the arrays, as in :meth:`Ids.handed_over`.
+        """
         if replace:
             replaced = self.ids.rows(ids, missing=True)
             store = self.without(replaced)

@@ -245,7 +245,8 @@ class IndexDirectory:
             if text is not None and seal[1] == self.manifest_digest:
                 self.publish_staged(self.unpublished / seal[0], text)
             if seal[2] and text in (None, self._text()):
-                # The release has ended. Should its mark come back, so does the seal.
+                # The release has ended. A loss of power may bring its mark back: then the seal,
+                # which is removed later, is back too, and ends the release once more.
                 (self.unpublished / RELEASE_MARK).unlink(missing_ok=True)
         if manifest is None or manifest.digest != self.manifest_digest:
             manifest = self.manifest()
@@ -484,7 +485,8 @@ class Checkpoint:
     directory : IndexDirectory
     manifest : Manifest
     rows, removals : int
-        Length and removals of the store then: while no more are removed, its first rows stand.
+        Length and removals of the store then. As long as nothing else was removed its first
+        ``rows`` rows are those that were written.
     """
 
     directory: IndexDirectory

@@ -300,9 +300,10 @@ class Ids:
         self._ascend = _ascend(added)  # as the default ids do
 
     def handed_over(self) -> Ids:
-        """Return the same ids, to which others may be added while these stay.
+        """Return a copy to which ids may be added while these stay as they are.
 
-        Of several that were handed over one alone may be added to, and these no more after it.
+        Both share one array, in which the copy's new ids lie beyond the length of these. So nothing
+        may be added to these any more, nor to a second copy.
         """
         ids = copy(self)
         vars(self).pop("_rows_by_id", None)
@@ -362,14 +363,11 @@ class Ids:
         return rows
 
     def __contains__(self, value: object) -> bool:
-        if isinstance(value, np.integer | np.str_):
-            value = value.item()
-        if type(value) not in (int, str):
-            return False
         try:
-            (row,) = self._rows_of(id_array([value]))
+            ids = id_array([value])
         except InputError:  # it cannot be an id
             return False
+        (row,) = self._rows_of(ids)
         return bool(row >= 0)
 
     def check(
