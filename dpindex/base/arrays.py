@@ -34,6 +34,8 @@ Words: TypeAlias = npt.NDArray[np.uint64]
 Indices: TypeAlias = npt.NDArray[np.intp]
 Floats: TypeAlias = npt.NDArray[np.floating[Any]]
 Integers: TypeAlias = npt.NDArray[np.integer[Any]]
+Rows: TypeAlias = Longs
+"""Numbers of rows."""
 Vectors: TypeAlias = Any
 """What a user hands over: an ndarray of any real dtype, a memory map, or a scipy CSR/CSC matrix."""
 Table: TypeAlias = Any

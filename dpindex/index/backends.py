@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dpindex.base.arrays import AnyArray, Bytes, Doubles, Floats, Indices, Longs, row_blocks
+from dpindex.base.arrays import AnyArray, Bytes, Doubles, Floats, Indices, Longs, Rows, row_blocks
 from dpindex.base.files import release_pages
-from dpindex.storage.ids import RowParts, Rows
+from dpindex.storage.ids import RowParts
 from dpindex.storage.manifest import EXACT
 
 

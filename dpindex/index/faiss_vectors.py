@@ -13,10 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from dpindex.base.arrays import Doubles, Floats, Singles, matrix_product, spaced, unit
+from dpindex.base.arrays import Doubles, Floats, Rows, Singles, matrix_product, spaced, unit
 from dpindex.base.errors import InputError
 from dpindex.index.backends import SearchBackend, best_of, faiss, unfilled
-from dpindex.storage.ids import Rows
 from dpindex.storage.manifest import EXACT, parse_index_type
 
 _ROWS_PER_LIST = 64

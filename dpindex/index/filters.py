@@ -14,13 +14,12 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from dpindex.base.arrays import Doubles, id_array, other_kind_of_ids, row_blocks
+from dpindex.base.arrays import Doubles, Rows, id_array, other_kind_of_ids, row_blocks
 from dpindex.base.errors import InputError, import_extra, naming, one_line
 from dpindex.index.backends import SearchBackend, best_of, unfilled
 from dpindex.index.kinds import Ranking
 from dpindex.similarity.similarity import Queries
 from dpindex.storage.code_store import ID, CodeStore
-from dpindex.storage.ids import Rows
 
 Filter: TypeAlias = Any
 """Ids, a mask, a function of a row, or an expression: see :func:`kept_rows`."""

@@ -13,7 +13,7 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from dpindex.base.arrays import AnyArray, Doubles, limited_threads, spaced, unit
+from dpindex.base.arrays import AnyArray, Doubles, Rows, limited_threads, spaced, unit
 from dpindex.base.files import release_pages
 from dpindex.denoise import Denoiser
 from dpindex.index.backends import FaissSigns, SearchBackend, SymbolLists, faiss
@@ -49,7 +49,6 @@ from dpindex.similarity.symbol_codes import (
     codeword_similarities,
 )
 from dpindex.storage.code_store import CodeStore
-from dpindex.storage.ids import Rows
 from dpindex.storage.manifest import Settings, parse_index_type
 
 _LITTLE_WORK = 1 << 26

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import numpy as np
 
-from dpindex.base.arrays import AnyArray, Table, Vectors, row_blocks, spaced
+from dpindex.base.arrays import AnyArray, Rows, Table, Vectors, row_blocks, spaced
 from dpindex.base.display import facts_html
 from dpindex.base.errors import InputError, import_extra
 from dpindex.base.files import AnyPath
@@ -45,7 +45,6 @@ from dpindex.storage.directory import (
     read_index,
     write_index,
 )
-from dpindex.storage.ids import Rows
 from dpindex.storage.manifest import EXACT, Settings
 
 if TYPE_CHECKING:

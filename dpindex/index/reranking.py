@@ -16,6 +16,7 @@ import numpy as np
 from dpindex.base.arrays import (
     AnyArray,
     Doubles,
+    Rows,
     as_table,
     canonical_csr,
     id_array,
@@ -34,7 +35,7 @@ from dpindex.index.hits import Estimates, Hits
 from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.spec import Spec
 from dpindex.similarity.similarity import Metric, exact_similarities
-from dpindex.storage.ids import Rows, StoredIds
+from dpindex.storage.ids import StoredIds
 
 CANDIDATES = 1000
 """Candidates of each query where none are named."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, NamedTuple
 
 import numpy as np
 
-from dpindex.base.arrays import Doubles, Table, Vectors, finite_number, row_blocks
+from dpindex.base.arrays import Doubles, Rows, Table, Vectors, finite_number, row_blocks
 from dpindex.base.errors import InputError
 from dpindex.index.filters import Filter
 from dpindex.index.hits import Estimates, Hits
@@ -21,7 +21,6 @@ from dpindex.mechanism.codes import Codes, check_format
 from dpindex.mechanism.spec import Projector, Spec
 from dpindex.similarity.designed import exact_coordinates
 from dpindex.similarity.similarity import Estimate, Estimator, ExactQueries, PrivateQueries, Queries
-from dpindex.storage.ids import Rows
 from dpindex.storage.manifest import Settings
 
 if TYPE_CHECKING:

@@ -17,11 +17,11 @@ from typing import Any
 
 import numpy as np
 
-from dpindex.base.arrays import AnyArray, Integers, Table
+from dpindex.base.arrays import AnyArray, Integers, Rows, Table
 from dpindex.base.errors import DamagedError, InputError, import_extra, one_line, refuse_unprintable
 from dpindex.mechanism.codes import CodeFormat, Codes, check_format
 from dpindex.mechanism.spec import Spec
-from dpindex.storage.ids import IdBlock, Ids, RowParts, Rows, StoredIds, appended
+from dpindex.storage.ids import IdBlock, Ids, RowParts, StoredIds, appended
 
 MAPPED_BYTES = 1 << 20
 """Files of segments that are mapped where they lie; smaller ones are read and joined."""

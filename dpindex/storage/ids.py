@@ -15,15 +15,13 @@ from dpindex.base.arrays import (
     AnyArray,
     Bools,
     Bytes,
-    Longs,
+    Rows,
     check_id_lengths,
     id_array,
     other_kind_of_ids,
 )
 from dpindex.base.errors import DamagedError, InputError
 from dpindex.base.files import Buffer, pack, release_pages, unpack
-
-Rows = Longs
 
 
 class RowParts:

@@ -19,6 +19,7 @@ from dpindex.base.arrays import (
     Doubles,
     Floats,
     Indices,
+    Rows,
     Singles,
     in_units_of_largest,
     spaced,
@@ -32,7 +33,6 @@ from dpindex.index.search import QueryMode
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec
 from dpindex.similarity.similarity import Metric, exact_similarities
-from dpindex.storage.ids import Rows
 from dpindex.study.reconstruction import (
     FITTED,
     can_be_reconstructed,

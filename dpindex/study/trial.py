@@ -27,6 +27,7 @@ from dpindex.base.arrays import (
     AnyArray,
     Doubles,
     Floats,
+    Rows,
     Vectors,
     limited_threads,
     row_blocks,
@@ -43,7 +44,6 @@ from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Projector, Spec
 from dpindex.similarity.similarity import Metric
-from dpindex.storage.ids import Rows
 from dpindex.study.reconstruction import (
     EXPOSURE,
     Reconstructor,

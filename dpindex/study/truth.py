@@ -9,12 +9,11 @@ import faiss
 import numpy as np
 import scipy.sparse
 
-from dpindex.base.arrays import AnyArray, Bools, Doubles, Singles, row_blocks, row_norms
+from dpindex.base.arrays import AnyArray, Bools, Doubles, Rows, Singles, row_blocks, row_norms
 from dpindex.base.errors import InputError
 from dpindex.data import VectorSource, as_source
 from dpindex.data.source import check_columns
 from dpindex.similarity.similarity import Metric
-from dpindex.storage.ids import Rows
 
 # Scores and row numbers, best first, shape (nq, count) each.
 ScoredRows: TypeAlias = tuple[Singles, Rows]
