@@ -257,7 +257,22 @@ class Client:
         body: bytes | None = None,
         headers: dict[str, str] | None = None,
     ) -> tuple[int, bytes]:
-        """Status and content of an answer."""
+        """Return status and content of an answer.
+
+        Parameters
+        ----------
+        path : str
+            Below the address of the collector.
+        body : bytes, optional
+            Sent with a POST; without one the request is a GET.
+        headers : dict, optional
+            Beside the type of the content and the token.
+
+        Raises
+        ------
+        InputError
+            If nothing answers there.
+        """
         all_headers = {"Content-Type": "application/octet-stream", **(headers or {})}
         request = Request(self._url + path, body, all_headers)
         if self._token is not None:
