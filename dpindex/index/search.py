@@ -410,7 +410,7 @@ class QueryMaker:
         if self.spec.design is not None:
             scaled = self.projector.scaled(queries)
             vectors = exact_coordinates(scaled, self.spec)
-        return ExactQueries(self.projector.asked(queries), self.spec, vectors)
+        return ExactQueries(self.projector.project_queries(queries), self.spec, vectors)
 
     @cached_property
     def _privatizer(self) -> Privatizer:

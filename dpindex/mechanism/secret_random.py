@@ -48,9 +48,6 @@ def fill(out: AnyArray, key: bytes, counter: bytes) -> None:
         encryptor.update_into(zeros, piece)
 
 
-_STREAM = SecretStream()
-
-
 def secret_stream() -> SecretStream:
-    """The secret stream of this process."""
-    return _STREAM
+    """A secret stream: all are alike, as none has a state."""
+    return SecretStream()

@@ -407,8 +407,8 @@ class Projector:
         """
         return self._in_blocks(x, self._project_block, first_row)
 
-    def asked(self, x: Vectors) -> Floats:
-        """Return exact queries as codes are compared with them: *not private*.
+    def project_queries(self, x: Vectors) -> Floats:
+        """Exact queries in the form that codes are compared with: *not private*.
 
         These are projections, shape (n, k), or with a codebook inner products with its codewords in
         units of ``CodewordMap.scale``, shape (n, K).
@@ -418,7 +418,8 @@ class Projector:
         words = CodewordMap(self.spec.codewords)
 
         def to_words(block: Any, first_row: int) -> Floats:
-            return words.apply_any(self.checked_rows(block, first_row))
+            rows = self.checked_rows(block, first_row)
+            return words.apply_sparse(rows) if issparse(rows) else words.apply(rows)
 
         return self._in_blocks(x, to_words, 0)
 

@@ -8,9 +8,10 @@ orthonormal rows B the design holds: codes become the k + 1 numbers ``B x̂``, a
 becomes ``B q`` and the length of the rest of it.
 
 What an estimate says of a similarity is learned from some public vectors that the design holds:
-they get codes too, and the mean and deviation of their true similarities, among pairs that look
-alike, are what is stated. So likeness that is not linear counts, such as that of near neighbours in
-what no code shows. Means among all that look alike are not biased by choosing the best of many.
+they get codes too, and the mean and deviation of their true similarities, among pairs with similar
+estimates, are what is stated. So near neighbours are known to be alike in coordinates that no code
+shows, too, which a linear estimate cannot say. A mean over all pairs with similar estimates is not
+biased by selection of the best hits.
 """
 
 from __future__ import annotations
@@ -31,16 +32,17 @@ from dpindex.similarity.similarity import Estimate, Metric, PrivateQueries, Quer
 from dpindex.similarity.symbol_codes import PairCurve, curve_of_bins
 
 _LEFT = 0.1
-"""Noise that is taken to be left in denoised codes, over that of the codes."""
+"""Variance of the noise that is assumed in denoised codes, over that in codes."""
 
 _CLAIMED = 1.25
 """Actual over claimed errors of the best hits, the largest that was measured."""
 
 _NEAR = 16
-"""Pairs of a public vector that say what estimates mean: so many look nearest, as many do not."""
+"""Pairs of each public vector that a curve is learned from: the nearest, and as many others."""
 
 _BINS = 48
 _SMALLEST_BIN = 32
+"""Bins of pairs in a curve, and pairs in the bin of the most similar ones."""
 
 _TINY = 1e-300
 
@@ -121,17 +123,39 @@ def decoded_queries(queries: Queries, denoiser: Denoiser | None = None) -> Doubl
     return queries.vectors
 
 
+class Side(NamedTuple):
+    """What is known of the vectors on one side of a comparison, in coordinates of B.
+
+    Attributes
+    ----------
+    vectors : float64 array, shape (…, k + 1)
+    energy : float64 array, shape (…)
+        Squared norms: of estimates those of the estimates, of exact vectors those of all of them.
+    hidden : float
+        Mean squared norm that estimates lack.
+    """
+
+    vectors: Doubles
+    energy: Doubles
+    hidden: float = 0.0
+
+
 @lru_cache(maxsize=8)
-def _public_estimates(spec: Spec, denoiser: Denoiser | None, purpose: str) -> tuple[Doubles, float]:
-    """Estimates of the public vectors from codes of theirs, and the mean energy that they lack."""
+def _public_side(
+    spec: Spec,
+    denoiser: Denoiser | None,
+    purpose: str,
+) -> Side:
+    """Estimates of the public vectors that a design holds, from codes of theirs."""
     design = spec.part(Design)
     exact = np.rint(design.projected / spec.step) - spec.offset
     stream = PublicStream(0, f"design/{purpose}")
     outcomes = spec.law.perturb(exact, stream)
     codes = spec.format.codes(spec.format.pack(outcomes))
     x = decoded(codes, spec, denoiser).astype(np.float64)
-    lacking = float(np.trace(design.products) - (x**2).sum())
-    return x, max(lacking / len(x), 0.0)
+    energy = _energies(x)
+    lacking = float(np.trace(design.products) - energy.sum())
+    return Side(x, energy, max(lacking / len(x), 0.0))
 
 
 @lru_cache(maxsize=8)
@@ -145,22 +169,11 @@ def _curve(
     design = spec.part(Design)
     products = design.products.astype(np.float64)
     energy = np.diag(products)
-    if query_spec is None:
-        y = design.inside.astype(np.float64)
-        squares = energy
-        query_hidden = 0.0
-    else:
-        y, query_hidden = _public_estimates(query_spec, denoiser, "queries")
-        squares = _energies(y)
-    x, hidden = _public_estimates(spec, denoiser, "vectors")
-    seen = _seen(
-        y @ x.T,
-        _energies(x),
-        squares[:, None],
-        hidden,
-        query_hidden,
-        metric,
-    )
+    x = _public_side(spec, denoiser, "vectors")
+    y = Side(design.inside.astype(np.float64), energy)
+    if query_spec is not None:
+        y = _public_side(query_spec, denoiser, "queries")
+    seen = _seen(y.vectors @ x.vectors.T, x, y, metric)
     truth = _similarity(products, energy, energy[:, None], metric)
     # For each query those that look nearest, and others from there on; never itself.
     order = np.argsort(seen if metric == "l2" else -seen, axis=1)
@@ -183,20 +196,16 @@ def _curve(
     return curve_of_bins(bins, seen, truth, weight)
 
 
-def _seen(
-    ip: Doubles,
-    x: Doubles,
-    y: Doubles,
-    hidden: float,
-    query_hidden: float,
-    metric: Metric,
-) -> Doubles:
-    """What is seen of a pair: the similarity of estimates, with and without what they lack.
+def _seen(ip: Doubles, x: Side, y: Side, metric: Metric) -> Doubles:
+    """The similarity of two estimates: the mean of it with and without what they lack.
 
-    Estimates that are long are sure; those that are short are not, and are ranked all the same.
+    Without it, short estimates would look as sure as long ones; with it alone, pairs of short ones
+    could not be ranked.
     """
-    with_hidden = _similarity(ip, x + hidden, y + query_hidden, metric)
-    return (_similarity(ip, x, y, metric) + with_hidden) / 2
+    energy = y.energy[:, None]
+    plain = _similarity(ip, x.energy, energy, metric)
+    whole = _similarity(ip, x.energy + x.hidden, energy + y.hidden, metric)
+    return (plain + whole) / 2
 
 
 def _similarity(
@@ -234,19 +243,19 @@ class DesignedSimilarity(Similarity):
         x = decoded(codes, self.spec, self._denoiser).astype(np.float64)
         x = x.reshape(groups, -1, x.shape[1])
         y = decoded_queries(queries, self._denoiser)
-        query_spec = queries.spec if isinstance(queries, PrivateQueries) else None
-        _, hidden = _public_estimates(self.spec, self._denoiser, "vectors")
+        hidden = _public_side(self.spec, self._denoiser, "vectors").hidden
+        query_spec = None
         query_hidden = 0.0
-        if query_spec is not None:
-            _, query_hidden = _public_estimates(query_spec, self._denoiser, "queries")
-        inside = y[:, :-1, None]
-        ip = np.matmul(x, inside)[..., 0]
+        if isinstance(queries, PrivateQueries):
+            query_spec = queries.spec
+            query_hidden = _public_side(query_spec, self._denoiser, "queries").hidden
+        # The last coordinate of a query is the length of what lies outside of B.
+        inside = y[:, :-1]
+        ip = np.matmul(x, inside[..., None])[..., 0]
         seen = _seen(
             ip,
-            _energies(x),
-            _energies(y)[:, None],
-            hidden,
-            query_hidden,
+            Side(x, _energies(x), hidden),
+            Side(inside, _energies(y), query_hidden),
             self.metric,
         )
         curve = _curve(self.spec, query_spec, self.metric, self._denoiser)

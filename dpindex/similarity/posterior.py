@@ -44,7 +44,10 @@ from dpindex.similarity.similarity import Estimate, Estimator, PrivateQueries, Q
 from dpindex.similarity.symbol_codes import SymbolSimilarity, codeword_similarities, crowding
 
 _UNMIXED = 0.6
-"""Error of signs of single attributes of one sign: two of it reach further than from 0 to 1."""
+"""Standard error of a cosine where every sign is that of one attribute that is never negative.
+
+Such signs say nothing: 1.96 of it on either side cover all cosines from 0 to 1.
+"""
 
 _CLAIMED = 1.6
 """Actual over claimed errors of denoised codes, the largest that was measured: bench/coverage."""

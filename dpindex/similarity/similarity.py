@@ -29,7 +29,7 @@ class ExactQueries:
     ----------
     projections : array, shape (nq, k)
         Exact projections in grid integers held in floats, or whole numbers that cosines with all
-        codewords are made of: :meth:`dpindex.mechanism.spec.Projector.asked`.
+        codewords are made of: :meth:`dpindex.mechanism.spec.Projector.project_queries`.
     spec : Spec
         The spec they were projected under.
     vectors : float64 array, shape (nq, k + 2), optional
@@ -166,7 +166,7 @@ class CodeLikelihoods(ABC):
     Attributes
     ----------
     crowd_size : int
-        Further vectors to know: more of them tell better what stands out.
+        How many other vectors an attack compares a known one with.
     """
 
     crowd_size: ClassVar[int] = 1000

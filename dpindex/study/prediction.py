@@ -141,7 +141,7 @@ class Prediction:
         count = queries.shape[0]
         self._private = PrivateQueries(of_queries.take(slice(count)), spec)
         self._own = of_queries.take(slice(count, None))
-        asked = self._privatizer.asked(queries)
+        asked = self._privatizer.project_queries(queries)
         self._exact = ExactQueries(asked, spec, exact_coordinates(queries, spec))
 
     def _privatized(self, vectors: Vectors, rounds: int, labels: Integers) -> Codes:

@@ -520,7 +520,7 @@ class SymbolLaw(Law):
         return float(1.0 - share)
 
     @abstractmethod
-    def seen(self, codewords: Integers) -> Floats:
+    def mapped(self, codewords: Integers) -> Floats:
         """Return what some of the codewords map to, shape (m, K)."""
 
     def of_codewords(self, codewords: Integers) -> Doubles:
@@ -530,7 +530,7 @@ class SymbolLaw(Law):
         no record is one. Shape (m, K), 0 for the own symbol.
         """
         return self.chances_without(
-            self.seen(codewords),
+            self.mapped(codewords),
             codewords[:, None] == np.arange(self.size),
         )
 

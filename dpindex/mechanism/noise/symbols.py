@@ -205,7 +205,7 @@ class SoftmaxResponse(SymbolLaw):
         weights /= weights.sum(axis=1, keepdims=True)
         return weights
 
-    def seen(self, codewords: Integers) -> Floats:
+    def mapped(self, codewords: Integers) -> Floats:
         return self.scores.apply(self.codeword_grid[codewords])
 
 
@@ -339,7 +339,7 @@ class CodebookResponse(SymbolLaw):
         np.put_along_axis(chances, near, 1.0 / self.subset, 1)
         return chances
 
-    def seen(self, codewords: Integers) -> Floats:
+    def mapped(self, codewords: Integers) -> Floats:
         return self.codebook.vectors[codewords] @ self.codebook.vectors.T
 
 

@@ -10,7 +10,7 @@ from functools import cached_property
 import numpy as np
 import scipy
 
-from dpindex.base.arrays import AnyArray, Floats, Integers, Longs, issparse, row_blocks
+from dpindex.base.arrays import AnyArray, Floats, Integers, Longs, row_blocks
 from dpindex.base.errors import NoGuaranteeError
 from dpindex.mechanism.parameters import GRID_BITS
 
@@ -137,10 +137,6 @@ class Encoder(ABC):
         blocks = row_blocks(x.shape[0], count)
         mapped = [self.apply(x[rows].toarray()) for rows in blocks]
         return np.concatenate(mapped)
-
-    def apply_any(self, x: Floats | scipy.sparse.csr_matrix) -> Floats:
-        """Map rows of either kind."""
-        return self.apply_sparse(x) if issparse(x) else self.apply(x)
 
 
 class RecordEncoder(Encoder):
