@@ -33,13 +33,13 @@ from specs import example
 import dpindex as dpi
 from dpindex.base.display import LowerBound, UpperBound
 from dpindex.index.kinds import kind_of
+from dpindex.mechanism.bounds import exposure_line, information_lines, max_bits
 from dpindex.mechanism.method_table import TABLE, Method
 from dpindex.privacy import Guarantee
 from dpindex.race import SRP, PairedSRP, PStable, RaceSketch, SketchSpec
 from dpindex.race.hashes import kernel_sum
 from dpindex.storage.statement import statement_of, summarize
 from dpindex.study.attacks import Labels, attack_panel
-from dpindex.study.bounds import exposure_line, information_lines, max_bits
 from dpindex.study.reconstruction import dense_units, reconstructor_of
 from dpindex.study.target import AttackFigures
 from dpindex.study.trial import Trial

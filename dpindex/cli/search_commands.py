@@ -219,6 +219,7 @@ def info(
 
     $ dpindex info my-index --statement
     """
+    from dpindex.mechanism.bounds import exposure_line, information_lines, max_linkage_rate
     from dpindex.storage.directory import fetched
     from dpindex.storage.statement import (
         coverage_warning,
@@ -226,7 +227,6 @@ def info(
         statement_of,
         summarize,
     )
-    from dpindex.study.bounds import exposure_line, information_lines, max_linkage_rate
 
     with fetched(index) if is_url(index) else nullcontext(index) as folder:
         about = summarize(folder)
