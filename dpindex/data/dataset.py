@@ -92,7 +92,7 @@ class Dataset(AbstractContextManager["Dataset"]):
         self.resources.close()
 
     def with_labels(self, ids: AnyArray | None = None, payload: Any = None) -> Dataset:
-        """Return the same vectors with ids or payload from elsewhere, one for each row.
+        """Return the same vectors with ids or payload from elsewhere, in place of its own.
 
         Parameters
         ----------
@@ -102,7 +102,7 @@ class Dataset(AbstractContextManager["Dataset"]):
         Raises
         ------
         InputError
-            If their number is not that of the vectors, or the dataset has ids or payload itself.
+            If their number is not that of the vectors.
         """
         for labels, name in ((ids, "ids"), (payload, "payload rows")):
             if labels is not None and len(labels) != self.rows:

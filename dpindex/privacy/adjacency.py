@@ -138,9 +138,12 @@ class VectorAdjacency(Adjacency):
             "a second release of the same vector: epsilons and deltas add up",
         ]
 
-    def _check_units(self) -> None:
+    def _check(self, field_name: str, words: str) -> None:
+        """Refuse a size that is not above 0, and unknown units; ``words`` name the size."""
         if self.units != _DATA and not _DIGEST.fullmatch(str(self.units)):
             raise InputError("units must be those of the data, or the digest of ranges.")
+        size = finite_number(getattr(self, field_name), words, above=0.0)
+        object.__setattr__(self, field_name, LowerBound(size))
 
     @property
     def _in_units(self) -> str:
@@ -173,9 +176,7 @@ class Attribute(VectorAdjacency):
     kind = "attribute"
 
     def __post_init__(self) -> None:
-        self._check_units()
-        beta = finite_number(self.beta, "beta", above=0.0)
-        object.__setattr__(self, "beta", LowerBound(beta))
+        self._check("beta", "beta")
 
     @property
     def size(self) -> float:
@@ -218,9 +219,7 @@ class L2(VectorAdjacency):
     kind = "l2"
 
     def __post_init__(self) -> None:
-        self._check_units()
-        radius = finite_number(self.radius, "the l2 radius", above=0.0)
-        object.__setattr__(self, "radius", LowerBound(radius))
+        self._check("radius", "the l2 radius")
 
     @property
     def size(self) -> float:
