@@ -150,7 +150,7 @@ def attack(
     confidence : float
         Of the whole report, (0, 1).
     progress : callable, optional
-        Told the share that is done, [0, 1].
+        Called with the share that is done, [0, 1].
 
     Raises
     ------
@@ -275,7 +275,8 @@ class Tally:
     def finding(self, delta: float, alpha: float) -> Finding:
         """The strongest event; alpha is divided among all of them (Bonferroni)."""
         trials = (self.trials, self.trials)
-        bounds = epsilon_lower_bound(self.hits.T, trials, delta, alpha / len(self.hits))
+        share = alpha / len(self.hits)
+        bounds = epsilon_lower_bound(self.hits.T, trials, delta, share)
         best = int(np.argmax(bounds))
         first, second = self.hits[best].tolist()
         evidence = f"{first} against {second}"
@@ -284,7 +285,7 @@ class Tally:
 
 @dataclass
 class _Run:
-    """One attack under way: what it may spend, and what it has spent."""
+    """One attack: its limits of trials and time, and what was released so far."""
 
     release: Callable[[Floats, int], Any]
     guarantee: Guarantee
@@ -305,7 +306,9 @@ class _Run:
         self.histograms: list[Histogram] = []
 
     def attack(
-        self, pairs: Sequence[Pair], progress: Callable[[float], None] | None = None
+        self,
+        pairs: Sequence[Pair],
+        progress: Callable[[float], None] | None = None,
     ) -> list[Tally]:
         """Tests of all pairs."""
         tallies = []

@@ -16,7 +16,7 @@ the released sketch, and checks each link:
 
 Two things are tested by the package's tests, by a second reading of the words of noise, and not
 proved here: that words on either side of every threshold of a law give the outcome that it belongs
-to, and that codes which are released, on every way, are what the sampler drew.
+to, and that codes which are released, by every route, are what the sampler drew.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ import numpy as np
 
 from dpindex.audit.input_checks import code_checks, default_sketches, sketch_checks
 from dpindex.audit.law_verifiers import law_verifier
-from dpindex.audit.outcomes import known_answers
+from dpindex.audit.outcomes import known_answers, public_codebook
 from dpindex.audit.verdict import Check, ExactReport, LawVerifier
 from dpindex.base.errors import InputError
 from dpindex.base.files import MAGIC, AnyPath, read_file
@@ -59,7 +59,7 @@ _BINS = 24
 _DENSE_K = 32
 _DELTAS = {"zero": (0.0,), "required": (1e-6,), "optional": (0.0, 1e-6)}
 _NORM = 4.0
-_CODEWORDS = 100
+_PUBLIC_ROWS = 100
 _UNIT_ROUNDING = 1e-11
 """Sizes in the units of the data are rounded to twelve digits, for which the grid has room."""
 
@@ -283,7 +283,7 @@ def _candidates() -> Iterator[Spec]:
         if calibration.bounded:
             fields["bounds"] = (0.0, 1.0)
         if family.public is Codebook:
-            fields["codebook"] = _codebook()
+            fields["codebook"] = public_codebook(_DIM)
         if family.public is Design:
             fields["design"] = _design(calibration.delta == "required")
         repetitions = (1, 3) if family.repeats else (1,)
@@ -325,18 +325,10 @@ def _length(family: Family) -> int | None:
 
 
 @cache
-def _codebook() -> Codebook:
-    """A small public codebook."""
-    words = PublicStream(0, "audit/codewords").words(_CODEWORDS * _DIM, np.uint16)
-    codewords = words.reshape(_CODEWORDS, _DIM)
-    return Codebook(codewords - np.float32(2**15))
-
-
-@cache
 def _design(gaussian: bool) -> Design:
     """A small design for public vectors with a few common causes."""
-    words = PublicStream(0, "audit/design").words(_CODEWORDS * (_DIM + 4), np.uint16)
-    parts = words.reshape(_CODEWORDS, _DIM + 4) / 2.0**16 - 0.5
+    words = PublicStream(0, "audit/design").words(_PUBLIC_ROWS * (_DIM + 4), np.uint16)
+    parts = words.reshape(_PUBLIC_ROWS, _DIM + 4) / 2.0**16 - 0.5
     causes = parts[:, _DIM:].sum(axis=1, keepdims=True)
     public = parts[:, :_DIM] / 4 + causes
     delta = 1e-6 if gaussian else 0.0

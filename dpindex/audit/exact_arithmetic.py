@@ -26,7 +26,7 @@ UNIT = 1 << 64
 
 Ratio = tuple[int, int]
 UNBOUNDED: Ratio = (1, 0)
-"""What a law of an unexpected form is said to lose."""
+"""The ratio of a law whose form the lemmas do not cover."""
 
 _BITS = 384
 _ROOT_BITS = 320
@@ -38,7 +38,7 @@ Normal = tuple[Fraction, Fraction]
 """A deviation in cells, and the distance of some noise from the rounded normal law that has it."""
 
 NOT_NORMAL: Normal = (Fraction(1), Fraction(1))
-"""What any other law is said to be: at the largest distance from normal."""
+"""The entry of any other law: the largest distance from normal."""
 
 
 @lru_cache(maxsize=4096)
@@ -94,7 +94,7 @@ def _above(x: mpmath.mpf, bits: int) -> Fraction:
 
 
 def largest_ratio(pairs: Iterable[tuple[int, int]]) -> Ratio:
-    """The largest ratio, either way, of two non-negative integers; n / 0 with n > 0 is infinite."""
+    """The largest ratio of two non-negative integers, in either order; n / 0 is infinite."""
     largest: Ratio = (1, 1)
     for one, other in pairs:
         above = max(one, other)
@@ -156,9 +156,9 @@ def worst_two_digit_step(source: TwoDigitLaplace) -> Ratio:
     """
     high = source.high
     low = source.low
-    bounded = low.first == 0 and not low.tails and len(low.masses) == 1 << source.digit
+    in_place = low.first == 0 and len(low.masses) == 1 << source.digit
     in_cells = high.cell_bits == 0 and low.cell_bits == source.cell_bits
-    if not (bounded and in_cells and worst_table_ratio(high, 1)[1]):
+    if low.tails or not (in_place and in_cells and worst_table_ratio(high, 1)[1]):
         return UNBOUNDED
     half = 1 << (high.bits - 1)
     tail = high.masses[-1]
@@ -253,7 +253,8 @@ def distance_to_rounded(table: CellTable, deviation: Fraction) -> Fraction:
     with mpmath.workprec(table.bits + _WORK):
         scale = mpmath.sqrt(2) * as_mpf(deviation)
         tails = []  # beyond 1/2, 3/2, …
-        for cell in range(1, len(table.masses) + table.first + 1):
+        cells = len(table.masses) + table.first  # from 0 on
+        for cell in range(1, cells + 1):
             tails.append(mpmath.erfc((cell - 0.5) / scale) / 2)
         ideal = [1 - 2 * tails[0]]
         ideal += [tail - beyond for tail, beyond in pairwise(tails)]
@@ -280,7 +281,8 @@ def _variation(table: CellTable, ideal: Sequence[mpmath.mpf], beyond: mpmath.mpf
     """Half the sum of what the masses are off, rounded up; ``beyond`` lies past either end."""
     differences = []
     for mass, chance in zip(table.masses[-table.first :], ideal, strict=True):
-        differences.append(abs(mpmath.ldexp(mass, -table.bits) - chance))
+        stored = mpmath.ldexp(mass, -table.bits)
+        differences.append(abs(stored - chance))
     centre, *side = differences
     total = centre + 2 * (mpmath.fsum(side) + beyond)
     return _above(total / 2, table.bits + 1)

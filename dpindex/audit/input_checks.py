@@ -173,8 +173,8 @@ def read_map(spec: Spec) -> RealisedMap:
         apart = np.ptp(image, axis=1)
         spread = max(spread, int(apart.max()))
         for norm, powers in enumerate((sizes > 0, sizes, sizes**2)):
-            of_attributes = powers.sum(axis=1)
-            norms[norm] = max(norms[norm], int(of_attributes.max()))
+            largest_sum = int(powers.sum(axis=1).max())
+            norms[norm] = max(norms[norm], largest_sum)
         largest = np.maximum(largest, sizes.max(axis=0))
         sums += sizes.sum(axis=0)
         if whole_vectors:
@@ -436,7 +436,8 @@ def _sensitivity_check(spec: SketchSpec) -> Check:
 
 
 def _release_check(spec: SketchSpec) -> Check:
-    draws = np.arange(1, spec.rows * spec.columns + 1, dtype=np.int32)
+    counts = spec.rows * spec.columns
+    draws = np.arange(1, counts + 1, dtype=np.int32)
     probes = probe_records(spec)
     noisy = with_draws(spec, probes, draws)
     exact = with_draws(spec, probes, 0)
@@ -469,7 +470,7 @@ class Dealt:
         self._draws = np.array(draws, dtype=np.int32)
 
     def sample(self, count: int, stream: BitSource) -> npt.NDArray[np.int32]:
-        return self._draws.copy()  # whoever draws may write over it
+        return self._draws.copy()  # the caller may write over it
 
     def moments(self) -> tuple[float, float]:
         return 0.0, 0.0

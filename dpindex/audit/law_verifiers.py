@@ -151,8 +151,9 @@ class TwoDigitLaplaceVerifier(AdditiveVerifier):
         return high.max() * low.max(), equal_high * equal_low
 
     def characteristic(self, times: Doubles) -> Doubles:
-        high = _side(self.source.high, times * (1 << self.source.digit))
-        low = _sums(_chances(self.source.low), times)
+        source = self.source
+        high = _side(source.high, times * (1 << source.digit))
+        low = _sums(_chances(source.low), times)
         return _mirrored(high * low, times)
 
     def step(self) -> exact.Ratio:
@@ -242,7 +243,8 @@ def changes_check(spec: Spec, affordable: int) -> Check:
     """
     step = Fraction(spec.grid.step)
     # Half a step a coordinate where the norm is checked, half on the grid, and float errors.
-    short = Fraction(math.sqrt(spec.dim)) * step * Fraction(1001, 1000)
+    root = Fraction(math.sqrt(spec.dim))
+    short = root * step * Fraction(1001, 1000)
     least = Fraction(spec.min_norm or 0) - short
     ratio = math.inf
     if least > 0:
@@ -273,7 +275,8 @@ def change_chance(dim: int, ratio: float) -> float:
     0.2636
     """
     # Beyond nine deviations of the largest of them there is next to nothing left.
-    ends = np.linspace(0.0, _FARTHEST * min(1.0, ratio), _POINTS + 1)
+    farthest = _FARTHEST * min(1.0, ratio)
+    ends = np.linspace(0.0, farthest, _POINTS + 1)
     between = np.diff(2.0 * ndtr(ends))
     above = 2.0 * ndtr(-ends[-1])
     weights = np.append(between, above)
@@ -331,7 +334,9 @@ class FlipsVerifier(LawVerifier):
         widths = self.law.weights
         apart = self.apart
         # Chances of "+": a coin and a sign, opposite signs at level 1, and two levels of one sign.
-        pairs = [(UNIT // 2, levels[0]), (UNIT - levels[0], levels[0]), *pairwise(levels)]
+        coin = UNIT // 2
+        first = levels[0]
+        pairs = [(coin, first), (UNIT - first, first), *pairwise(levels)]
         minus = [(UNIT - p, UNIT - q) for p, q in pairs]
         ratio = exact.largest_ratio(pairs + minus)
         if apart.delta:

@@ -101,9 +101,15 @@ def _spec(method: str) -> Any:
     if "record" in row.adjacencies:
         fields["adjacency"] = record()
     if row.family.public is Codebook:
-        words = PublicStream(0, "audit/self-test").words(50 * _DIM, np.uint16)
-        fields["codebook"] = Codebook(words.reshape(50, _DIM) - 2.0**15)
+        fields["codebook"] = public_codebook(_DIM)
     return Spec(method, _DIM, **fields)
+
+
+@cache
+def public_codebook(dim: int) -> Codebook:
+    """Fifty codewords, to test methods that need some."""
+    words = PublicStream(0, "audit/self-test").words(50 * dim, np.uint16)
+    return Codebook(words.reshape(50, dim) - 2.0**15)
 
 
 def _vectors(spec: Spec) -> Doubles:
@@ -181,7 +187,8 @@ def _release_check(spec: Spec) -> Check:
     codes = privatizer.privatize(vectors, threads=1)
     words = _Again(recorder.reads)
     outcomes = spec.law.perturb(privatizer.project(vectors), words)
-    same = np.array_equal(spec.format.pack(outcomes), codes.stored) and not words.left
+    expected = spec.format.pack(outcomes)
+    same = np.array_equal(expected, codes.stored) and not words.left
     return Check(
         f"a release: {codes.format.name} of {spec.method}",
         f"{len(codes)} codes" if same else "other codes than those of the words",
@@ -200,7 +207,7 @@ _FREQUENCIES = 48
 CAVEAT = (
     "All of the above but the checks of codes is about the method, with fresh noise of this "
     "installation. That noise is in these codes cannot be shown, only that it is not: trust in "
-    "codes is trust in whoever made them."
+    "codes is trust in those who made them."
 )
 
 
@@ -264,7 +271,8 @@ def _nothing_apart(spec: Spec) -> Difference:
     if isinstance(spec.projection, Projection):
         moves = spec.projection.sensitivity
     none = Fraction(0)
-    return Difference(none, none, moves, spec.grid.bits, np.ones(1, dtype=np.int64))
+    largest = np.ones(1, dtype=np.int64)
+    return Difference(none, none, moves, spec.grid.bits, largest)
 
 
 def _frequency_check(values: AnyArray, max_chance: float) -> Check:
@@ -275,8 +283,8 @@ def _frequency_check(values: AnyArray, max_chance: float) -> Check:
         _, counts = np.unique(column, return_counts=True)
         largest = max(largest, int(counts.max()))
     tries = k * max(2, rows)
-    slack = math.sqrt(math.log(tries / _ALPHA) / (2 * rows))
-    bound = max_chance + slack
+    log_tries = math.log(tries / _ALPHA)
+    bound = max_chance + math.sqrt(log_tries / (2 * rows))
     return Check(
         "codes: most frequent value of a coordinate",
         f"{largest} of {rows} rows",
@@ -299,7 +307,8 @@ def _pairs_check(values: AnyArray, alike: float) -> Check:
     agreements = equal[np.triu_indices(rows, 1)]
     pairs = len(agreements)
     exactly = np.bincount(agreements, minlength=k + 1)
-    at_least = np.cumsum(exactly[::-1])[::-1][1:]  # 1, 2, … or k coordinates
+    from_the_top = np.cumsum(exactly[::-1])
+    at_least = from_the_top[::-1][1:]  # 1, 2, … or k coordinates
     expected = pairs * special.bdtrc(np.arange(k), k, alike)
     with np.errstate(divide="ignore", invalid="ignore"):
         chances = np.where(at_least > 0, k * expected / at_least, 1.0)

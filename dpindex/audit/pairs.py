@@ -159,7 +159,8 @@ def _moves(columns: AnyArray) -> _Moves:
         if not free.any():
             break
     # In the order of what they move, so that whole codes are read without picking.
-    return dict(sorted(moves.items(), key=lambda item: int(item[1][0])))
+    in_order = sorted(moves, key=lambda attribute: int(moves[attribute][0]))
+    return {attribute: moves[attribute] for attribute in in_order}
 
 
 def _pair(spec: Spec, name: str, moves: _Moves, rows: tuple[Doubles, Doubles]) -> Pair:
@@ -168,14 +169,17 @@ def _pair(spec: Spec, name: str, moves: _Moves, rows: tuple[Doubles, Doubles]) -
     coordinates = np.array(list(moves.values()))
     signs = np.sign(after - before).astype(np.int8)[coordinates]
     # Carriers whose projections end in the same two places are trials of one event.
-    ends = np.hstack([before[coordinates] * signs, after[coordinates] * signs])
+    first = before[coordinates] * signs
+    second = after[coordinates] * signs
+    ends = np.hstack([first, second])
     _, kind, sizes = np.unique(ends, axis=0, return_inverse=True, return_counts=True)
     by_size = np.argsort(-sizes, kind="stable")
     rank = np.argsort(by_size)[kind.ravel()]
     # The largest group is 0; what is left over shares the last.
     group = np.minimum(rank, _MAX_GROUPS - 1)
     pools = {}
-    for number in range(min(_MAX_POOLS, int(group.max()) + 1)):
+    groups = int(group.max()) + 1
+    for number in range(min(_MAX_POOLS, groups)):
         members = np.flatnonzero(group == number)
         moved = f"{len(members)} × {coordinates.shape[1]} coordinates"
         pools[f"{name}, pool {number + 1} of {moved}"] = members
@@ -222,7 +226,8 @@ def _rows(
             before, after = after, before
         helpers = np.flatnonzero(column).tolist() if helped else [carrier]
         helpers.remove(carrier)
-        missing = target - column[carrier] * before - base * column[helpers].sum()
+        there = column[carrier] * before + base * column[helpers].sum()
+        missing = target - there
         for helper in helpers:
             wanted = base + column[helper] * missing
             value = min(max(wanted, low), high)

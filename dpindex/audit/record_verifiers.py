@@ -58,7 +58,10 @@ def _product(weights: Sequence[int], size: int) -> int:
 def _completions(weights: Sequence[int], size: int, product: int) -> AnyArray:
     """Sums of the digits of a product, of ``size`` bytes each: see :func:`at_least`."""
     data = product.to_bytes(size * (sum(weights) + 1), "little")
-    digits = [int.from_bytes(data[i : i + size], "little") for i in range(0, len(data), size)]
+    digits = []
+    for start in range(0, len(data), size):
+        digit = data[start : start + size]
+        digits.append(int.from_bytes(digit, "little"))
     from_the_top = list(accumulate(reversed(digits), initial=0))
     return np.array(from_the_top[::-1], dtype=object)
 
@@ -86,7 +89,9 @@ def minority_shares(weights: tuple[int, ...], threshold: int) -> Shares:
     total = sum(weights)
     shares = np.full((2, k, total + 1), UNSEEN, dtype=np.int64)
     # Bit s of the i-th number: whether some of the first i weights add up to s.
-    reached = list(accumulate(weights, lambda bits, weight: bits | bits << weight, initial=1))
+    reached = [1]
+    for weight in weights:
+        reached.append(reached[-1] | reached[-1] << weight)
     size = k // 8 + 1
     product = 1  # of the weights after the i-th
     for i in range(k - 1, -1, -1):
@@ -122,7 +127,8 @@ class CapVerifier(LawVerifier):
             encoded.append(np.where(y >= 0, x, -x))
         first, second = encoded
         weights = (second - first).astype(np.float32)
-        towards = np.where(near[1] >= 0, 1, -1).astype(np.int8)
+        is_positive = near[1] >= 0
+        towards = np.where(is_positive, 1, -1).astype(np.int8)
 
         def read(codes: Codes) -> Counts:
             signs = codes.format.coordinates(codes.stored)
@@ -138,7 +144,8 @@ class CapVerifier(LawVerifier):
         half = 1 << len(others)  # codes of that sign
         kept = cap_size(others, cap.threshold - largest)  # and inside
         inside = Fraction(cap.inside * kept, UNIT * cap.size)
-        outside = Fraction((UNIT - cap.inside) * (half - kept), UNIT * (2 * half - cap.size))
+        left_out = (UNIT - cap.inside) * (half - kept)
+        outside = Fraction(left_out, UNIT * (2 * half - cap.size))
         return float(inside + outside), 1.0
 
     def check(self) -> Check:
@@ -318,7 +325,8 @@ class SoftmaxVerifier(SymbolVerifier):
 
         A word w is at place ``⌊w·S/2^64⌋``: below place C are ``⌈C·2^64/S⌉`` of them.
         """
-        weighted = _words_before([0, *self.ends(scores[None])[0].tolist()])
+        (ends,) = self.ends(scores[None])
+        weighted = _words_before([0, *ends.tolist()])
         uniform = _words_before(range(len(self.law.codebook) + 1))
         share = self.law.uniform
         chances = zip(np.diff(uniform), np.diff(weighted), strict=True)
@@ -346,4 +354,6 @@ class SoftmaxVerifier(SymbolVerifier):
 
 def _words_before(places: Sequence[int]) -> AnyArray:
     """Of 2^64 words how many draw less than each place, the last of which is that of all."""
-    return np.array([-(-(place << 64) // places[-1]) for place in places], dtype=object)
+    whole = places[-1]
+    counts = [-(-(place << 64) // whole) for place in places]  # rounded up
+    return np.array(counts, dtype=object)

@@ -153,7 +153,8 @@ class Report:
 
     def to_dict(self) -> dict[str, Any]:
         """The report as plain JSON values."""
-        return {"passed": self.passed, "checks": [asdict(check) for check in self.checks]}
+        checks = [asdict(check) for check in self.checks]
+        return {"passed": self.passed, "checks": checks}
 
 
 @dataclass(frozen=True)

@@ -147,7 +147,7 @@ def main() -> None:
     except KeyboardInterrupt:
         _end(_INTERRUPTED, 130)
     except BrokenPipeError:
-        # The reader of our output went away (`| head`): no one is left to tell.
+        # The reader of the output has closed the pipe, as `| head` does: nobody reads an error.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except OSError as error:
@@ -165,7 +165,7 @@ def main() -> None:
 
 
 def _usage(error: Any) -> str:
-    """A usage error as one sentence, and where the usage is shown."""
+    """Return a usage error as one sentence that names the --help to read."""
     said = " ".join(error.format_message().split()).rstrip(".?").replace("Value error, ", "")
     said = re.sub(
         r"\.? (?:Did you mean|\(Possible options:) (.*?)\)?$", r"; did you mean \1?", said
@@ -182,7 +182,7 @@ def _first_line(error: BaseException) -> str:
 
 
 def _was_interrupted(error: BaseException | None) -> bool:
-    """Whether this is what a library made of Ctrl-C, such as a class body of Python before 3.12."""
+    """Whether Ctrl-C caused this error: Python before 3.12 wraps it when a class is created."""
     while error is not None and not isinstance(error, KeyboardInterrupt):
         error = error.__cause__ or error.__context__
     return error is not None

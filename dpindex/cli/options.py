@@ -334,12 +334,12 @@ def parsed_list(text: str, option: str, read: type) -> list[Any]:
 
 
 def note(sentence: str) -> None:
-    """Tell what may not be meant, in one line beside the output."""
+    """Print a note on standard error about what may be a mistake."""
     typer.echo(escaped(f"note: {sentence}."), err=True)
 
 
 def note_warnings(spec: Spec, count: int | None = None) -> None:
-    """Tell which parameters of a spec promise little for so many vectors."""
+    """Print a note for each parameter of a spec that promises little."""
     from dpindex.mechanism.spec import quality_warnings
 
     for sentence in quality_warnings(spec, count):
@@ -484,7 +484,7 @@ def _flag(option: inspect.Parameter) -> str:
     return option.name
 
 
-# Kinds of files and folders, for whoever names one where another is expected.
+# Kinds of files and folders: an error names the kind where another is expected.
 
 _KINDS = {
     "index": (

@@ -1,4 +1,4 @@
-"""Commands of who holds vectors: embed, build, privatize, add, denoise, codebook, spec."""
+"""Commands for data holders: embed, build, privatize, add, denoise, codebook, design, spec."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from dpindex.data import Ranges, open_dataset, open_vectors
 from dpindex.data.stores import is_url
 from dpindex.mechanism.codes import read_codes
 
-# Bits of a code from which on two equal ones are no accident.
+# Two codes of so many bits are not equal by chance.
 _TELLING_BITS = 128
 
 

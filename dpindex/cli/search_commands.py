@@ -1,4 +1,4 @@
-"""Commands of who searches and of who serves: query, info, publish, methods, serve."""
+"""Commands for searching and serving: query, info, publish, methods, serve."""
 
 from __future__ import annotations
 

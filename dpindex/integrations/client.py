@@ -194,15 +194,15 @@ class Client:
         return self._compared("/rerank", "similarity", query, ids)
 
     def reaches(self, query: Any, ids: Any, threshold: float) -> list[bool | None]:
-        """Ask whether exact similarities reach a threshold; the similarities are not told.
+        """Ask whether exact similarities reach a threshold, without learning the similarities.
 
         It needs a token with the role reaches. Each answer is one inequality for the coordinates of
-        a vector, where a similarity is an equation; who asks often still finds the similarity.
+        a vector, where a similarity is an equation; many thresholds still find the similarity.
 
         Parameters
         ----------
         query, ids
-            As of :meth:`similarities`, and told to the same holder.
+            As of :meth:`similarities`, and sent to the same holder.
         threshold : float
             Of cosines or inner products; under ``l2`` of minus the squared distances.
 

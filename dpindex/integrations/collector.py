@@ -58,7 +58,8 @@ class Batch:
     ids : int64 or unicode array, shape (n,)
         Unique.
     receipts : sequence of bytes
-        32 bytes that a submission has again when it is repeated, and that nobody else can know.
+        For each submission with an Idempotency-Key 32 bytes, a hash of key, ids and codes: a
+        repeated submission has the same, and nobody without the key can compute it.
     """
 
     codes: Codes
@@ -104,11 +105,11 @@ _Waiting: TypeAlias = tuple[Batch, "Future[Acceptance]"]
 
 
 class AcceptedLog:
-    """The log of accepted codes: what was promised to a sender and is not in the index yet.
+    """The log of accepted codes: what was confirmed to a sender and is not in the saved index yet.
 
     An append-only file of batches, made when it is opened. A batch is a length, a CRC-32 of the
     length, and one container with its own SHA-256; it is written by one append and one fsync. A
-    process that is killed leaves at most the last batch incomplete, which nobody was told of. One
+    process that is killed leaves at most the last batch incomplete, which was not confirmed. One
     process may have it open: the caller holds the index's lock.
 
     Parameters
@@ -335,7 +336,7 @@ class Collector:
                     self._answer(group)
                 self._tend()
             self._save_all()
-        except Exception as error:  # whoever leaves the block is told
+        except Exception as error:  # raised where the block ends
             self._failure = error
         finally:
             self._closed = True

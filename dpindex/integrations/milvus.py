@@ -129,7 +129,7 @@ class Milvus(Database):
             state = self._client.get_load_state(self.name)["state"]
             if state.name == "Loaded" and self._client.list_indexes(self.name):
                 return
-            # It is new, or whoever made it was cut off: index what is searched.
+            # It is new, or its publication was interrupted: index what is searched.
             indexes = self._client.prepare_index_params()
             bits = "code" if layout.code_bytes else "vector"
             indexes.add_index(bits, index_type="BIN_FLAT", metric_type="HAMMING")

@@ -24,7 +24,7 @@ _LEASE = """
     select {}(hashtextextended('dpindex collector ' || n.nspname || '.' || c.relname, 0))
     from pg_class c join pg_namespace n on n.oid = c.relnamespace where c.oid = to_regclass(%s)
 """
-"""Call a function of advisory locks with a key of the table, by whatever path it is found."""
+"""SQL that calls a function of advisory locks with a key of the table's schema and name."""
 _NEEDS_PGVECTOR = (
     "number codes, and exact queries of signs, need the extension pgvector at the server; let its "
     "administrator run CREATE EXTENSION vector, or publish signs for private queries alone "

@@ -1,4 +1,4 @@
-"""Requests to a collector: who may ask, what each must hold, and what refuses anything else.
+"""Requests to a collector: tokens and their roles, and checks of everything that is sent.
 
 A sentence never repeats what was sent: no id, no byte of a code, no attribute of a vector.
 """
@@ -176,9 +176,9 @@ def sent_codes(body: bytes, specs: Sequence[Spec], most: int) -> Codes:
 
 
 def receipts(key: str | None, ids: str, body: bytes) -> list[bytes]:
-    """By what a submission is known when it is sent again, if it has a key.
+    """Return a hash by which a repeated submission is recognized; none without a key.
 
-    Whoever has not the key cannot make it. RefusedError for a key that is easily guessed.
+    Nobody without the key can compute it. RefusedError for a key that is easily guessed.
     """
     if key is None:
         return []
@@ -275,7 +275,7 @@ def _vector(numbers: Any, dim: int, wrong: RefusedError) -> Doubles:
 
 @dataclass
 class Comparisons:
-    """Compares a query with the original vectors of candidates, for whoever may ask.
+    """Compares a query with the original vectors of candidates.
 
     Every answer tells the asker about vectors what no epsilon bounds, so the route is off unless
     the holder names the vectors, has a role of its own, and counts what each token asks.
