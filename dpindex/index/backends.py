@@ -76,8 +76,8 @@ class SearchBackend(ABC):
     """Items under the row numbers 0, 1, 2, …, and the nearest of them to a query.
 
     Items are what one entry of the table in :mod:`dpindex.index.kinds` makes of codes: vectors,
-    or packed signs. A backend keeps nothing that cannot be rebuilt from the codes, and it is asked
-    for scores and rows only: similarities are read off the codes. Items and queries are finite.
+    or packed signs. A backend keeps nothing that cannot be rebuilt from the codes, and it gives
+    scores and rows only: similarities are read off the codes. Items and queries are finite.
 
     Parameters
     ----------

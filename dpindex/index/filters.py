@@ -262,7 +262,7 @@ class Selection:
 
     Less than an eighth of all rows are searched by themselves, exactly, whatever the index type. Of
     more, twice the expected number of neighbours is found and the others are left out; queries for
-    which too few remain are asked again among the rows alone.
+    which too few remain are searched again among the rows alone.
 
     Parameters
     ----------

@@ -109,8 +109,8 @@ class Ranking:
         """The backend's items of some codes."""
         return codes.to_float()
 
-    def asked(self, queries: Queries) -> AnyArray:
-        """Return what the backend is asked: items if queries are private, else exact vectors."""
+    def query_items(self, queries: Queries) -> AnyArray:
+        """What the backend compares items with: items of private queries, or exact vectors."""
         return queries.to_float()
 
     def is_synced(self, store: CodeStore) -> bool:
@@ -140,9 +140,9 @@ class Ranking:
         With a ``subset`` of the backend, of its items alone.
         """
         backend = self.backend if subset is None else subset
-        asked = self.asked(queries)
-        with few_threads(len(backend) * asked.size):
-            return backend.search(asked, count)
+        wanted = self.query_items(queries)
+        with few_threads(len(backend) * wanted.size):
+            return backend.search(wanted, count)
 
 
 class PackedSigns(Ranking):
@@ -153,7 +153,7 @@ class PackedSigns(Ranking):
     def items(self, codes: Codes) -> AnyArray:
         return codes.stored
 
-    def asked(self, queries: Queries) -> AnyArray:
+    def query_items(self, queries: Queries) -> AnyArray:
         if isinstance(queries, PrivateQueries):
             return queries.codes.stored
         return queries.projections
@@ -167,7 +167,7 @@ class Symbols(Ranking):
     def items(self, codes: Codes) -> AnyArray:
         return codes.stored
 
-    def asked(self, queries: Queries) -> AnyArray:
+    def query_items(self, queries: Queries) -> AnyArray:
         return codeword_similarities(queries)
 
 
@@ -205,7 +205,7 @@ class DenoisedVectors(Ranking):
             return self._denoiser.coordinates(codes, to_rank=by_cosine)
         return self._denoiser.to_rank(codes) if by_cosine else self._denoiser(codes)
 
-    def asked(self, queries: Queries) -> AnyArray:
+    def query_items(self, queries: Queries) -> AnyArray:
         if isinstance(queries, PrivateQueries):
             vectors: AnyArray = self._denoiser(queries.codes, queries.spec)
         else:
@@ -237,7 +237,7 @@ class DecodedVectors(Ranking):
     def items(self, codes: Codes) -> AnyArray:
         return decoded(codes, self._spec, self._denoiser)
 
-    def asked(self, queries: Queries) -> AnyArray:
+    def query_items(self, queries: Queries) -> AnyArray:
         return decoded_queries(queries, self._denoiser)[:, :-1]
 
 

@@ -509,7 +509,7 @@ class PrivateIndex(Searchable):
         Raises
         ------
         InputError
-            If there are too few codes to learn from, or nothing stands out of the noise; the index
+            If there are too few codes to learn from, or nothing is above the noise; the index
             stays as it was.
         """
         denoiser = fit_denoiser(self.codes, self.spec, kind)

@@ -369,7 +369,7 @@ class QueryMaker:
         self.query_spec = query_spec
         self._leaves = leaves
         self.projector = Projector(spec)
-        Projector(query_spec)  # refuses now what could not be asked later
+        Projector(query_spec)  # refuses now what no query could be made under later
 
     def __call__(
         self,

@@ -155,7 +155,7 @@ class PublishedIndex(Searchable):
     def _neighbours(self, queries: Queries, k: int, where: str | None) -> Neighbours:
         """Return ids and scores of each query's neighbours, best first."""
         publication = self._publication
-        items = publication.ranking.asked(queries)
+        items = publication.ranking.query_items(queries)
         if publication.by_symbol:
             rows_of_symbol = publication.rows / items.shape[1]
             return nearest_symbols(self.database, items, k, where, rows_of_symbol)

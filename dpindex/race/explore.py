@@ -136,10 +136,10 @@ def diversity_sample(
     *,
     seed: int = 0,
 ) -> Longs:
-    """Return row numbers of candidates, drawn with probability inverse to their density.
+    """Return row numbers of candidates, sampled with probability inverse to their density.
 
-    Rare kinds are drawn as often as frequent ones, which evens out a skewed pool (Coleman et al.
-    2019, after whom densities below the noise count as one standard error). Drawing is without
+    Rare kinds are sampled as often as frequent ones, which evens out a skewed pool (Coleman et al.
+    2019, after whom densities below the noise count as one standard error). Sampling is without
     replacement, by Efraimidis & Spirakis' exponential keys from a public seed.
 
     The sketch is private; *the candidates are not made so*: give public ones, or keep the result.
@@ -156,7 +156,7 @@ def diversity_sample(
 
     Returns
     -------
-    int64 array, shape (size,), in the order drawn.
+    int64 array, shape (size,), in the order sampled.
 
     >>> from dpindex.race import PStable, SketchSpec
     >>> x = np.zeros((1000, 1))

@@ -227,11 +227,11 @@ class Release:
 
 
 class RaceSketch:
-    """A table of ``rows × width`` counts: filled once, released once, then asked without limit.
+    """A table of ``rows × width`` counts: filled once, released once, then queried without limit.
 
     It holds R histograms over R random partitions of space. Each record adds 1 to one bin of each,
     and the mean count of the bins that a query falls into estimates how many records lie near it.
-    One global (epsilon, delta) covers every question ever asked (Coleman & Shrivastava 2020,
+    One global (epsilon, delta) covers every query (Coleman & Shrivastava 2020,
     Thm 3). The data needs no bounds: a record moves one count a row by one, whatever finite numbers
     it holds. One that lies more than 2^21 bandwidths from the origin counts as if it lay at the
     nearest point of a box around the origin, and a collection may be empty.
