@@ -52,16 +52,6 @@ _MANY = 100
 _MAX_SHARE = 0.1
 
 
-def candidate_levels(n: int) -> tuple[int, ...]:
-    """Return the numbers of candidates that are measured among n vectors: up to 100, or a tenth.
-
-    >>> candidate_levels(20_000)
-    (10, 20, 50, 100, 200, 500, 1000, 2000)
-    """
-    most = min(n, max(_MANY, round(_MAX_SHARE * n)))
-    return tuple(level for level in _LEVELS if level <= most)
-
-
 def recall_within(candidates: int) -> str:
     """Return the name of recall@10 after the first R answers were ordered by their vectors."""
     return f"recall@10 within {candidates}"
@@ -184,30 +174,28 @@ class Curve:
         groups: dict[tuple[Spec, QueryMode], list[Run]] = {}
         for run in self.runs:
             groups.setdefault((run.spec, run.query), []).append(run)
-        names = line_labels([spec for spec, _ in groups])
-        denoised = {names[run.spec] for run in self.runs if run.denoised}
+        labels = line_labels([spec for spec, _ in groups])
+        denoised = {labels[run.spec] for run in self.runs if run.denoised}
         points = []
         for (spec, query), runs in groups.items():
-            name = names[spec]
+            label = labels[spec]
+            is_denoised = label in denoised
+            if is_denoised:
+                label += ", denoised"
             means = _by_measure(statistics.fmean, runs)
-            end = ", denoised" if name in denoised else ""
-            points.append(
-                Point(
-                    spec,
-                    query,
-                    len(runs),
-                    means,
-                    _by_measure(_std, runs),
-                    name in denoised,
-                    name + end,
-                )
-            )
+            spreads = _by_measure(_std, runs)
+            points.append(Point(spec, query, len(runs), means, spreads, is_denoised, label))
         return tuple(points)
 
     @property
     def candidates(self) -> tuple[int, ...]:
-        """Numbers of candidates R that recall@10 is measured at after exact ordering."""
-        return candidate_levels(self.base[1])
+        """Numbers of candidates R that recall@10 is measured at after exact ordering.
+
+        Up to 100, or to a tenth of the vectors.
+        """
+        n = self.base[1]
+        most = min(n, max(_MANY, round(_MAX_SHARE * n)))
+        return tuple(level for level in _LEVELS if level <= most)
 
     @property
     def measures(self) -> tuple[str, ...]:
@@ -243,14 +231,22 @@ class Curve:
 
     def line(self, run: Run) -> dict[str, Any]:
         """A run as a line of ``runs.csv``."""
-        values = {self.full_name(name): run.values.get(name) for name in self.measures}
-        return {**self.cells(run), "seed": run.seed, **values, "run": run.key}
+        line = self.cells(run)
+        line["seed"] = run.seed
+        for name in self.measures:
+            line[self.full_name(name)] = run.values.get(name)
+        line["run"] = run.key
+        return line
 
     def run_of(self, line: Mapping[str, str], spec: Spec, query: QueryMode) -> Run:
         """The inverse of :meth:`line`: the run of ``spec`` and ``query`` in a ``line``."""
-        cells = {name: line[self.full_name(name)] for name in self.measures}
-        values = {name: float(cell) for name, cell in cells.items() if cell}
-        return Run(spec, query, int(line["seed"]), values, line["denoiser"] != "", line["run"])
+        values = {}
+        for name in self.measures:
+            cell = line[self.full_name(name)]
+            if cell:
+                values[name] = float(cell)
+        denoised = line["denoiser"] != ""
+        return Run(spec, query, int(line["seed"]), values, denoised, line["run"])
 
     @property
     def query_modes(self) -> tuple[QueryMode, ...]:
@@ -260,7 +256,8 @@ class Curve:
     @property
     def epsilons(self) -> tuple[float, ...]:
         """The budgets measured, ascending, without the baselines."""
-        return tuple(sorted({e for p in self.points if (e := p.spec.epsilon) is not None}))
+        budgets = {point.spec.budget for point in self.points}
+        return tuple(sorted(budgets - {math.inf}))
 
     @property
     def adjacency(self) -> str:
@@ -278,7 +275,9 @@ class Curve:
         for point in self.points:
             if point.query == query:
                 lines.setdefault(point.label, []).append(point)
-        return {name: sorted(line, key=lambda p: p.spec.budget) for name, line in lines.items()}
+        for line in lines.values():
+            line.sort(key=lambda point: point.spec.budget)
+        return lines
 
 
 def _by_measure(statistic: Callable[[list[float]], float], runs: Sequence[Run]) -> dict[str, float]:
@@ -364,9 +363,7 @@ def refuse_other_report(folder: Path, is_ours: Callable[[dict[str, str]], bool])
     others = [line for line in lines if not is_ours(line)]
     unknown = not lines and any((folder / name).exists() for name in _REPORT_FILES)
     if others or unknown:
-        what = "another report"
-        if others:
-            what = f"{len(others)} runs of another evaluation"
+        what = f"{len(others)} runs of another evaluation" if others else "another report"
         raise InputError(
             f"{folder} holds {what}; choose another directory, repeat the command that made it "
             f"(it may have more epsilons, methods or runs), or replace it.",
