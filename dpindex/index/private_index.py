@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from dpindex.accounting.ledger import Ledger
     from dpindex.base.display import Progress
     from dpindex.mechanism.privatizer import Privatizer
+    from dpindex.storage.release import Terms
 
 
 class ReadWriteLock:
@@ -365,10 +366,13 @@ class PrivateIndex(Searchable):
             holds private vectors; nothing is changed then.
         """
         # Here: who only searches needs no secret stream.
-        from dpindex.storage.release import release_in_memory
+        from dpindex.storage.release import Terms, release_in_memory
 
         if replace and ids is None:
             raise InputError("vectors are replaced by id; give every vector an id.")
+        # Without a ledger the index alone says what was released before, and may replace it.
+        counted_again = allow_rerelease and (ledger is not None or not replace)
+        terms = Terms(ledger, counted_again, skip_leak_check)
         with self._lock.write():
             if isinstance(X, Dataset):
                 vectors: Any = X
@@ -380,10 +384,12 @@ class PrivateIndex(Searchable):
             columns = self._store.payload.checked(payload, count)
             if replace and not allow_rerelease:
                 self._refuse_rerelease(checked_ids)
-            # Without a ledger the index alone says what was released before.
-            if ledger is None and (replace or not allow_rerelease):
+            if ledger is None:
                 codes = release_in_memory(
-                    vectors, self._privatizer, skip_leak_check=skip_leak_check, progress=progress
+                    vectors,
+                    self._privatizer,
+                    skip_leak_check=skip_leak_check,
+                    progress=progress,
                 )
                 self._store.append(codes, checked_ids, columns, replace=replace)
                 return
@@ -391,7 +397,6 @@ class PrivateIndex(Searchable):
                 vectors = as_dataset(as_source(vectors, ""), count)
             if ids is not None:
                 vectors = vectors.with_labels(checked_ids)
-            terms = (ledger, allow_rerelease, skip_leak_check)
             self._release_durably(vectors, checked_ids, columns, terms, progress, replace=replace)
 
     def _refuse_rerelease(self, ids: AnyArray) -> None:
@@ -415,16 +420,15 @@ class PrivateIndex(Searchable):
         dataset: Dataset,
         ids: AnyArray,
         payload: Table,
-        terms: tuple[Ledger | None, bool, bool],
+        terms: Terms,
         progress: Progress | None,
         *,
         replace: bool,
     ) -> None:
         """Release vectors that a ledger counts into the folder of the index, and into memory."""
-        from dpindex.storage.release import Terms, release
+        from dpindex.storage.release import release
         from dpindex.storage.targets import GrownIndex
 
-        checked_terms = Terms(*terms)
         last = self._checkpoint
         if last is None:
             raise InputError(
@@ -439,7 +443,7 @@ class PrivateIndex(Searchable):
         target = GrownIndex(last.directory.path, self.spec, replace, append)
         with last.directory.held():
             last.unchanged_manifest()
-            release(dataset, target, checked_terms, progress=progress)
+            release(dataset, target, terms, progress=progress)
 
     def _write(
         self,

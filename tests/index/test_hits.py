@@ -132,7 +132,7 @@ def test_short_text_and_escaped_html(index: dpi.PrivateIndex) -> None:
     hits = index.search(VECTORS[:2], k=3)
     assert repr(hits) == "<Hits: 2 queries, 3 neighbours each, with t&, score>"
     assert eval(repr(SPEC), {"Spec": dpi.Spec, "Attribute": Attribute}) == SPEC
-    found = FoundShares(0.5, 0.5, {10: 0.5})
+    found = FoundShares(0.5, {10: 0.5})
     row = Row(SPEC, None, found, found, bytes_per_vector=9, noise=0.1)
     plan = Plan((row,), "exact", n=10, at=10, candidates=10, shown_candidates=(10,), refused=(),
                 )  # fmt: skip
