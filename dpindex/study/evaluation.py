@@ -18,6 +18,7 @@ from dpindex.base.arrays import (
     in_units_of_largest,
     limited_threads,
     row_norms,
+    stacked,
     unit,
     whole_number,
 )
@@ -106,7 +107,7 @@ def evaluate(
         Use the first so many queries only, [1, ∞).
     examples : int
         Queries and records to take examples of, evenly spaced, [0, ∞): what is found and what is
-        reconstructed, in one more build of each spec.
+        reconstructed, in the first build of each spec.
     report : path, optional
         Directory of a report. Runs are appended to ``runs.csv`` in it as they end, and runs of the
         same evaluation that are there already are not measured again, so that an interrupted
@@ -172,11 +173,14 @@ def evaluate(
         _check_specs(curve, group)
         if not skip_leak_check:
             _check_public_parts(group, sources[0])
-        tasks.append(_Task(curve, *sources, _builds(curve, group, sources, runs, query_modes)))
-    keys = {key for task in tasks for build in task.builds for key in build.keys.values()}
+        builds = _builds(curve, group, sources, runs, query_modes)
+        tasks.append(_Task(curve, *sources, builds))
+    builds = [build for task in tasks for build in task.builds]
+    keys = {key for build in builds for key in build.keys.values()}
     workers = idle_cores()
+    progress = progress or no_progress
     with kept_in(report, keys, replace=replace_report) as kept, limited_threads():
-        return [_measured(task, kept, examples, workers, progress or no_progress) for task in tasks]
+        return [_measured(task, kept, examples, workers, progress) for task in tasks]
 
 
 @dataclass(frozen=True)
@@ -220,11 +224,12 @@ def _check_request(
 def _check_specs(curve: Curve, specs: Sequence[Spec]) -> None:
     """Refuse specs of other vectors, that cannot be compared, or that no index can have."""
     for name in _SHARED:
-        values = list(dict.fromkeys(getattr(spec, name) for spec in specs if _takes(spec, name)))
-        if len(values) > 1:
+        stated = [getattr(spec, name) for spec in specs if _takes(spec, name)]
+        value, *others = dict.fromkeys(stated) or [None]
+        if others:
             raise InputError(
-                f"the specs of one curve must agree in {name}, not have {values[0]} and "
-                f"{values[1]}; measure them separately."
+                f"the specs of one curve must agree in {name}, not have {value} and {others[0]}; "
+                f"measure them separately."
             )
     common_adjacency(specs)
     for spec in specs:
@@ -241,16 +246,20 @@ def _takes(spec: Spec, name: str) -> bool:
     Record-level methods take any vectors, and none of the shared fields but the seed; a norm
     matters to noise only, and baselines have none.
     """
-    rounded = spec.method_row.calibration.rounded
-    private = spec.method_row.private
-    return name == "seed" or (rounded and (private or name != "norm"))
+    if name == "seed":
+        return True
+    if name == "norm" and not spec.method_row.private:
+        return False
+    return spec.method_row.calibration.rounded
 
 
 def _check_public_parts(specs: Sequence[Spec], base: VectorSource) -> None:
-    for check in {LeakCheck.of(spec, base.shape[0]) for spec in specs}:
-        if check is not None:
-            evidence = [check.evidence(first, chunk) for first, chunk in base.chunks()]
-            refuse_leaks(check.part, LeakEvidence.joined(evidence))
+    checks = {LeakCheck.of(spec, base.shape[0]) for spec in specs}
+    for check in checks:
+        if check is None:
+            continue
+        evidence = [check.evidence(first, chunk) for first, chunk in base.chunks()]
+        refuse_leaks(check.part, LeakEvidence.joined(evidence))
 
 
 def at_norm_1(source: VectorSource) -> VectorSource:
@@ -261,20 +270,23 @@ def at_norm_1(source: VectorSource) -> VectorSource:
     unchanged = True
     for first, chunk in source.chunks():
         norms = row_norms(chunk)
-        if not (norms > 0).all():
+        if not norms.all():
             raise InputError(
                 f"{source.name}: row {first + int(np.argmin(norms))} is the zero vector, which has "
                 f"no direction; leave it out, or leave the methods for whole records out."
             )
-        unchanged = unchanged and bool((np.abs(norms - 1.0) < _SAME_NORM).all())
+        if np.abs(norms - 1.0).max() >= _SAME_NORM:
+            unchanged = False
     if unchanged:
         return source
-    chunks: list[Any] = [chunk for _, chunk in source.chunks()]
-    if source.is_sparse:
-        directions = [sparse.diags(1.0 / row_norms(chunk)) @ chunk for chunk in chunks]
-        return as_source(sparse.vstack(directions), source.name)
-    directions = [unit(in_units_of_largest(chunk)) for chunk in chunks]
-    return as_source(np.concatenate(directions), source.name)
+
+    def directions(chunk: Any) -> Any:
+        if source.is_sparse:
+            return sparse.diags(1.0 / row_norms(chunk)) @ chunk
+        return unit(in_units_of_largest(chunk))
+
+    vectors = stacked([directions(chunk) for _, chunk in source.chunks()])
+    return as_source(vectors, source.name)
 
 
 def _builds(
@@ -299,7 +311,9 @@ def _identity(source: VectorSource) -> dict[str, Any]:
     """Return what tells vectors apart: their number and their content."""
     content = hashlib.blake2b(digest_size=8)
     for _, chunk in source.chunks():
-        parts = (chunk.indptr, chunk.indices, chunk.data) if source.is_sparse else (chunk,)
+        parts = [chunk]
+        if source.is_sparse:
+            parts = [chunk.indptr, chunk.indices, chunk.data]
         for part in parts:
             content.update(np.ascontiguousarray(part).data)
     return {"shape": source.shape, "content": content.hexdigest()}
@@ -332,12 +346,17 @@ def _measured(
 
     def measure(build: _Build) -> tuple[list[Run], ExampleBuild | None]:
         is_known = known.issuperset(build.keys.values())
-        is_shown = gallery is not None and build.is_first
-        if is_known and not is_shown:
+        shown_in = gallery if build.is_first else None
+        if is_known and shown_in is None:
             return [], None
-        trial = Trial(replace(build.spec, seed=build.seed), task.base, **curve.trial)
-        runs = [] if is_known else list(_runs(trial, curve, build, queries, truth))
-        return runs, gallery.sample(trial, build.keys) if gallery and is_shown else None
+        spec = replace(build.spec, seed=build.seed)
+        trial = Trial(spec, task.base, **curve.trial)
+        measured = []
+        if not is_known:
+            measured = list(_runs(trial, curve, build, queries, truth))
+        if shown_in is None:
+            return measured, None
+        return measured, shown_in.sample(trial, build.keys)
 
     runs: list[Run] = []
     samples: list[ExampleBuild] = []
@@ -349,12 +368,15 @@ def _measured(
             progress(done, len(task.builds), name)
             measured, sample = next(results)
             kept.append([curve.line(run) for run in measured if run.key not in known])
-            samples += [sample] if sample else []
+            if sample is not None:
+                samples.append(sample)
             for mode, key in build.keys.items():
-                runs.append(curve.run_of(kept.lines[key], build.spec, mode))
+                run = curve.run_of(kept.lines[key], build.spec, mode)
+                runs.append(run)
     progress(len(task.builds), len(task.builds), "done")
-    shown = gallery.examples(samples) if gallery is not None else None
-    return replace(curve, runs=tuple(runs), examples=shown)
+    if gallery is not None:
+        curve = replace(curve, examples=gallery.examples(samples))
+    return replace(curve, runs=tuple(runs))
 
 
 def _runs(
@@ -382,11 +404,12 @@ def _retrieval(
     trial: Trial, queries: Any, mode: QueryMode, truth: GroundTruth, candidates: Sequence[int]
 ) -> dict[str, float]:
     """Return the quality and the speed of a search, by measure."""
+    count = min(_FOUND, len(trial.index))
     trial.nearest(queries[:1], 1, mode)  # the first search builds the search structure
     start = time.perf_counter()
-    found = trial.nearest(queries, min(_FOUND, len(trial.index)), mode)
+    found = trial.nearest(queries, count, mode)
     seconds = time.perf_counter() - start
-    if candidates[-1] > found.shape[1]:  # one noise for all: more candidates find more
+    if candidates[-1] > count:  # one noise for all: more candidates find more
         found = trial.nearest(queries, candidates[-1], mode)
     near = truth.relevant(found[:, :_FOUND], truth.depth)
     nearest = truth.relevant(found, 10)
@@ -398,5 +421,6 @@ def _retrieval(
     for level in candidates:
         # The owner orders the first R answers exactly: the true ten among them come first.
         shares[recall_within(level)] = recall_of(nearest[:, :level], 10)
-    means = {name: float(share.mean()) for name, share in shares.items()}
-    return means | {"rankings_per_second": len(found) / max(seconds, 1e-9)}
+    values = {name: float(share.mean()) for name, share in shares.items()}
+    values["rankings_per_second"] = len(found) / max(seconds, 1e-9)
+    return values

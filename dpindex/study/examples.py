@@ -158,7 +158,8 @@ class Gallery:
         for mode in modes:
             rows = trial.nearest(self._queries, self._levels[-1], mode)
             answers = [rows[:, :SHOWN]]
-            answers += [_ordered(rows[:, :level], self._scores) for level in self._levels[1:]]
+            for level in self._levels[1:]:
+                answers.append(_ordered(rows[:, :level], self._scores))
             found[mode] = np.stack(answers)
             true[mode] = np.stack([self._truth.relevant(answer, SHOWN) for answer in answers])
         reconstructed = None
@@ -177,26 +178,28 @@ class Gallery:
 
 def _scores(base: VectorSource, queries: AnyArray, metric: Metric) -> Doubles:
     """Return the similarity of each vector to each query, higher is nearer, shape (queries, n)."""
-    sign = -1.0 if metric == "l2" else 1.0
-    parts = [
-        [sign * exact_similarities(query, chunk, metric) for query in queries.astype(np.float64)]
-        for _, chunk in base.chunks()
-    ]
-    return np.concatenate(parts, axis=1)
+    wide = queries.astype(np.float64)
+    parts = []
+    for _, chunk in base.chunks():
+        parts.append([exact_similarities(query, chunk, metric) for query in wide])
+    similarities = np.concatenate(parts, axis=1)
+    return -similarities if metric == "l2" else similarities
 
 
 def _ordered(rows: AnyArray, scores: Doubles) -> Rows:
     """Return the first ten of each line of rows after their owner put them in order."""
-    order = np.argsort(-np.take_along_axis(scores, rows, axis=1), axis=1, kind="stable")
+    own_scores = np.take_along_axis(scores, rows, axis=1)
+    order = np.argsort(-own_scores, axis=1, kind="stable")
     return np.take_along_axis(rows, order[:, :SHOWN], axis=1)
 
 
 def _nearest(base: VectorSource, vectors: Singles) -> Rows:
     """Return the row of the base nearest to each vector by cosine; −1 for a zero vector."""
     nearest = np.full(len(vectors), -1, dtype=np.int64)
-    lit = vectors.any(axis=1)
-    if lit.any():
-        nearest[lit] = ground_truth(base, vectors[lit], 1).ids[:, 0]
+    has_direction = vectors.any(axis=1)
+    if has_direction.any():
+        truth = ground_truth(base, vectors[has_direction], 1)
+        nearest[has_direction] = truth.ids[:, 0]
     return nearest
 
 

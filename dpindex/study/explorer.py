@@ -153,12 +153,13 @@ class Sheet:
         grey = np.rint(255 * np.clip(share, 0, 1)).astype(np.uint8)
         height, width = self._shape[:2]
         shrink = max(height, width) / _MAX_SIDE
-        for values in grey:
-            tile = values[: math.prod(self._shape)].reshape(self._shape)
+        small = (max(1, round(width / shrink)), max(1, round(height / shrink)))
+        values = math.prod(self._shape)
+        for row in grey:
+            tile = row[:values].reshape(self._shape)
             if height > 1 and shrink > 1:
-                size = (max(1, round(width / shrink)), max(1, round(height / shrink)))
                 picture = self._image.fromarray(tile)
-                tile = np.asarray(picture.resize(size, self._image.Resampling.BOX))
+                tile = np.asarray(picture.resize(small, self._image.Resampling.BOX))
             self._tiles.append(tile)
         return first
 
@@ -170,10 +171,12 @@ class Sheet:
         tiles = np.stack(self._tiles)
         count, height, width = tiles.shape[:3]
         columns = max(1, math.isqrt(count * height // width))
-        lines = -(-count // columns)
-        blank = np.zeros((lines * columns - count, *tiles.shape[1:]), np.uint8)
-        grid = np.concatenate([tiles, blank]).reshape(lines, columns, *tiles.shape[1:])
-        pixels = grid.swapaxes(1, 2).reshape(lines * height, columns * width, *tiles.shape[3:])
+        lines = math.ceil(count / columns)
+        colours = tiles.shape[3:]
+        grid = np.zeros((lines * columns, height, width, *colours), np.uint8)
+        grid[:count] = tiles
+        grid = grid.reshape(lines, columns, height, width, *colours).swapaxes(1, 2)
+        pixels = grid.reshape(lines * height, columns * width, *colours)
         picture = self._image.fromarray(np.ascontiguousarray(pixels))
         kind = "png"
         buffer = io.BytesIO()
@@ -363,7 +366,8 @@ def _rows(examples: Examples) -> AnyArray:
 
 def _hits(build: ExampleBuild, mode: QueryMode, number: Mapping[int, int]) -> Any:
     """The answers by candidates and query; one that is not a true neighbour is −1 − item."""
-    items = np.vectorize(number.__getitem__, otypes=[int])(build.found[mode])
+    number_of = np.vectorize(number.__getitem__, otypes=[int])
+    items = number_of(build.found[mode])
     return np.where(build.true[mode], items, -1 - items).tolist()
 
 

@@ -192,13 +192,14 @@ def _prepared(source: VectorSource, rows: Any, first: int, metric: Metric, spars
 
 def _nearest(base: VectorSource, queries: Any, count: int, metric: Metric) -> ScoredRows:
     """The ``count`` nearest rows of the base for every query."""
+    nearest_of = _nearest_sparse if base.is_sparse else _nearest_dense
     blocks = [queries[rows] for rows in row_blocks(queries.shape[0], QUERY_ROWS)]
     heaps = [faiss.ResultHeap(block.shape[0], count, keep_max=True) for block in blocks]
-    nearest_of = _nearest_sparse if base.is_sparse else _nearest_dense
     for first, chunk in base.chunks():
         vectors = _prepared(base, chunk, first, metric, base.is_sparse)
+        most = min(count, vectors.shape[0])
         for heap, block in zip(heaps, blocks, strict=True):
-            scores, ids = nearest_of(block, vectors, min(count, vectors.shape[0]), metric)
+            scores, ids = nearest_of(block, vectors, most, metric)
             heap.add_result(scores, ids + first)
     for heap in heaps:
         heap.finalize()
@@ -216,11 +217,12 @@ def _nearest_dense(queries: Singles, vectors: Singles, count: int, metric: Metri
 
 
 def _nearest_sparse(queries: Any, vectors: Any, count: int, metric: Metric) -> ScoredRows:
-    scores: Singles = (queries @ vectors.T).toarray()
+    scores: Any = (queries @ vectors.T).toarray()
     if metric == "l2":
-        squares = np.asarray(vectors.multiply(vectors).sum(axis=1)).ravel()
-        own = np.asarray(queries.multiply(queries).sum(axis=1)).ravel()
-        scores = 2 * scores - squares[None, :] - own[:, None]
-    ids = np.argpartition(-scores, count - 1, axis=1)[:, :count].astype(np.int64)
+        squares = row_norms(vectors) ** 2
+        query_squares = row_norms(queries)[:, None] ** 2
+        scores = 2 * scores - squares - query_squares
+    order = np.argpartition(-scores, count - 1, axis=1)
+    ids = order[:, :count].astype(np.int64)
     nearest = np.take_along_axis(scores, ids, axis=1)
     return nearest.astype(np.float32), ids
