@@ -79,8 +79,6 @@ def compose(
     'epsilon = 3 (pure DP) under attribute(beta=1)'
     """
     specs = list(releases)
-    if not specs:
-        raise InputError("there is nothing to compose: name at least one release.")
     promises = [spec.guarantee for spec in specs]
     if at is not None:
         promises = [promise.at(at) for promise in promises]
@@ -112,13 +110,10 @@ def tight_epsilon(
     change: Adjacency,
 ) -> float:
     for spec in releases:
-        if spec.guarantee.definition != "DP" or spec.guarantee.delta_over != "noise":
-            kind = "a delta over the projection"
-            if spec.guarantee.definition == "iDP":
-                kind = "iDP"
+        if spec.guarantee.weakness:
             raise InputError(
-                f"{spec.method} has {kind}, for which privacy-loss distributions say nothing; "
-                f"leave delta out to add epsilons and deltas up."
+                f"{spec.method} has {spec.guarantee.weakness}, for which privacy-loss "
+                f"distributions say nothing; leave delta out to add epsilons and deltas up."
             )
     losses = 0.0
     distance = 0.0
@@ -131,8 +126,8 @@ def tight_epsilon(
         once = loss_distribution(spec, change, interval)
         parts.append(once.self_compose(count))
     together = reduce(lambda left, right: left.compose(right), parts)
-    left = delta * (1 - _FOR_ROUNDING)
-    epsilon = float(together.get_epsilon_for_delta(left))
+    unrounded = delta * (1 - _FOR_ROUNDING)
+    epsilon = float(together.get_epsilon_for_delta(unrounded))
     # E_(e^ε) moves by at most (1 + e^ε) times the distance in total variation (both sides).
     factor = math.exp(min(epsilon, 700.0))
     slack = distance * (1 + factor)

@@ -80,6 +80,15 @@ class Guarantee:
         return replace(self, also=()), *self.also
 
     @property
+    def weakness(self) -> str:
+        """What keeps it from holding for several changes at once; empty if nothing does."""
+        if self.definition == "iDP":
+            return "iDP"
+        if self.delta_over == "projection":
+            return "a delta over the projection"
+        return ""
+
+    @property
     def units(self) -> str:
         """What each promise is about, in words."""
         return "; and ".join(promise.adjacency.describe() for promise in self.promises)
@@ -142,13 +151,10 @@ class Guarantee:
             )
         if steps == 1 or self.definition == "none":
             return replace(self, adjacency=change)
-        if self.definition == "iDP" or self.delta_over == "projection":
-            weak = "a delta over the projection"
-            if self.definition == "iDP":
-                weak = "iDP"
+        if self.weakness:
             raise InputError(
-                f"{weak} under {self.adjacency} says nothing about {change}, which takes {steps} "
-                f"such changes; compose each by itself."
+                f"{self.weakness} under {self.adjacency} says nothing about {change}, which takes "
+                f"{steps} such changes; compose each by itself."
             )
         epsilon = rounded_up(steps * Fraction(self.epsilon))
         exponent = (steps - 1) * self.epsilon
@@ -329,7 +335,7 @@ def add_up(*guarantees: Guarantee) -> Guarantee:
     'epsilon = 1.5, delta = 3e-06 (DP) under attribute(beta=1)'
     """
     if not guarantees:
-        raise InputError("there is nothing to compose: name at least one guarantee.")
+        raise InputError("there is nothing to compose: name at least one release.")
     first = guarantees[0]
     for other in guarantees[1:]:
         if other.adjacency != first.adjacency:

@@ -292,7 +292,10 @@ class Payload:
     def extended(self, rows: int, table: Table, count: int) -> Payload:
         """Return the first ``rows`` rows and ``count`` more: those of a table, or nulls."""
         if self.table is not None:
-            before = self._compact.slice(0, rows)
+            before = self.table
+            if before.column(0).num_chunks > _CHUNKS:
+                before = self.whole
+            before = before.slice(0, rows)
             if table is None:
                 table = _nulls(before.schema, count)
         elif table is not None:
@@ -316,12 +319,6 @@ class Payload:
         if self.table is None:
             return None
         return self.table.combine_chunks()
-
-    @property
-    def _compact(self) -> Table:
-        if self.table.column(0).num_chunks > _CHUNKS:
-            return self.whole
-        return self.table
 
 
 def _pyarrow() -> Any:

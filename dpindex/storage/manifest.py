@@ -46,11 +46,8 @@ _PATHS = {
 }
 FOLDERS = [os.path.dirname(path) for path in _PATHS.values()]
 
-SINGLE = ("denoiser", "codebook", "design", "calibration")
-"""Kinds of which an index has at most one file."""
-
 LEARNED = {"denoiser", "calibration"}
-"""Those of them that are learned from codes; the others are of the spec."""
+"""Kinds of which an index has at most one file, learned from its codes."""
 
 _FORMAT = 2
 _NUMBER = re.compile(r"[0-9]{6}")
@@ -391,7 +388,7 @@ class Manifest:
         manifest = cls(
             settings=Settings.from_dict(data),
             files=files,
-            single={kind: data[kind] for kind in SINGLE if data.get(kind) is not None},
+            single={kind: data[kind] for kind in _PATHS if data.get(kind) is not None},
             **{name: data[name] for name in _FIELDS},
         )
         if not (

@@ -706,19 +706,23 @@ class ReleaseRun(Generic[Published]):
         Its token is known to the ledger then. What is missing may be drawn, as it never is after
         all was recorded as drawn: such a token is spent.
         """
+        ledger = self.terms.ledger
         segments = [segment for shard in shards for segment in shard.segments]
         tags = b"".join(segment.tag for segment in segments)
         facts = {
             **self.target.facts,
             "number of rows": self.dataset.rows,
-            "ledger": self.terms.ledger is not None,
+            "ledger": ledger is not None,
             "vectors, ids or payload": hashlib.sha256(tags).hexdigest(),
         }
         if journal.begun:
             journal.refuse_other(facts)
             self.book(journal.token, ids)
             found = self.target.found(journal, segments)
-            if len(found) == len(segments) or not self._is_drawn(journal):
+            digest = journal.digest()
+            if digest is None and ledger is not None:
+                digest = ledger.digest_of(journal.token)
+            if digest is None or len(found) == len(segments):
                 return found
             if not self.terms.allow_rerelease:
                 raise _spent(journal)
@@ -732,12 +736,6 @@ class ReleaseRun(Generic[Published]):
             journal.end()  # nothing was drawn
             raise
         return {}
-
-    def _is_drawn(self, journal: Journal) -> bool:
-        ledger = self.terms.ledger
-        if ledger is not None and ledger.digest_of(journal.token) is not None:
-            return True
-        return journal.digest() is not None
 
     def draw(
         self,
