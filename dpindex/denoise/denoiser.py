@@ -445,7 +445,7 @@ class Denoiser:
     def _expanded(self, estimate: Singles) -> Singles:
         if self.basis is None:
             return estimate
-        return np.asarray(estimate @ self.basis.T)
+        return estimate @ self.basis.T
 
     def _blockwise(self, codes: Codes, estimate: Callable[[Singles], Singles]) -> Singles:
         self._channel.check(codes)

@@ -404,11 +404,6 @@ class Method:
         return self.calibration.delta == "required"
 
     @property
-    def pure(self) -> bool:
-        """True when the guarantee holds with delta = 0."""
-        return self.private and not self.needs_delta
-
-    @property
     def adjacencies(self) -> tuple[str, ...]:
         """Kinds of adjacency that it has a proof for."""
         return self.calibration.adjacencies
@@ -437,13 +432,7 @@ class Method:
     @property
     def kind(self) -> str:
         """The kind of its guarantee: "pure", "approximate", "pure or approximate" or "none"."""
-        if not self.private:
-            return "none"
-        if self.calibration.delta == "optional":
-            return "pure or approximate"
-        if self.pure:
-            return "pure"
-        return "approximate"
+        return _KINDS[self.calibration.delta] if self.private else "none"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the properties that a user chooses by, as plain JSON values."""
@@ -651,6 +640,13 @@ _ROWS = (
         "Charikar 2002; Li & Li 2023 Eq. (6)"),
 )
 # fmt: on
+
+_KINDS = {
+    "zero": "pure",
+    "optional": "pure or approximate",
+    "required": "approximate",
+}
+"""Kinds of guarantee, by what becomes of a delta."""
 
 _REMEDIES: defaultdict[tuple[str, ...], str] = defaultdict(
     str,

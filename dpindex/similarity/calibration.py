@@ -261,7 +261,7 @@ def _energy_likelihood(energy: Doubles, grid: Doubles, variance: Doubles) -> Dou
     squares = (energy[:, None] - grid) ** 2
     log = -squares / (2 * variance) - np.log(variance) / 2
     log -= log.max(axis=1, keepdims=True)
-    return np.asarray(np.exp(np.maximum(log, -600.0)))
+    return np.exp(np.maximum(log, -600.0))
 
 
 def calibrated(
@@ -412,7 +412,7 @@ def _smeared(density: Doubles, deviation: float) -> Doubles:
     apart = (GRID[:, None] - GRID) / max(deviation, 1e-6)
     kernel = np.exp(-(apart**2) / 2)
     kernel /= kernel.sum(axis=0)
-    return np.asarray(kernel @ density)
+    return kernel @ density
 
 
 def _with_outliers(density: Doubles, rows: int) -> Doubles:

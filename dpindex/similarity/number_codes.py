@@ -123,7 +123,7 @@ class NoisyVectorStats:
         of_zero = float(np.polyval(self.noise.squared[::-1], -self.noise.centre))
         variance = self.k * max(of_zero, 0.0)
         deviation = math.sqrt(variance) + 1e-150
-        return np.asarray(np.maximum(self.energy, deviation))
+        return np.maximum(self.energy, deviation)
 
     @cached_property
     def relative_variance(self) -> Doubles:

@@ -49,7 +49,7 @@ def test_a_row_says_what_it_is(row: Method) -> None:
     assert (row.definition == "iDP") == row.name.startswith("idp-")
     assert (row.definition == "none") == row.name.startswith("none-")
     assert not (row.definition == "none" and row.needs_delta)
-    assert row.pure == (row.definition != "none" and not row.needs_delta)
+    assert row.kind.startswith("pure") == (row.definition != "none" and not row.needs_delta)
     assert ("delta" in row.needs) == row.needs_delta
     assert row.private == (row.definition != "none")
     assert row.adjacencies
