@@ -147,14 +147,16 @@ class ScoreTable:
         largest = max(max_variance, 4 * smallest)
         self.variances = np.geomspace(smallest, largest, _VARIANCES)
         points = 2 * self._half + 1
-        places = np.rint(likelihood.edges / step).astype(np.intp) + self._half
+        places = np.rint(likelihood.edges / step).astype(np.intp)
+        places += self._half
         jumps = np.bincount(places, likelihood.jumps, points).astype(np.float64)
         # Rounding x to cells has variance cell²/6; the tabulated steps contain half of that.
         with_rounding = self.variances + likelihood.cell**2 / 12
         deviations = np.sqrt(with_rounding)[:, None]
         # P(code | prediction) = base + Σ jumps·Φ(t), with t the distance of an edge in deviations.
         t = step * np.arange(-points + 1, points) / deviations
-        density = np.exp(t**2 / -2) / (deviations * math.sqrt(2 * math.pi))
+        bell = np.exp(t**2 / -2) / math.sqrt(2 * math.pi)
+        density = bell / deviations
         below = scipy.special.ndtr(t)
         chance = likelihood.base + _convolved(below, jumps)
         lowest = _MIN_LIKELIHOOD * chance.max(axis=1, keepdims=True)
@@ -282,7 +284,8 @@ class EPIteration:
 
     def message(self, z: Singles, location: Singles) -> Singles:
         """The codes as observations in Gaussian noise, for the filter of the next iteration."""
-        return self._update(z, location, self.table.inverse_information)[0]
+        message, _ = self._update(z, location, self.table.inverse_information)
+        return message
 
     def message_noise(self, z: Singles) -> Singles:
         """Noise variance of each coordinate's message, averaged over rows, shape (k,)."""
@@ -474,7 +477,8 @@ class Denoiser:
         """Estimates along the basis, and their squared errors where these differ."""
         if self._linear_along_basis is not None:
             weights, mean = self._linear_along_basis
-            return self.linear.inner(y)[0] @ weights + mean, 0.0
+            inner, _ = self.linear.inner(y)
+            return inner @ weights + mean, 0.0
         z = y
         location = self._channel.likelihood.locate(y)
         for iteration in self.iterations[:-1]:
@@ -487,7 +491,9 @@ class Denoiser:
 
 def _mean_noise(channel: Channel, mean: AnyArray) -> Doubles:
     """Noise variance of each coordinate at the collection's mean, shape (k,)."""
-    return np.asarray(np.polyval(channel.variance[::-1], mean), dtype=np.float64)
+    highest_first = channel.variance[::-1]
+    noise = np.polyval(highest_first, mean)
+    return np.asarray(noise, dtype=np.float64)
 
 
 def denoiser_to_bytes(denoiser: Denoiser) -> bytes:

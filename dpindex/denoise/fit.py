@@ -217,7 +217,8 @@ class TrainingCodes:
                 f"{self.k} need at least {needed}."
             )
         most_rows = min(_MAX_ROWS, _MAX_NUMBERS // self.k)
-        stored = stored[:: -(-len(stored) // most_rows)]
+        step = -(-len(stored) // most_rows)
+        stored = stored[::step]
         most_held = max(256, _HELD_NUMBERS // self.k)
         held_rows = min(len(stored) // _HELD_SHARE, most_held)
         every = len(stored) // held_rows
@@ -255,7 +256,7 @@ class TrainingCodes:
         """
         moment = np.zeros((self.k, self.k))
         count = len(self)
-        scale = (1 / np.sqrt(self.noise)).astype(np.float32)
+        scale = 1 / np.sqrt(self.noise)
         for z in self.blocks():
             whitened = (z - self.mean) * scale
             moment += whitened.T @ whitened
@@ -450,7 +451,8 @@ def _error_variance(filter_: MixtureFilter, rows: TrainingCodes) -> Doubles:
     y = rows.held_codes
     signal = (y - filter_.mean) ** 2 - rows.channel.noise(y)
     total = float(signal.sum(axis=1).mean())
-    inside = float(np.sum((synthesis @ prior.covariance()) * synthesis))
+    of_directions = synthesis @ prior.covariance()
+    inside = float(np.sum(of_directions * synthesis))
     beyond = max(0.0, total - inside)
     relative_scales = SCALES / (prior.weight @ SCALES)
     return np.asarray(within + beyond * relative_scales, dtype=np.float64)

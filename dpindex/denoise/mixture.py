@@ -222,10 +222,12 @@ class Mixture:
         even = cls.gaussian(signal, SCALES)
         odds = even._log_odds(rows)
         likelihood = np.exp(odds - odds.max(axis=1, keepdims=True))
+        count = len(rows)
         weight = np.full(len(SCALES), 1 / len(SCALES))
         for _ in range(_SCALE_ROUNDS):  # expectation–maximisation over the weights alone
-            weight *= (1 / (likelihood @ weight)) @ likelihood / len(rows)
-            weight += _UNLIKELY / len(rows)
+            expected = likelihood @ weight
+            weight *= (1 / expected) @ likelihood / count
+            weight += _UNLIKELY / count
         return replace(even, log_weight=np.log(weight))
 
     def responsibilities(self, rows: Singles) -> Singles:
@@ -240,10 +242,12 @@ class Mixture:
         ones = np.ones_like(self.mean[:, : self._full])
         precision = np.hstack([ones, 1.0 - self.gains])
         weighted_mean = precision * self.mean
-        odds = rows**2 @ precision.T - 2 * (rows @ weighted_mean.T)
+        odds = rows**2 @ precision.T
+        odds -= 2 * (rows @ weighted_mean.T)
         odds += (weighted_mean * self.mean).sum(axis=1)
         odds *= -0.5
-        odds += (self.log_weight + self.log_density).astype(np.float32)
+        constant = self.log_weight + self.log_density
+        odds += constant.astype(np.float32)
         roots, shift, members = self._gained
         for block in row_blocks(len(rows), _BLOCK):
             gained = rows[block, : self._full] @ roots
@@ -283,7 +287,8 @@ class Mixture:
         """Posterior means under one component."""
         centred = rows - self.mean[c]
         full = self._full
-        centred[:, :full] = centred[:, :full] @ self.filters[c]
+        first = centred[:, :full]
+        first[:] = first @ self.filters[c]
         centred[:, full:] *= self.gains[c]
         return np.asarray(centred + self.mean[c])
 
@@ -364,7 +369,8 @@ class _Common:
         count = share.sum(axis=0, dtype=np.float64)
         divisor = np.maximum(count, 1e-3)[:, None]
         mean = (share.T @ rows) / divisor.astype(np.float32)
-        mean_square = (share.T @ rows[:, full:] ** 2) / divisor
+        squares = rows[:, full:] ** 2
+        mean_square = (share.T @ squares) / divisor
         variance = mean_square - mean[:, full:] ** 2
         # The common covariance counts for some more rows of every component.
         rows_of = count + _PRIOR_ROWS
@@ -388,8 +394,10 @@ class _Common:
         """Nearly hard responsibilities from a few rounds of k-means on filtered rows."""
         count = len(self.rows)
         signal = _shrunk(self.covariance, count)
-        filter_ = signal @ np.linalg.inv(signal + np.eye(self.full))
-        points = self.rows[:, : self.full] @ filter_.astype(np.float32)
+        observed = signal + np.eye(self.full)
+        filter_ = signal @ np.linalg.inv(observed)
+        first = self.rows[:, : self.full]
+        points = first @ filter_.astype(np.float32)
         order = PublicStream(0, "denoise/centres").permutation(count)
         centres = points[order[:components]]
         for _ in range(_CENTRE_ROUNDS):

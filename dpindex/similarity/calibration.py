@@ -40,8 +40,8 @@ from dpindex.base.errors import DamagedError
 from dpindex.base.files import checked_array, pack, unpack
 
 CELLS = 128
-_WIDTH = 2.0 / CELLS
-GRID: Doubles = np.arange(CELLS, dtype=np.float64) * _WIDTH + (_WIDTH / 2 - 1.0)
+_CELL = 2.0 / CELLS
+GRID: Doubles = _CELL / 2 - 1.0 + _CELL * np.arange(CELLS, dtype=np.float64)
 """Cosines at which densities and laws are kept, the middles of cells, shape (128,)."""
 
 SAMPLE_ROWS = 16384
@@ -259,7 +259,8 @@ def energies_given(
 
 def _energy_likelihood(energy: Doubles, grid: Doubles, variance: Doubles) -> Doubles:
     squares = (energy[:, None] - grid) ** 2
-    log = -squares / (2 * variance) - np.log(variance) / 2
+    log = -squares / (2 * variance)
+    log -= np.log(variance) / 2
     log -= log.max(axis=1, keepdims=True)
     return np.exp(np.maximum(log, -600.0))
 
@@ -286,9 +287,9 @@ def calibrated(
     for block in row_blocks(rows, _PAIRS_OF):
         one, other = (side.rows(block) for side in sides)
         different = ~np.eye(len(one.vectors), dtype=np.bool_)
-        observed = (other.vectors @ one.vectors.T).astype(np.float64)
+        observed = other.vectors @ one.vectors.T
         noise = own_variance(one.noise, other.noise[:, None], k)
-        z.append(observed[different])
+        z.append(observed[different].astype(np.float64))
         squares.append(noise[different])
     density = fitted_prior(
         np.concatenate(z),
@@ -328,14 +329,19 @@ def fitted_prior(
         variance = law.variance + squares[mine].mean()
         deviation = np.sqrt(np.maximum(variance, 1e-6))
         reach = 5 * deviation.max()
-        edges = np.linspace(low - reach, high + reach, _BINS + 1)
-        inside = np.clip(z[mine], edges[0], edges[-1])
-        counts.append(np.histogram(inside, edges)[0])
+        first = low - reach
+        last = high + reach
+        edges = np.linspace(first, last, _BINS + 1)
+        inside = np.clip(z[mine], first, last)
+        count, _ = np.histogram(inside, edges)
+        counts.append(count.astype(np.float64))
         standardised = (edges - law.expected[:, None]) / deviation[:, None]
         below = scipy.special.ndtr(standardised)
-        below[:, [0, -1]] = (0.0, 1.0)  # the outermost bins have no end
-        chances.append(np.diff(below, axis=1) * mine.mean() + _LEAST)
-    count = np.concatenate(counts).astype(np.float64)
+        below[:, 0] = 0.0  # the outermost bins have no end
+        below[:, -1] = 1.0
+        chance = np.diff(below, axis=1) * mine.mean()
+        chances.append(chance + _LEAST)
+    count = np.concatenate(counts)
     # What a noisy pair says of the variance of cosines, over what one without noise does. Beyond
     # it a histogram shows that noise is not quite normal, and no cosines. That of a law alone is
     # nearly so, and misleads where it is wider than cosines can be.
@@ -423,16 +429,18 @@ def _between(tables: Sequence[Doubles], row: Doubles, column: Doubles) -> list[D
     """Interpolate tables of one shape linearly between their rows and columns."""
     # SciPy does so too, in a module whose import is a fifth of a query.
     rows, columns = tables[0].shape
-    i = np.minimum(row.astype(np.intp), rows - 2)
-    j = np.minimum(column.astype(np.intp), columns - 2)
-    down = row - i
-    right = column - j
-    place = i * columns + j
+    above = np.minimum(row.astype(np.intp), rows - 2)
+    left = np.minimum(column.astype(np.intp), columns - 2)
+    down = row - above
+    right = column - left
+    up = 1 - down
+    place = above * columns + left
+    below = place + columns
     corners = [
-        ((1 - down) * (1 - right), place),
-        ((1 - down) * right, place + 1),
-        (down * (1 - right), place + columns),
-        (down * right, place + columns + 1),
+        (up * (1 - right), place),
+        (up * right, place + 1),
+        (down * (1 - right), below),
+        (down * right, below + 1),
     ]
 
     def between(table: Doubles) -> Doubles:
@@ -464,7 +472,8 @@ class PosteriorTable:
             Observations, and their s².
         """
         s = np.maximum(np.sqrt(squares), _SCALES[0])
-        row = np.interp(np.log(s), _LOG_SCALES, np.arange(len(_SCALES)))
+        rows = np.arange(len(_SCALES))
+        row = np.interp(np.log(s), _LOG_SCALES, rows)
         low, high = self._law.ends
         columns_per_unit = (_VALUES - 1) / (high - low)
         column = (z / self._reach(s) - low) * columns_per_unit
@@ -475,8 +484,9 @@ class PosteriorTable:
 
     def _reach(self, s: Doubles) -> Doubles:
         """Return how far observations are tabulated, over the range of expected ones."""
+        _, highest = self._law.ends
         deviation = np.sqrt(s**2 + self._law.variance.max())
-        return np.asarray(1 + _REACH * deviation / self._law.ends[1])
+        return np.asarray(1 + _REACH * deviation / highest)
 
     def _new_tables(self, density: Doubles) -> tuple[Doubles, Doubles]:
         """Return means and deviations by s and by z over its reach, shape (scales, values)."""
@@ -488,13 +498,16 @@ class PosteriorTable:
         cell = np.gradient(law.expected)
         wide = np.maximum(variance, (0.75 * cell) ** 2)
         distance = z[..., None] - law.expected
-        log = -(distance**2) / (2 * wide) - np.log(wide) / 2
+        log = -(distance**2) / (2 * wide)
+        log -= np.log(wide) / 2
         log += np.log(density)
-        weight = np.exp(log - log.max(axis=2, keepdims=True))
+        log -= log.max(axis=2, keepdims=True)
+        weight = np.exp(log)
         weight /= weight.sum(axis=2, keepdims=True)
         mean = weight @ GRID
         mean_square = weight @ GRID**2
-        spread = np.sqrt(np.maximum(mean_square - mean**2, 0.0))
+        posterior_variance = np.maximum(mean_square - mean**2, 0.0)
+        spread = np.sqrt(posterior_variance)
         kept = np.sum(weight * (variance / wide), axis=2)
         plain = law.inverse(z)
         return plain + (mean - plain) * kept, spread * np.sqrt(kept)

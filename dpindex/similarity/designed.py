@@ -191,7 +191,8 @@ def _curve(
     ends = np.geomspace(smallest, len(seen), _BINS).astype(int)
     if metric != "l2":
         ends = len(seen) - ends
-    bins = [part for part in np.split(order, np.unique(ends)) if len(part)]
+    parts = np.split(order, np.unique(ends))
+    bins = [part for part in parts if len(part)]
     weight = np.ones(len(seen))
     return curve_of_bins(bins, seen, truth, weight)
 
@@ -240,8 +241,8 @@ class DesignedSimilarity(Similarity):
         self._denoiser = denoiser
 
     def estimates(self, codes: Codes, queries: Queries, groups: int) -> Estimate:
-        x = decoded(codes, self.spec, self._denoiser).astype(np.float64)
-        x = x.reshape(groups, -1, x.shape[1])
+        estimates = decoded(codes, self.spec, self._denoiser).astype(np.float64)
+        x = estimates.reshape(groups, -1, estimates.shape[1])
         y = decoded_queries(queries, self._denoiser)
         hidden = _public_side(self.spec, self._denoiser, "vectors").hidden
         query_spec = None

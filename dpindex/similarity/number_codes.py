@@ -120,7 +120,8 @@ class NoisyVectorStats:
     @cached_property
     def safe_energy(self) -> Doubles:
         """``energy``, at least its own standard deviation for a zero vector."""
-        of_zero = float(np.polyval(self.noise.squared[::-1], -self.noise.centre))
+        highest_first = self.noise.squared[::-1]
+        of_zero = float(np.polyval(highest_first, -self.noise.centre))
         variance = self.k * max(of_zero, 0.0)
         deviation = math.sqrt(variance) + 1e-150
         return np.maximum(self.energy, deviation)
@@ -231,7 +232,8 @@ def cosine(
         return np.clip(value, -1.0, 1.0), np.sqrt(variance)
     scale = x.inverse_norm * y.inverse_norm
     ratio = ip * scale
-    squared_sine = 1.0 - np.clip(ratio, -1.0, 1.0) ** 2
+    sample_cosine = np.clip(ratio, -1.0, 1.0)
+    squared_sine = 1.0 - sample_cosine**2
     shrinkage = 1.0 - squared_sine * factor / 2
     value = np.clip(ratio / shrinkage, -1.0, 1.0)
     of_x = _ratio_noise(ip, x, y, value, scale)
@@ -291,8 +293,9 @@ def declared_cosine(
     for _ in range(3):  # the slope depends on the cosine: a fixed point, reached at once
         rho = np.clip(value, -1.0, 1.0)
         of_projection = factor * (1 + rho**2)
-        of_x, mixed_x = x.noise_along(y, rho * size, y.signal)
-        of_y, mixed_y = y.noise_along(x, rho * size, x.signal)
+        expected = rho * size
+        of_x, mixed_x = x.noise_along(y, expected, y.signal)
+        of_y, mixed_y = y.noise_along(x, expected, x.signal)
         mixed = mixed_x / x.signal + mixed_y / y.signal
         covariance = mixed / (2 * size) + 2 * factor * rho
         slope = covariance / np.maximum(shift_noise + of_projection, 1e-300)
@@ -408,7 +411,8 @@ class NumberLikelihoods(CodeLikelihoods):
         below = _integral(self._likelihood, ends)
         last_edge = self._likelihood.edges[-1:]
         total = _integral(self._likelihood, last_edge)
-        inside = (below[_PARTS:] - below[:-_PARTS]).astype(np.float32)
+        inside = below[_PARTS:] - below[:-_PARTS]
+        inside = inside.astype(np.float32)
         steps = _PARTS * np.arange(self._cells)[:, None]
         shape = (coordinates, self._cells, count + 1)
         self._table = np.empty(shape, dtype=np.float32)
@@ -429,7 +433,8 @@ class NumberLikelihoods(CodeLikelihoods):
             decoded = codes.take(block).to_float()
             location = self._likelihood.locate(decoded)
             place = np.floor((location - self._low) / self._width)
-            cells = np.clip(place, 0, self._cells - 1).astype(np.int64)
+            np.clip(place, 0, self._cells - 1, out=place)
+            cells = place.astype(np.int64)
             for coordinates in row_blocks(cells.shape[1], _COORDINATES):
                 table = self._table[coordinates].reshape(-1, count)
                 chosen = _one_hot(cells[:, coordinates], self._cells)

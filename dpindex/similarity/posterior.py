@@ -126,15 +126,17 @@ class TablePosterior(Posterior):
         k = x.vectors.shape[1]
         vectors = x.vectors.reshape(groups, -1, k)
         columns = y.vectors[:, :, None]
-        z = np.matmul(vectors, columns)[..., 0].astype(np.float64)
+        products = np.matmul(vectors, columns)[..., 0]
+        z = products.astype(np.float64)
         noise = x.noise.reshape(groups, -1)
         norm_error = x.norm_error.reshape(groups, -1)
         squares = own_variance(noise, y.noise[:, None], k)
         table = self._table(query_spec)
         cosine, error = table(z, np.broadcast_to(squares, z.shape))
-        of_norms = cosine * np.sqrt(norm_error + y.norm_error[:, None])
+        of_norms = cosine**2 * (norm_error + y.norm_error[:, None])
         hidden = self.hidden_error(cosine, queries)
-        return cosine, np.sqrt(error**2 + of_norms**2 + hidden**2)
+        variance = error**2 + of_norms + hidden**2
+        return cosine, np.sqrt(variance)
 
     def _with_prior(self, codes: Codes) -> SimilarityCalibration:
         codes = codes.take(slice(PAIRED_ROWS))
@@ -167,7 +169,13 @@ class NumberPosterior(TablePosterior):
         grid = log_energies(self.calibration.energy)
         norm = np.sqrt(grid)
         total = self.calibration.total * norm
-        typical = NoisyVectorStats(total, grid, spec.code_length, spec.noise_moments, norm)
+        typical = NoisyVectorStats(
+            total,
+            grid,
+            spec.code_length,
+            spec.noise_moments,
+            norm,
+        )
         least = 1e-4 * grid**2
         return typical.energy_variance + least
 
@@ -190,7 +198,12 @@ class NumberPosterior(TablePosterior):
         stats = NoisyVectorStats.of(x, spec.noise_moments)
         variance = self._energy_variance(spec)
         known = self.calibration
-        energy, spread = energies_given(stats.energy, known.energy, variance, known.energies)
+        energy, spread = energies_given(
+            stats.energy,
+            known.energy,
+            variance,
+            known.energies,
+        )
         norms = np.sqrt(energy)
         shown = replace(stats, norm=norms)
         noise = np.maximum(shown.noise_energy, 0.0) / stats.k / energy
@@ -238,8 +251,10 @@ class SignPosterior(TablePosterior):
         law = self.spec.sign_law
         rms = sign_deviation(self.spec)
         if query_spec is None:
-            return ObservationLaw(GRID, score_variance(GRID, k, law, rms, factor))
-        curve = agreement_curve(law, rms, query_spec.sign_law, sign_deviation(query_spec))
+            variance = score_variance(GRID, k, law, rms, factor)
+            return ObservationLaw(GRID, variance)
+        query_rms = sign_deviation(query_spec)
+        curve = agreement_curve(law, rms, query_spec.sign_law, query_rms)
         expected = np.interp(np.arcsin(GRID), curve.angles, curve.agreement)
         return ObservationLaw(expected, agreement_variance(GRID, k, curve, factor))
 
@@ -265,7 +280,8 @@ class SignPosterior(TablePosterior):
         angle = np.arcsin(np.clip(cosine, -1.0, 1.0))
         share = angle * (2 / math.pi) * k / (k + 4)
         spread = kept_spread(law, rms) * share**2
-        angle_error = math.pi / 2 * np.sqrt((1 - share**2 + spread) / k)
+        variance = (1 - share**2 + spread) / k
+        angle_error = math.pi / 2 * np.sqrt(variance)
         shared = angle_error * np.cos(share * math.pi / 2)
         # Of sums of few attributes: the share of the projection's error that they avoid.
         avoided = 1 - k * self.spec.projection.inner_product_factor
@@ -305,7 +321,8 @@ class SymbolPosterior(Posterior):
     def estimates(self, codes: Codes, queries: Queries, groups: int) -> Estimate:
         unbiased = SymbolSimilarity(self.spec, "cosine")
         estimate, error = unbiased.estimates(codes, queries, groups)
-        at_random = codeword_similarities(queries).mean(axis=1, keepdims=True)
+        by_symbol = codeword_similarities(queries)
+        at_random = by_symbol.mean(axis=1, keepdims=True)
         doubt = self.calibration.doubt
         if isinstance(queries, PrivateQueries):
             doubt = 1.0
@@ -361,8 +378,10 @@ class DenoisedPosterior(Estimator):
             value = value * kept
             hidden = (1 - kept**2 + 1e-12) * self._energy
             variance += _moved(own, other, root) / (own_squares + hidden)
-            variance += (score * (1 - min(kept, self._measured))) ** 2
-        variance += (1 - value**2) ** 2 * spec.projection.inner_product_factor
+            doubted = score * (1 - min(kept, self._measured))
+            variance += doubted**2
+        of_projection = (1 - value**2) ** 2 * spec.projection.inner_product_factor
+        variance += of_projection
         return np.clip(value, -1.0, 1.0), _CLAIMED * np.sqrt(variance)
 
     def _new_error(self, spec: Spec) -> tuple[float, Singles]:

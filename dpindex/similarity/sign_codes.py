@@ -69,8 +69,9 @@ def _quadrature(law: SignLaw, rms: float) -> tuple[Doubles, Doubles]:
     middle = ends[:-1, None] + half
     points = (middle + half * nodes).ravel()
     lengths = (half * weights).ravel()
-    density = np.exp(-(points**2) / 2) / math.sqrt(2 * math.pi)
-    return points, 2 * lengths * density * _kept(law, points, rms)
+    bell = np.exp(-(points**2) / 2) / math.sqrt(2 * math.pi)
+    chances = 2 * lengths * bell
+    return points, chances * _kept(law, points, rms)
 
 
 def _with_steps(edges: Doubles, count: int) -> Doubles:
@@ -122,7 +123,8 @@ def agreement_curve(
     # h as a step function: its value on each fine cell, both signs by oddness.
     edges = _with_steps(_edges(law_y, rms_y), 64)
     middles = (edges[:-1] + edges[1:]) / 2
-    jumps = np.diff(_kept(law_y, middles, rms_y), prepend=0.0, append=0.0)
+    kept = _kept(law_y, middles, rms_y)
+    jumps = np.diff(kept, prepend=0.0, append=0.0)
     zero = _ANGLES // 2
     half = np.zeros(zero + 1)
     for i, angle in enumerate(angles[zero + 1 :], start=1):
@@ -301,7 +303,8 @@ class SignLikelihoods(CodeLikelihoods):
         spec = projector.spec
         projected = ExactQueries(projector.project(known), spec).to_float()
         signs = _expected_signs(spec, projected)
-        with_mixed = np.vstack([signs, signs.mean(axis=0)])
+        mixed = signs.mean(axis=0)
+        with_mixed = np.vstack([signs, mixed])
         # log (1 + s·E s)/2 = s·w − log cosh w − log 2, with w half the log-odds of +1.
         weights = _half_log_odds(with_mixed)
         constant = np.log(np.cosh(weights)).sum(axis=1)
@@ -326,5 +329,5 @@ def _expected_signs(spec: Spec, projected: Floats) -> Doubles:
 
 def _half_log_odds(signs: Doubles | Singles) -> Doubles:
     """Return half the log-odds of +1 for signs of these means, [−7.3, 7.3]."""
-    clipped = np.clip(signs.astype(np.float64), -_MAX_SIGN, _MAX_SIGN)
-    return np.arctanh(clipped)
+    wide = signs.astype(np.float64)
+    return np.arctanh(np.clip(wide, -_MAX_SIGN, _MAX_SIGN))

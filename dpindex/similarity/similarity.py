@@ -50,7 +50,8 @@ class ExactQueries:
 
     def to_float(self) -> Doubles:
         """In units of the scaled attributes, float64, shape (nq, k)."""
-        return np.asarray(self.projections, dtype=np.float64) * self.spec.step
+        steps = np.asarray(self.projections, dtype=np.float64)
+        return steps * self.spec.step
 
 
 @dataclass(frozen=True)
@@ -137,7 +138,8 @@ class InnerProductSimilarity(Similarity):
         decoded = codes.to_float().astype(self.dtype, copy=False)
         x = decoded.reshape(groups, -1, codes.k)
         y = queries.to_float()
-        ip = products(x, y.astype(self.dtype, copy=False))
+        narrow = y.astype(self.dtype, copy=False)
+        ip = products(x, narrow)
         return self._corrected(ip, x, y, queries)
 
     @abstractmethod
@@ -200,7 +202,8 @@ def exact_similarities(query: Doubles, vectors: Any, metric: Metric) -> Doubles:
     wide = vectors.astype(np.float64)
     if issparse(wide):
         products = np.asarray(wide @ query)
-        squares = np.asarray(wide.multiply(wide).sum(axis=1)).ravel()
+        squared = wide.multiply(wide)
+        squares = np.asarray(squared.sum(axis=1)).ravel()
     elif metric == "l2":
         wide -= query
         return _products(wide, wide)

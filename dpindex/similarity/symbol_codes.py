@@ -104,7 +104,8 @@ def pair_curve(law: SymbolLaw) -> PairCurve:
     records = _reports(law, roles, left, stream)
     queries = words[roles[right]]
     seen = np.einsum("ij,ij->i", words[records], queries)
-    truth = np.einsum("ij,ij->i", words[roles[left]], queries)
+    own = words[roles[left]]
+    truth = np.einsum("ij,ij->i", own, queries)
     order = np.argsort(seen, kind="stable")
     filled = max(1, len(order) // _PAIRS_OF_BIN)
     bins = np.array_split(order, min(_BINS, filled))
@@ -241,7 +242,8 @@ def crowding(sample: Codes, law: SymbolLaw) -> float:
     count = len(symbols)
     meetings = _pairs_on_one(symbols, law.size)
     collisions = law.size * meetings / (count * (count - 1))
-    deviation = math.sqrt(2.0 * law.size * max(collisions, 1.0)) / count
+    least = max(collisions, 1.0)
+    deviation = math.sqrt(2.0 * law.size * least) / count
     if not isinstance(law, CodebookResponse):
         codewords = spaced(law.size, _COMPARED)
         usual = law.of_codewords(codewords).mean(axis=0)
