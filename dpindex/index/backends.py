@@ -317,10 +317,9 @@ class FaissSigns(SearchBackend):
         """Fast scans of all codes, of :data:`_SCAN_ROWS` each; 0.3 s per million to be made."""
         with self._building:  # searches run side by side
             scans = self._scans
-            if scans:
-                rows_from_last = len(self) - _SCAN_ROWS * (len(scans) - 1)
-                if scans[-1].ntotal < min(_SCAN_ROWS, rows_from_last):
-                    scans.pop()  # a scan cannot be appended to
+            scanned = sum(scan.ntotal for scan in scans)
+            if scanned % _SCAN_ROWS and scanned < len(self):
+                scans.pop()  # a scan cannot be appended to
             for start in range(_SCAN_ROWS * len(scans), len(self), _SCAN_ROWS):
                 stop = start + _SCAN_ROWS
                 codes = self._codes.take(slice(start, stop))
