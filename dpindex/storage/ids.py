@@ -441,10 +441,7 @@ class Ids:
         if not missing and (rows < 0).any():
             first = array[np.argmin(rows)].item()
             raise InputError(f"id {first!r} is not in the index; nothing was removed.")
-        rows = rows[rows >= 0]
-        if (rows[1:] > rows[:-1]).all():
-            return rows
-        return np.unique(rows)
+        return np.unique(rows[rows >= 0])
 
     def without(self, rows: Rows) -> Ids:
         """Return these ids but those of some rows."""
@@ -514,10 +511,7 @@ def ids_to_bytes(ids: AnyArray) -> bytes:
 
 def ids_from_bytes(data: Buffer) -> AnyArray:
     """Return the inverse of :func:`ids_to_bytes`; DamagedError for anything else."""
-    block = id_block(data)
-    if isinstance(block, TextIds):
-        return block[:]
-    return block
+    return id_block(data)[:]
 
 
 def id_block(data: Buffer, *, verified: bool = False) -> IdBlock:
