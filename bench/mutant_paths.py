@@ -132,8 +132,8 @@ def during(
     return instead(owner, name, weaken)
 
 
-def replaces(*arguments: Any, replace: bool = False, **named: Any) -> bool:
-    return replace
+def replaces(*arguments: Any, upsert: bool = False, **named: Any) -> bool:
+    return upsert
 
 
 def under_the_budget_of_queries(original: Any) -> Any:

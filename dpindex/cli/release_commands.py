@@ -238,7 +238,7 @@ def add(
                     dataset,
                     ids,
                     payload=table,
-                    replace=upsert,
+                    upsert=upsert,
                     ledger=ledger,
                     allow_rerelease=release.allow_rerelease,
                     skip_leak_check=release.skip_leak_check,
@@ -253,7 +253,7 @@ def add(
                     f"{again} of the {added} codes of {items} are in the index already, byte "
                     f"for byte: if it was added before, `remove` the new ids in Python"
                 )
-            opened.add_codes(codes, ids, payload=table, replace=upsert)
+            opened.add_codes(codes, ids, payload=table, upsert=upsert)
         opened.save(index, allow_unprotected=allow_unprotected)
     replacing = f" ({rows_before + added - len(opened)} replaced)" if upsert else ""
     out.say(f"{index}: {added} added{replacing}, {len(opened)} in all.")

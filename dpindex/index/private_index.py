@@ -322,7 +322,7 @@ class PrivateIndex(Searchable):
         ids: Any | None = None,
         *,
         payload: Any = None,
-        replace: bool = False,
+        upsert: bool = False,
         ledger: Ledger | None = None,
         allow_rerelease: bool = False,
         skip_leak_check: bool = False,
@@ -340,8 +340,8 @@ class PrivateIndex(Searchable):
             n rows of plain values to be shown with hits and filtered by. **It is not protected**:
             it is published in the clear, beside the codes. All rows have the same columns; rows
             that are added without a payload have nulls.
-        replace : bool
-            Put vectors in the place of those with the same ids (an upsert). **That is a second
+        upsert : bool
+            Put vectors in the place of those with the same ids. **That is a second
             release**: whoever saw the first code, in a published index or a copy of it, has both,
             and the epsilons of that id add up. The old code and its payload go in the same step in
             which the new ones come, in memory and on disk (at the next save), and the new rows are
@@ -368,10 +368,10 @@ class PrivateIndex(Searchable):
         # Here: who only searches needs no secret stream.
         from dpindex.storage.release import Terms, release_in_memory
 
-        if replace and ids is None:
+        if upsert and ids is None:
             raise InputError("vectors are replaced by id; give every vector an id.")
         # Without a ledger the index alone says what was released before, and may replace it.
-        counted_again = allow_rerelease and (ledger is not None or not replace)
+        counted_again = allow_rerelease and (ledger is not None or not upsert)
         terms = Terms(ledger, counted_again, skip_leak_check)
         with self._lock.write():
             if isinstance(X, Dataset):
@@ -380,9 +380,9 @@ class PrivateIndex(Searchable):
             else:
                 vectors = self._queries.projector.rows(X)
                 count = vectors.shape[0]
-            checked_ids = self._store.ids.check(ids, count, replace=replace)
+            checked_ids = self._store.ids.check(ids, count, replace=upsert)
             columns = self._store.payload.checked(payload, count)
-            if replace and not allow_rerelease:
+            if upsert and not allow_rerelease:
                 self._refuse_rerelease(checked_ids)
             if ledger is None:
                 codes = release_in_memory(
@@ -391,13 +391,13 @@ class PrivateIndex(Searchable):
                     skip_leak_check=skip_leak_check,
                     progress=progress,
                 )
-                self._store.append(codes, checked_ids, columns, replace=replace)
+                self._store.append(codes, checked_ids, columns, replace=upsert)
                 return
             if not isinstance(vectors, Dataset):
                 vectors = as_dataset(as_source(vectors, ""), count)
             if ids is not None:
                 vectors = vectors.with_labels(checked_ids)
-            self._release_durably(vectors, checked_ids, columns, terms, progress, replace=replace)
+            self._release_durably(vectors, checked_ids, columns, terms, progress, upsert=upsert)
 
     def _refuse_rerelease(self, ids: AnyArray) -> None:
         """Raise InputError if some of the ids are in the index."""
@@ -423,7 +423,7 @@ class PrivateIndex(Searchable):
         terms: Terms,
         progress: Progress | None,
         *,
-        replace: bool,
+        upsert: bool,
     ) -> None:
         """Release vectors that a ledger counts into the folder of the index, and into memory."""
         from dpindex.storage.release import release
@@ -437,10 +437,10 @@ class PrivateIndex(Searchable):
             )
 
         def append(codes: Codes, token: str) -> None:
-            grown = self._store.grown(codes, ids, payload, replace=replace)
+            grown = self._store.grown(codes, ids, payload, replace=upsert)
             self._write(last.directory.path, grown, token)
 
-        target = GrownIndex(last.directory.path, self.spec, replace, append)
+        target = GrownIndex(last.directory.path, self.spec, upsert, append)
         with last.directory.held():
             last.unchanged_manifest()
             release(dataset, target, terms, progress=progress)
@@ -466,7 +466,7 @@ class PrivateIndex(Searchable):
         ids: Any | None = None,
         *,
         payload: Any = None,
-        replace: bool = False,
+        upsert: bool = False,
     ) -> None:
         """Add codes that devices made under the same spec; spends nothing.
 
@@ -477,7 +477,7 @@ class PrivateIndex(Searchable):
             Unique; default the next free numbers.
         payload : table, optional
             One row for each code, **published in the clear**: see :meth:`add`.
-        replace : bool
+        upsert : bool
             Put codes in the place of those with the same ids: see :meth:`add`.
 
         Raises
@@ -487,9 +487,9 @@ class PrivateIndex(Searchable):
         """
         self._check_codes(codes)
         with self._lock.write():
-            checked = self._store.ids.check(ids, len(codes), replace=replace)
+            checked = self._store.ids.check(ids, len(codes), replace=upsert)
             columns = self._store.payload.checked(payload, len(codes))
-            self._store.append(codes, checked, columns, replace=replace)
+            self._store.append(codes, checked, columns, replace=upsert)
 
     def fit_denoiser(self, kind: DenoiserKind = "auto") -> Denoiser:
         """Learn from the private codes how their coordinates hang together, and rank with it.

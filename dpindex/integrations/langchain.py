@@ -200,7 +200,7 @@ class PrivateVectorStore(VectorStore):
         self.index.add(
             np.array(vectors),
             ids,
-            replace=True,
+            upsert=True,
             ledger=self._ledger,
             allow_rerelease=self._allow_rerelease,
         )

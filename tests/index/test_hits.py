@@ -55,7 +55,7 @@ def test_similarities_are_those_of_the_search(
     before = [getattr(at_once, name) for name in names]
     index.add(-VECTORS, [f"new {row}" for row in range(12)])
     index.remove(index.ids[:7])
-    index.add(VECTORS[:3], ["x", "y", "z"], replace=True)
+    index.add(VECTORS[:3], ["x", "y", "z"], upsert=True)
     index.calibrate()
     for name, values in zip(names, before, strict=True):
         np.testing.assert_array_equal(getattr(late, name), values)
@@ -95,7 +95,7 @@ def test_a_replacement_is_a_second_release(index: dpi.PrivateIndex, tmp_path: Pa
     before = index.codes.stored.copy()
     index.save(tmp_path / "i")  # a ledger counts releases that last
     payload = {"t&": ["x", "y"], "score": [1, 2]}
-    given: dict[str, Any] = {"payload": payload, "ledger": ledger, "replace": True}
+    given: dict[str, Any] = {"payload": payload, "ledger": ledger, "upsert": True}
     with pytest.raises(dpi.InputError, match="second release"):
         index.add(VECTORS[:2], [names[0], "new"], **given)
     assert np.array_equal(index.codes.stored, before)
@@ -104,13 +104,13 @@ def test_a_replacement_is_a_second_release(index: dpi.PrivateIndex, tmp_path: Pa
     assert list(index) == [*names[1:], names[0], "new"]
     assert np.array_equal(index.codes.stored[:11], before[1:])
     with pytest.raises(dpi.InputError, match="second release"):
-        index.add(VECTORS[:1], ["new"], replace=True)
-    index.add(VECTORS[:1], ["new"], replace=True, ledger=ledger, allow_rerelease=True)
+        index.add(VECTORS[:1], ["new"], upsert=True)
+    index.add(VECTORS[:1], ["new"], upsert=True, ledger=ledger, allow_rerelease=True)
     assert [(t.ids, t.releases) for t in ledger.totals()] == [(1, 2), (1, 1)]
     with pytest.raises(dpi.InputError, match="twice in the input"):
-        index.add(VECTORS[:2], ["a", "a"], replace=True)
+        index.add(VECTORS[:2], ["a", "a"], upsert=True)
     with pytest.raises(dpi.InputError, match="give every vector an id"):
-        index.add(VECTORS[:2], None, replace=True)
+        index.add(VECTORS[:2], None, upsert=True)
     index.save(tmp_path / "i")
     assert dpi.PrivateIndex.open(tmp_path / "i").codes.to_bytes() == index.codes.to_bytes()
 

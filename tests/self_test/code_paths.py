@@ -266,7 +266,7 @@ class _Paths:
             ids = np.arange(len(kinds))
             index = self._index(self.spec.budget / 2)
             index.add_codes(zeros, np.arange(6))
-            index.add(self.rows[kinds], ids, replace=True, allow_rerelease=True)
+            index.add(self.rows[kinds], ids, upsert=True, allow_rerelease=True)
             index.remove([name for name in range(6) if name not in ids])
             return index.codes
 
@@ -290,7 +290,7 @@ class _Paths:
                 index = PrivateIndex(self.spec)
                 index.save(folder / "replaced")
                 ids = np.arange(len(rows))
-                index.add(rows, ids, replace=True, ledger=ledger, allow_rerelease=True)
+                index.add(rows, ids, upsert=True, ledger=ledger, allow_rerelease=True)
                 return index.codes
 
             def built(rows: Doubles) -> Codes:

@@ -40,7 +40,7 @@ def ledger_check(spec: Spec, rows: Doubles) -> Check:
         dataset = as_dataset(as_source(vectors)).with_labels(ids)
         releases: tuple[Callable[[], object], ...] = (
             lambda: index.add(vectors, ids, ledger=ledger),
-            lambda: index.add(vectors, ids, replace=True, ledger=ledger, allow_rerelease=True),
+            lambda: index.add(vectors, ids, upsert=True, ledger=ledger, allow_rerelease=True),
             lambda: build_index(dataset, folder / "index", spec, None, terms),
             lambda: release(dataset, CodesFile(folder / "codes", spec), terms),
         )

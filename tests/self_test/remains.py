@@ -58,7 +58,7 @@ def _keeps_replaced(spec: Spec, vectors: Doubles) -> bool:
         index.save(folder)
         replaced = index.codes.stored.tobytes()
         index = PrivateIndex.open(folder)
-        index.add(vectors, names, replace=True, allow_rerelease=True)
+        index.add(vectors, names, upsert=True, allow_rerelease=True)
         index.remove(names[:1])
         index.save(folder)
         everything = _everything(folder)

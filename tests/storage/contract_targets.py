@@ -160,7 +160,7 @@ class Replaced(Grown):
         with dpi.PrivateIndex.changing(self.place, _busy) as index:
             if IDS[0] not in index:
                 options = {"ledger": self.ledger, "allow_rerelease": allow_rerelease}
-                index.add(vectors, IDS, replace=True, **options)
+                index.add(vectors, IDS, upsert=True, **options)
 
 
 class Saved(Case):

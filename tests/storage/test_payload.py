@@ -84,7 +84,7 @@ def test_rows_stay_aligned(tmp_path: Path) -> None:
     index.remove([0, 4])
     count = len(index)
     payload = {"title": ["x", "y"], "n": [5, 20]}
-    index.add(VECTORS[:2], [5, 20], payload=payload, replace=True, allow_rerelease=True)
+    index.add(VECTORS[:2], [5, 20], payload=payload, upsert=True, allow_rerelease=True)
     assert len(index) == count + 1  # one id is new
     _aligned(index)
     index.save(tmp_path / "i")
