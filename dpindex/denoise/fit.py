@@ -72,7 +72,7 @@ _CLAIM_ERROR = 0.5
 
 _RANGE_NUMBERS = 1 << 20
 _RANGE_SHARES = (0.002, 0.998)
-"""Elements of which ranges of bins are read, and the shares of them that lie below."""
+"""Elements that ranges of bins are read from, and the quantiles of them where bins end."""
 
 _BIN_PRIOR = 16.0
 """Weight of a bin's prior, in elements, at a noise variance equal to the claimed one."""

@@ -297,7 +297,7 @@ def posterior_of(
         return None
     if denoiser is None:
         return posterior(settings.spec, calibration)
-    if calibration.shown == 0.0:
+    if calibration.denoised_energy == 0.0:
         return None
     return DenoisedPosterior(denoiser, calibration)
 
@@ -317,7 +317,7 @@ def calibration_of(
         return learned
     denoised = denoiser(sample.take(slice(PAIRED_ROWS)))
     squares = np.square(denoised).sum(axis=1, dtype=np.float64)
-    return replace(learned, shown=float(squares.mean()))
+    return replace(learned, denoised_energy=float(squares.mean()))
 
 
 def kind_of(spec: Spec) -> Kind:

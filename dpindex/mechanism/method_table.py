@@ -282,10 +282,11 @@ def _least_variance(epsilon: float) -> float:
 
 
 def _sign_length(parameters: Parameters) -> int:
-    """A bin for each attribute, up to 4096; for four, up to 1024, where none is negative.
+    """A bin for each attribute, up to 4096; where none is negative, one for four, up to 1024.
 
-    Signs of single attributes say much about vectors of either sign (384 of a sentence embedding
-    find twice what 64 find) and nothing about pictures; ``dpindex plan`` chooses the same.
+    The sign of a single attribute says much where attributes have either sign: 384 bins of a
+    sentence embedding find twice what 64 find. It says nothing where none is negative, as in
+    pictures. ``dpindex plan`` chooses the same lengths.
     """
     both = parameters.bounds[0] < 0 < parameters.bounds[1]
     bins = min(parameters.dim // 4, _MAX_BINS)

@@ -72,9 +72,8 @@ def design(
     Parameters
     ----------
     public : array, sparse matrix, path or VectorSource, shape (n, dim)
-        Vectors of the same kind, chosen without looking at private ones; some hundred at least. Of
-        more than 65536, so many evenly spaced ones are used; of more than 4096 attributes those
-        that vary most.
+        Vectors of the same kind, chosen without looking at private ones; some hundred at least. At
+        most 65536 of them are used, evenly spaced, and the 4096 attributes that vary most.
     epsilon : float
         What one change of an attribute by ``beta`` (after division by ``scale``) will cost.
     code_length : int, optional
@@ -130,7 +129,7 @@ def _noise_variance(epsilon: float, delta: float, signs: bool) -> float:
     if delta > 0:
         delta = checked_delta(delta, "a Gaussian design")
         return optimal_sigma(epsilon, delta) ** 2
-    # The median of Laplace noise, of which signs tell, varies half as much as the mean.
+    # Signs are read as a median is: that of Laplace noise has half the variance of its mean.
     return (1 if signs else 2) / epsilon**2
 
 

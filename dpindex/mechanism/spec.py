@@ -94,10 +94,10 @@ class Spec(Parameters):
         Public codewords of ``record-codebook`` and ``codebook-softmax``; of the latter in the units
         of the data.
     subset : int, optional
-        Codewords that a record may be reported as by chance of its own, [1, K); by default
-        (epsilon − 1)·K/e^epsilon, rounded up, which carries the most information and suits
-        candidates that are reranked; below epsilon = 3 it is 2K/e^epsilon. Compare others with
-        :func:`dpindex.plan`.
+        Number of nearest codewords among which a report is drawn, unless it is a uniform one,
+        [1, K). By default (epsilon − 1)·K/e^epsilon, rounded up, and 2K/e^epsilon below epsilon =
+        3: such reports carry the most information, which suits candidates that are reranked.
+        Compare others with :func:`dpindex.plan`.
     design : Design, optional
         Public projection of the ``*-designed-*`` methods, from :func:`dpindex.design`.
     record_epsilon : float, optional

@@ -15,14 +15,14 @@ observations. The histogram n of a sample has the expectation ``Σ_ρ π(ρ) p(b
 
 (Eilers 2007, penalised composite link model; Efron 2016, "Empirical Bayes deconvolution
 estimates"). P penalises third differences, which a normal density does not have, and weakly any
-departure from a normal density of deviation 0.125. Pairs count for what they say through the noise:
-where it hides the shape the prior is normal, and where it hides the width too it is that one. Where
-it hides the mean as well, the prior is as wide as the mean is unsure.
+departure from a normal density of deviation 0.125. The noisier the pairs, the less they weigh
+against P: where noise hides the shape of the prior it becomes normal, and where noise hides its
+width, too, it becomes that default. Then it is widened by the standard error of its mean.
 
-*What the error contains.* The deviation of the posterior; the error that all cosines share, as what
-vectors have in common is projected once; that of norms; and half the distance to the unbiased
-estimate. The last is there because the prior is that of all queries: what codes do not show of one
-query's neighbours, the unbiased estimate may.
+*What the error contains.* The deviation of the posterior; the error that all cosines share, since
+what vectors have in common is projected once; that of norms; and a share of the distance to the
+unbiased estimate. The last is there because the prior is that of all queries, and the neighbours of
+one query may be unlike it.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ _DEFAULT_DEVIATION = 0.125
 _SCALE_GROUPS = 16
 _BINS = 96
 _TRUSTED_PAIRS = 3e4
-"""Pairs count as so many at most where norms come from the codes: laws are then known less well."""
+"""Most pairs that count where norms come from the codes: their laws are known less well."""
 
 _VALUES = 256
 _SCALES = np.geomspace(1e-6, 30.0, 50)
@@ -71,7 +71,7 @@ _LEAST = 1e-30
 _LOG_ENERGIES = np.linspace(-5.0, 5.0, 121)
 
 
-_NUMBERS = ("energy", "total", "shown", "doubt")
+_NUMBERS = ("energy", "total", "denoised_energy", "uncovered")
 
 
 class ObservationLaw(NamedTuple):
@@ -142,12 +142,12 @@ class SimilarityCalibration:
         Mean squared norm of the projected vectors; 0 where codes do not show it.
     total : float
         Mean sum of the coordinates of a vector, over the root of ``energy``.
-    shown : float
+    denoised_energy : float
         Mean squared norm of denoised codes; 0 without a denoiser.
     energies : float64 array, shape (121,) or (0,)
         Chances of squared norms e^−5 … e^5 times ``energy``; empty where codes do not show them.
-    doubt : float
-        Of symbols, the chance that a vector is unlike the codebook, [0, 1].
+    uncovered : float
+        Of symbols, the chance that no codeword resembles a vector, [0, 1].
     density : float64 array, shape (128,)
         Chances of the cells of :data:`GRID`.
     """
@@ -155,8 +155,8 @@ class SimilarityCalibration:
     rows: int
     energy: float = 0.0
     total: float = 0.0
-    shown: float = 0.0
-    doubt: float = 0.0
+    denoised_energy: float = 0.0
+    uncovered: float = 0.0
     energies: Doubles = field(default_factory=lambda: np.empty(0))
     density: Doubles = field(default_factory=lambda: np.full(CELLS, 1 / CELLS))
 
@@ -204,10 +204,10 @@ def log_energies(middle: float) -> Doubles:
 
 
 def fitted_energies(energy: Doubles, middle: float, variance: Doubles) -> Doubles:
-    """Return the chances of squared norms, shape (121,), of which estimates were made.
+    """Return the chances of squared norms, shape (121,), given noisy estimates of them.
 
-    Lognormal laws, averaged by their likelihoods: where noise hides how norms differ, all that it
-    allows are in the average.
+    An average of lognormal laws, weighted by their likelihoods: where noise hides how norms differ,
+    it contains all laws that explain the estimates.
 
     Parameters
     ----------
@@ -237,7 +237,7 @@ def energies_given(
     variance: Doubles,
     chances: Doubles,
 ) -> tuple[Doubles, Doubles]:
-    """Return squared norms as estimates of them show, and the relative variances of the norms.
+    """Return posterior squared norms given noisy estimates, and relative variances of the norms.
 
     The first is the square of the mean norm. Parameters as of :func:`fitted_energies`; ``chances``
     is what it returned.
@@ -342,9 +342,9 @@ def fitted_prior(
         chance = np.diff(below, axis=1) * mine.mean()
         chances.append(chance + _LEAST)
     count = np.concatenate(counts)
-    # What a noisy pair says of the variance of cosines, over what one without noise does. Beyond
-    # it a histogram shows that noise is not quite normal, and no cosines. That of a law alone is
-    # nearly so, and misleads where it is wider than cosines can be.
+    # Pairs weigh by the information that noise leaves of the variance of cosines: more weight would
+    # fit the shape of the noise, which is not quite normal. ``usual`` is a deviation of cosines:
+    # the default one, or a larger one where all noise is that of the law, which is nearly normal.
     slope = (high - low) / 2
     noise = (squares.mean() + law.variance.mean()) / slope**2
     usual = 0.5
@@ -372,7 +372,7 @@ def fitted_prior(
         jac=True,
         method="L-BFGS-B",
     )
-    # The mean of all observations errs too, half of which are of the same two codes.
+    # The error of the mean of all observations, of which every two are of the same two codes.
     mean_error = math.sqrt(noise * 2 / len(z))
     prior = _smeared(_density(found.x), mean_error)
     return _with_outliers(prior, rows)

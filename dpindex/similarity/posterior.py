@@ -205,15 +205,15 @@ class NumberPosterior(TablePosterior):
             known.energies,
         )
         norms = np.sqrt(energy)
-        shown = replace(stats, norm=norms)
-        noise = np.maximum(shown.noise_energy, 0.0) / stats.k / energy
+        with_norms = replace(stats, norm=norms)
+        noise = np.maximum(with_norms.noise_energy, 0.0) / stats.k / energy
         return Decoded(x / norms[:, None], noise, spread)
 
     def hidden_error(self, cosine: Doubles, queries: Queries) -> Doubles:
-        """What all cosines share, and what one query's have more of than those of others.
+        """The error that all cosines share, and that of the projection of one query.
 
-        A query that is near to everything is projected once: its best hits are those of which the
-        projection is kindest.
+        A query is projected once, so errors of all its cosines are correlated, and its best hits
+        are those whose cosines the projection exaggerates most.
         """
         deviation = math.sqrt(2 * self.spec.projection.inner_product_factor)
         shared = self.calibration.mean_cosine * (1 - cosine)
@@ -223,15 +223,15 @@ class NumberPosterior(TablePosterior):
 class SignPosterior(TablePosterior):
     """Sign codes: their agreement, or the score of an exact query.
 
-    What all vectors have in common is projected once, so all cosines may be off together by what
-    one pair is off without flips, of k signs of which two more agree and two more do not (Agresti &
-    Coull 1998: where all agree, the share that would is below 1).
+    What all vectors have in common is projected once, so all cosines share an error: that of one
+    pair of k signs without flips, to which two signs that agree and two that do not are added
+    (Agresti & Coull 1998), as else it would vanish where all signs agree.
 
-    Signs of sums of few attributes are no signs of normal coordinates. Attributes that are never
-    negative keep their signs whatever they are, and where they are 0 signs are random: a cosine may
-    be anything from 0 to 1, by the share of the projection's error that such sums avoid. That
-    counts whole under bounds of one sign, and else as far as codes are alike. An exact query shows
-    of itself how far it is from normal coordinates.
+    The laws hold for normal coordinates, and sums of few attributes are not normal. An attribute
+    that is never negative has the same sign whatever its value, and a fair coin where it is 0, so
+    the cosine may be anything from 0 to 1. That error counts by the share of the projection's error
+    that sums of few attributes avoid: wholly under bounds of one sign, else by the mean cosine of
+    the collection. For an exact query, its own score tells how far it is from normal coordinates.
     """
 
     @classmethod
@@ -304,32 +304,32 @@ class SignPosterior(TablePosterior):
 class SymbolPosterior(Posterior):
     """Symbol codes, with errors that say how badly a codebook covers a collection.
 
-    Estimates are calibrated on the codebook. A vector that is unlike it may be no nearer to the
-    codeword of its report than a vector at random. The chance of that is learned from the codes of
-    the collection; such a vector lies as far as one at random, or half of the way to the query. Of
-    private queries nobody knows it, so there the error always reaches so far.
+    Estimates are calibrated on the codebook. A vector that no codeword resembles may be no nearer
+    to the codeword of its report than a vector at random. The chance of that is learned from the
+    codes of the collection; the cosine of such a vector is taken to be that of one at random, or to
+    be off by half of the distance to 1. For a private query that chance is unknown and taken as 1.
     """
 
     @classmethod
     def fit(cls, spec: Spec, codes: Codes, rows: int) -> SimilarityCalibration:
-        doubt = 0.0
+        uncovered = 0.0
         if len(codes) >= 2:
             crowded = max(crowding(codes, spec.symbol_law), 1.0)
-            doubt = 1.0 - 1.0 / crowded
-        return SimilarityCalibration(rows, doubt=doubt)
+            uncovered = 1.0 - 1.0 / crowded
+        return SimilarityCalibration(rows, uncovered=uncovered)
 
     def estimates(self, codes: Codes, queries: Queries, groups: int) -> Estimate:
         unbiased = SymbolSimilarity(self.spec, "cosine")
         estimate, error = unbiased.estimates(codes, queries, groups)
         by_symbol = codeword_similarities(queries)
         at_random = by_symbol.mean(axis=1, keepdims=True)
-        doubt = self.calibration.doubt
+        uncovered = self.calibration.uncovered
         if isinstance(queries, PrivateQueries):
-            doubt = 1.0
+            uncovered = 1.0
         half_way = (1 - estimate) / 2
         elsewhere = np.maximum(np.abs(estimate - at_random), half_way)
-        of_doubt = math.sqrt(doubt) * elsewhere
-        return estimate, np.hypot(_CLAIMED_SYMBOLS * error, of_doubt)
+        of_uncovered = math.sqrt(uncovered) * elsewhere
+        return estimate, np.hypot(_CLAIMED_SYMBOLS * error, of_uncovered)
 
 
 class DenoisedPosterior(Estimator):
@@ -345,13 +345,13 @@ class DenoisedPosterior(Estimator):
     ----------
     denoiser : Denoiser
     calibration : SimilarityCalibration
-        Its ``energy`` and ``shown`` are above 0.
+        Its ``energy`` and ``denoised_energy`` are above 0.
     """
 
     def __init__(self, denoiser: Denoiser, calibration: SimilarityCalibration) -> None:
         self._denoiser = denoiser
         self._energy = calibration.energy
-        self._measured = math.sqrt(calibration.shown / calibration.energy)
+        self._measured = math.sqrt(calibration.denoised_energy / calibration.energy)
         self._error = lru_cache(maxsize=4)(self._new_error)
 
     def estimates(self, codes: Codes, queries: Queries, groups: int) -> Estimate:
@@ -378,8 +378,8 @@ class DenoisedPosterior(Estimator):
             value = value * kept
             hidden = (1 - kept**2 + 1e-12) * self._energy
             variance += _moved(own, other, root) / (own_squares + hidden)
-            doubted = score * (1 - min(kept, self._measured))
-            variance += doubted**2
+            unsure = score * (1 - min(kept, self._measured))
+            variance += unsure**2
         of_projection = (1 - value**2) ** 2 * spec.projection.inner_product_factor
         variance += of_projection
         return np.clip(value, -1.0, 1.0), _CLAIMED * np.sqrt(variance)

@@ -56,7 +56,7 @@ class ExactQueries:
 
 @dataclass(frozen=True)
 class PrivateQueries:
-    """Queries of which codes are compared.
+    """Queries that were privatized: their codes are compared.
 
     Attributes
     ----------
@@ -103,8 +103,8 @@ class Estimator(ABC):
 class Similarity(Estimator):
     """Unbiased similarities and their standard errors, of codes of one spec to queries.
 
-    Nothing but the codes, the queries and public parameters enters, whatever found the codes. The
-    standard error is that of one pair looked at on its own.
+    They depend on the codes, the queries and public parameters alone, and not on how the codes were
+    found. The standard error is that of a pair that was not selected.
 
     Parameters
     ----------

@@ -270,7 +270,7 @@ def test_a_calibration_is_kept_and_nothing_is_learned_by_a_search(
 
 
 def test_foreign_bytes_are_no_calibration() -> None:
-    learned = SimilarityCalibration(5, shown=2.0, density=np.full(128, 1 / 128))
+    learned = SimilarityCalibration(5, denoised_energy=2.0, density=np.full(128, 1 / 128))
     assert calibration_from_bytes(learned.to_bytes()).rows == 5
     for wrong in (
         SimilarityCalibration(5, density=np.full(127, 1 / 127)),

@@ -34,7 +34,7 @@ _QUANTILES = 4096
 """Equally likely values of a coordinate over which signs are averaged."""
 
 _ORDERS = 11
-"""Hermite polynomials that a sign is expanded in; what they leave is taken for order 11."""
+"""Orders of the Hermite expansion of a sign; the variance beyond them counts as of order 11."""
 
 _SAMPLE = 256
 """Codewords that play records where a share is averaged."""
@@ -55,7 +55,7 @@ def check_deviation(cells: float, max_cells: float = _MAX_CELLS) -> None:
 
 @lru_cache(maxsize=64)
 def power_below(epsilon: float | Fraction | mpmath.mpf) -> int:
-    """Return an integer that is never above ``e^ε·2^160``, and hardly below it."""
+    """Return ``e^ε·2^160``, rounded down twice, so that it is never too large."""
     with mpmath.workprec(_POWER_BITS + 128):
         if isinstance(epsilon, Fraction):
             epsilon = mpmath.fdiv(epsilon.numerator, epsilon.denominator, rounding="d")
