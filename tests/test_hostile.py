@@ -26,7 +26,7 @@ from dpindex.base.arrays import check_id_lengths
 from dpindex.base.errors import InputError
 from dpindex.base.files import pack, read_file, unpack
 from dpindex.cli import main
-from dpindex.cli.output import print_facts
+from dpindex.cli.shared import print_facts
 from dpindex.index.private_index import PrivateIndex
 from dpindex.mechanism.codes import Codes, NumberFormat, SignFormat
 from dpindex.race import PStable, RaceSketch, SketchSpec

@@ -1,22 +1,36 @@
-"""The command line: thin commands, one file a group, no logic of their own."""
+"""The command line: functions become commands here, and errors one sentence and an exit code.
+
+Commands are thin, one file a group, and have no logic of their own.
+"""
 
 from __future__ import annotations
 
 import inspect
+import json
 import os
 import re
 import sys
-from collections.abc import Mapping
-from functools import cache
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from functools import cache, wraps
 from importlib import import_module
-from typing import Annotated, Any
+from pathlib import Path
+from textwrap import wrap
+from typing import Annotated, Any, get_args, get_origin
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
+from typer.models import OptionInfo
 
-from dpindex.base.errors import InputError, escaped
+from dpindex.base.arrays import MAX_TEXT
+from dpindex.base.errors import InputError, QualityWarning, escaped
+from dpindex.base.files import MAGIC
+from dpindex.data.readers import VECTOR_SUFFIXES
 from dpindex.version import __version__
 
+_HEAD_BYTES = 1 << 16
+_LEDGER = b"SQLite format 3\0"
 _INTERRUPTED = "interrupted; whatever was committed is kept."
 _UsageError: Any = typer.BadParameter.__base__
 """What a wrong command line raises; typer has no public name for it."""
@@ -68,8 +82,6 @@ class _RaceCommands(_Commands):
 @cache
 def _command(module: str, name: str) -> Any:
     """Return the command that runs the function of that name."""
-    from dpindex.cli.options import Command, as_command
-
     function = vars(import_module(f"dpindex.cli.{module}"))[name]
     text, _, example = inspect.cleandoc(function.__doc__).partition("\n\n$ ")
     alone = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -191,3 +203,214 @@ def _was_interrupted(error: BaseException | None) -> bool:
 def _end(sentence: str, code: int) -> None:
     print(escaped(f"dpindex: {sentence}"), file=sys.stderr)
     sys.exit(code)
+
+
+def note(sentence: str) -> None:
+    """Print a note on standard error about what may be a mistake."""
+    typer.echo(escaped(f"note: {sentence}."), err=True)
+
+
+# From functions to commands.
+
+
+@dataclass(frozen=True)
+class Takes:
+    """Annotation of a parameter that takes the path of a thing of these kinds."""
+
+    kinds: tuple[str, ...]
+
+
+_HEADINGS = {
+    "What is secret": "epsilon delta beta l2_radius record record_epsilon scale bounds clip norm "
+    "min_norm max_epsilon neighbouring",
+    "The code": "method methods code_length codebook design public_part subset repetitions entries "
+    "sparsity seed denoise kind index_type bits bandwidth hashes rows expected_count width",
+    "Input": "ids id_column ranges payload payload_columns public_sample groups public_queries "
+    "public_texts labels base_texts query_texts",
+    "Search": "k at query queries metric query_epsilon filter rerank candidates show collection "
+    "recall neighbours",
+    "Ledger and resuming": "ledger allow_rerelease private dask upsert replace",
+}
+"""Headings of help, and the options below each; the others stand below the last one."""
+_ARGUMENTS = "Arguments"
+_NEEDED = "Needed first"
+_OTHERS = "Other"
+_METAVARS = {str: "TEXT", Path: "FILE", int: "N", float: "X", tuple[float, float]: "LOW HIGH"}
+_FLAG_WIDTH = 21
+
+
+class Command(TyperCommand):
+    """A command whose help has groups of options.
+
+    Its epilog is an example, and the options in that are listed first.
+    """
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        example = (self.epilog or "").split()
+        groups: dict[str, list[tuple[str, str]]] = {
+            heading: [] for heading in (_ARGUMENTS, _NEEDED, *_HEADINGS, _OTHERS)
+        }
+        for option in self.get_params(ctx):
+            flag, text = option.get_help_record(ctx) or ("", "")
+            heading = _OTHERS
+            if option.param_type_name == "argument":
+                heading = _ARGUMENTS
+                flag = option.name
+            elif not set(example).isdisjoint(option.opts):
+                heading = _NEEDED
+            else:
+                for each, names in _HEADINGS.items():
+                    if option.name in names.split():
+                        heading = each
+            row = (flag.ljust(_FLAG_WIDTH), text.removesuffix("  [required]"))
+            groups[heading].append(row)
+        for heading, rows in groups.items():
+            if rows:
+                with formatter.section(heading):
+                    formatter.write_dl(rows, col_max=_FLAG_WIDTH)
+
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:
+        lines = wrap(self.epilog or "", formatter.width - 8, break_on_hyphens=False)
+        with formatter.section("Example"):
+            formatter.write("  " + " \\\n      ".join(lines) + "\n")
+
+
+def as_command(function: Callable[..., None]) -> Callable[..., None]:
+    """A function as typer takes it: groups of options become single ones, and strings their help.
+
+    A parameter that is a dataclass is replaced by its fields. A flag has no ``--no-`` form. An
+    error that names a parameter names its option here, and one about a path of another kind than
+    expected says what that is.
+    """
+    options: dict[str, inspect.Parameter] = {}
+    groups: dict[str, Any] = {}
+    own = options_of(function)
+    for name, option in own.items():
+        if is_dataclass(option.annotation):
+            groups[name] = option.annotation
+            options |= options_of(option.annotation)
+        else:
+            options[name] = option
+
+    @wraps(function)
+    def run(**values: Any) -> None:
+        given = dict(values)
+        try:
+            for name, group in groups.items():
+                own_values = {field.name: values.pop(field.name) for field in fields(group)}
+                values[name] = group(**own_values)
+            with warnings.catch_warnings():
+                warnings.simplefilter("default", QualityWarning)
+                warnings.showwarning = _noted
+                function(**values)
+        except InputError as error:
+            sentence = _mistaken(given, options)
+            if sentence is None:
+                name = error.field
+                if name == "k" and name not in options:
+                    name = "code_length"
+                if name in options:
+                    name = flag_of(options[name])
+                sentence = error.pointing_at(name)
+            raise type(error)(sentence) from error
+
+    run.__signature__ = inspect.Signature(list(options.values()))  # type: ignore[attr-defined]
+    run.__annotations__ = {name: option.annotation for name, option in options.items()}
+    return run
+
+
+def _noted(message: Warning | str, *_: Any, **__: Any) -> None:
+    """Show a warning without its line of source, which no user wrote."""
+    note(str(message).rstrip("."))
+
+
+def options_of(stated: Any) -> dict[str, inspect.Parameter]:
+    """Return the parameters of a function or dataclass as typer takes them, by name."""
+    options = {}
+    for name, parameter in inspect.signature(stated, eval_str=True).parameters.items():
+        hint = parameter.annotation
+        if get_origin(hint) is Annotated and isinstance(hint.__metadata__[0], str):
+            *flags, text = hint.__metadata__
+            if not flags:
+                flags = [f"--{name.replace('_', '-')}"]
+            flag, _, metavar = flags[0].partition(" ")
+            for kind in (hint.__origin__, *get_args(hint.__origin__)):
+                metavar = metavar or _METAVARS.get(kind)
+            info = typer.Option(
+                flag,
+                metavar=metavar,
+                help=text,
+                show_default=bool(parameter.default),
+            )
+            hint = Annotated[hint.__origin__, info]
+        options[name] = parameter.replace(annotation=hint, kind=inspect.Parameter.KEYWORD_ONLY)
+    return options
+
+
+def flag_of(option: inspect.Parameter) -> str:
+    """Return the flag of an option, and the name of an argument."""
+    for info in option.annotation.__metadata__:
+        if isinstance(info, OptionInfo):
+            return str(info.default)  # where typer keeps the first name
+    return option.name
+
+
+# Kinds of files and folders: an error names the kind where another is expected.
+
+_KINDS = {
+    "index": (
+        "a dpindex index",
+        "use dpindex query, info, add or denoise; dpindex info --spec prints its spec",
+    ),
+    "sketch": ("a RACE sketch", "use dpindex race query or dpindex race info"),
+    "spec": ("a spec", "dpindex privatize --spec makes codes under it"),
+    "codes": (
+        "a file of private codes",
+        "dpindex add puts them into an index, and dpindex query searches with them",
+    ),
+    "ledger": ("a ledger", "dpindex ledger shows it"),
+    "vectors": (
+        "a file of vectors",
+        "dpindex build makes an index of them, and dpindex race build a sketch",
+    ),
+}
+"""What each kind is called, and what to do with it."""
+
+
+def _mistaken(values: Mapping[str, Any], options: Mapping[str, inspect.Parameter]) -> str | None:
+    """Return a sentence about a path of another kind than expected; None if there is none."""
+    for name, option in options.items():
+        for expected in getattr(option.annotation, "__metadata__", ()):
+            if not isinstance(expected, Takes) or values[name] is None:
+                continue
+            present = _kind_of(Path(values[name]))
+            if present is not None and present not in expected.kinds:
+                wanted = " or ".join(_KINDS[kind][0] for kind in expected.kinds)
+                title, use = _KINDS[present]
+                return f"{values[name]} is {title}, not {wanted}; {use}."
+    return None
+
+
+def _kind_of(place: Path) -> str | None:
+    """The kind of thing at a path, by its first bytes; None for anything unknown or unreadable."""
+    try:
+        if (place / "manifest.json").is_file():
+            return "index"
+        if not place.is_file():
+            return None
+        with open(place, "rb") as file:
+            head = file.read(_HEAD_BYTES)
+        if head.startswith(MAGIC):
+            stated = re.search(rb'"kind": "(codes|sketch)"', head)
+            return stated and stated[1].decode()
+        if head.startswith(_LEDGER) and head[68:72] == b"DPLG":
+            return "ledger"
+        if head.lstrip().startswith(b"{") and place.stat().st_size <= MAX_TEXT:
+            facts = json.loads(place.read_bytes())
+            if {"method", "format"} <= facts.keys():
+                return "spec"
+    except (OSError, ValueError, RecursionError):
+        return None
+    if place.suffix.lower() in VECTOR_SUFFIXES:
+        return "vectors"
+    return None

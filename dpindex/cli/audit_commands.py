@@ -10,8 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from dpindex.base.errors import InputError
-from dpindex.cli import options as o
-from dpindex.cli import output as out
+from dpindex.cli import shared as o
 
 
 def audit(
@@ -60,7 +59,7 @@ def audit(
     failed = False
     for report in reports:
         if as_json:
-            out.print_json(report.to_dict(), indent=None)  # one a line, since there may be many
+            o.print_json(report.to_dict(), indent=None)  # one a line, since there may be many
         elif is_default_set and report.passed:
             typer.echo(report.verdict)
         else:
@@ -68,7 +67,7 @@ def audit(
         failed |= not report.passed
     for method, reason in not_covered.items():
         if as_json:
-            out.print_json({"method": method, "not_covered": reason}, indent=None)
+            o.print_json({"method": method, "not_covered": reason}, indent=None)
         else:
             typer.echo(f"{method}: NOT COVERED: {reason}.")
     raise typer.Exit(1 if failed else 0)
@@ -92,7 +91,7 @@ def _of_claim(
     if exact:
         yield verify(claim)
     else:
-        with out.progress_bar("attacking") as bar:
+        with o.progress_bar("attacking") as bar:
             found = attack(
                 claim,
                 trials=trials,
@@ -127,10 +126,10 @@ def ledger(
     totals = book.totals(delta=delta)
     if as_json:
         facts: dict[str, Any] = {"releases": entries, "totals": totals}
-        out.print_json({name: [row.to_dict() for row in rows] for name, rows in facts.items()})
+        o.print_json({name: [row.to_dict() for row in rows] for name, rows in facts.items()})
         return
     for entry in entries:
-        out.say(entry)
+        o.say(entry)
     typer.echo("In total" + (":" if totals else ": nothing was released."))
     for total in totals:
-        out.say(f"  {total}")
+        o.say(f"  {total}")

@@ -10,8 +10,7 @@ import typer
 
 from dpindex.base.arrays import json_columns
 from dpindex.base.errors import InputError, naming
-from dpindex.cli import options as o
-from dpindex.cli import output as out
+from dpindex.cli import shared as o
 from dpindex.data import Ranges, open_dataset, open_vectors
 
 if TYPE_CHECKING:  # help loads no noise laws
@@ -103,14 +102,14 @@ def build(
     ids = release.ids_for_ledger("a sketch keeps")
     with (
         open_dataset(vectors, in_process=True) as dataset,
-        out.progress_bar("counting") as report,
+        o.progress_bar("counting") as report,
     ):
         spec = options.spec(dataset.columns)
         records = dataset.with_labels(ids)
         released = build_sketch(records, sketch, spec, terms, progress=report)
     facts = _facts(sketch, released)
     if as_json:
-        out.print_json({"sketch": str(sketch), **facts})
+        o.print_json({"sketch": str(sketch), **facts})
         return
     typer.echo(
         f"{sketch}: {spec.rows} × {spec.columns} counts, {facts['bytes']} bytes, of about "
@@ -118,7 +117,7 @@ def build(
     )
     for sentence in released.warnings():
         typer.echo(sentence)
-    out.print_totals(terms.ledger, ids)
+    o.print_totals(terms.ledger, ids)
 
 
 def query(
@@ -144,12 +143,12 @@ def query(
         answers = opened.summary(chunks, estimator)
     if as_json:
         facts = {"guarantee": opened.guarantee.to_dict(), **json_columns(answers)}
-        out.print_json(facts, indent=None)
+        o.print_json(facts, indent=None)
         return
     lines = []
     for row, values in enumerate(zip(*answers.values(), strict=True)):
         lines.append([row, *(f"{value:.6g}" for value in values)])
-    typer.echo(out.table(["query", *answers], lines))
+    typer.echo(o.table(["query", *answers], lines))
 
 
 def info(sketch: Sketch, as_json: o.AsJson = False) -> None:
@@ -161,7 +160,7 @@ def info(sketch: Sketch, as_json: o.AsJson = False) -> None:
 
     opened = RaceSketch.open(sketch)
     if as_json:
-        out.print_json(_facts(sketch, opened))
+        o.print_json(_facts(sketch, opened))
         return
     spec = opened.spec
     attributes = "1 attribute" if spec.dim == 1 else f"{spec.dim} attributes"
@@ -176,7 +175,7 @@ def info(sketch: Sketch, as_json: o.AsJson = False) -> None:
     }
     if spec.ranges is not None:
         lines["ranges"] = str(spec.ranges)
-    out.print_facts(title, lines, opened.guarantee, spec.dim)
+    o.print_facts(title, lines, opened.guarantee, spec.dim)
     for sentence in opened.warnings():
         typer.echo(f"\n{sentence}")
 

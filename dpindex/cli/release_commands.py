@@ -13,8 +13,7 @@ import typer
 
 from dpindex.base.errors import InputError, NoDenoiserError
 from dpindex.base.files import create_file
-from dpindex.cli import options as o
-from dpindex.cli import output as out
+from dpindex.cli import shared as o
 from dpindex.data import Ranges, open_dataset, open_vectors
 from dpindex.data.stores import is_url
 from dpindex.mechanism.codes import read_codes
@@ -47,7 +46,7 @@ def embed(
 
     counts = embed_texts(texts, to, model=model, column=column, public=public, queries=queries)
     for file, count in counts.items():
-        out.say(f"{file}: {count} vectors")
+        o.say(f"{file}: {count} vectors")
 
 
 def build(
@@ -107,14 +106,14 @@ def build(
         dataset = opened.with_labels(ids, table)
         spec = method.spec(dataset.columns, options)
         o.note_warnings(spec, dataset.rows)
-        out.announce_size(dataset.rows, spec.format)
+        o.announce_size(dataset.rows, spec.format)
         where: dict[str, Any] = {}
         if dask is not None:
             from dpindex.integrations.dask import connected, engine
 
             client = stack.enter_context(connected(None if dask == "local" else dask))
             where = {"engine": engine(client), "threads": 1}
-        report = stack.enter_context(out.progress_bar("building"))
+        report = stack.enter_context(o.progress_bar("building"))
         outcome = build_index(
             dataset,
             index,
@@ -129,20 +128,20 @@ def build(
         with _changing(index) as opened:
             if opened.calibrate() is not None:
                 opened.save(index, allow_unprotected=True)
-    out.say(f"{index}: {outcome.rows} vectors ({outcome.drawn} privatized now).")
+    o.say(f"{index}: {outcome.rows} vectors ({outcome.drawn} privatized now).")
     _tell_clipped(outcome.clipped)
     if built.denoiser is not None:
         typer.echo(f"Denoised: {built.denoiser.kind}, learned from {built.denoiser.rows} codes.")
     if built.not_denoised:
         typer.echo(f"not denoised: {built.not_denoised}", err=True)
     typer.echo(f"{spec.guarantee}.")
-    out.warn_of_payload(payload.payload or payload.payload_columns)
+    o.warn_of_payload(payload.payload or payload.payload_columns)
     if ids is not None or terms.allow_rerelease:
-        out.print_totals(terms.ledger, ids)
+        o.print_totals(terms.ledger, ids)
     uncovered = coverage_warning(built.manifest.crowding)
     if uncovered is not None:
         o.note(uncovered.removesuffix("."))
-    out.say(f"What this protects and what it does not: dpindex info {shlex.quote(index)}")
+    o.say(f"What this protects and what it does not: dpindex info {shlex.quote(index)}")
 
 
 def _tell_clipped(share: float) -> None:
@@ -181,15 +180,15 @@ def privatize(
     )
     with (
         open_dataset(vectors, in_process=True) as dataset,
-        out.progress_bar("releasing") as report,
+        o.progress_bar("releasing") as report,
     ):
         o.note_warnings(described, dataset.rows)
-        out.announce_size(dataset.rows, described.format)
+        o.announce_size(dataset.rows, described.format)
         labelled = dataset.with_labels(ids)
         outcome = release_into(labelled, target, terms, progress=report)
     _tell_clipped(outcome.clipped)
-    out.say(f"{codes}: {outcome.rows} codes, {outcome.published} bytes. {described.guarantee}.")
-    out.print_totals(terms.ledger, ids)
+    o.say(f"{codes}: {outcome.rows} codes, {outcome.published} bytes. {described.guarantee}.")
+    o.print_totals(terms.ledger, ids)
 
 
 def add(
@@ -230,10 +229,10 @@ def add(
         if codes is None:
             with (
                 open_dataset(items, in_process=True) as dataset,
-                out.progress_bar("releasing") as report,
+                o.progress_bar("releasing") as report,
             ):
                 added = dataset.rows
-                out.announce_size(rows_before + added, opened.spec.format)
+                o.announce_size(rows_before + added, opened.spec.format)
                 opened.add(
                     dataset,
                     ids,
@@ -246,7 +245,7 @@ def add(
                 )
         else:
             added = len(codes)
-            out.announce_size(rows_before + added, opened.spec.format)
+            o.announce_size(rows_before + added, opened.spec.format)
             # Short codes may be equal by chance.
             if 8 * codes.stored[:1].nbytes >= _TELLING_BITS and (again := opened.repeats(codes)):
                 o.note(
@@ -256,19 +255,19 @@ def add(
             opened.add_codes(codes, ids, payload=table, upsert=upsert)
         opened.save(index, allow_unprotected=allow_unprotected)
     replacing = f" ({rows_before + added - len(opened)} replaced)" if upsert else ""
-    out.say(f"{index}: {added} added{replacing}, {len(opened)} in all.")
+    o.say(f"{index}: {added} added{replacing}, {len(opened)} in all.")
     if codes is None:
         promise = opened.spec.guarantee
         typer.echo(f"Each of these {added} ids spent {promise}: {promise.units}.")
     else:
         typer.echo("Nothing was spent here: the codes were paid for by who made them.")
-    out.warn_of_payload(payload.payload or payload.payload_columns)
+    o.warn_of_payload(payload.payload or payload.payload_columns)
     if kind is not None:
         try:
             denoise(index, kind)
         except NoDenoiserError as error:  # the index works without one
             typer.echo(f"not denoised: {error}", err=True)
-    out.print_totals(ledger, ids)
+    o.print_totals(ledger, ids)
 
 
 def denoise(
@@ -295,7 +294,7 @@ def _changing(index: str) -> AbstractContextManager[Any]:
     if is_url(index):
         raise InputError(f"{index} is not a folder, and an index is changed in a folder only.")
     message = f"waiting for another process that writes {index} …"
-    return PrivateIndex.changing(index, lambda: out.say(message, error=True))
+    return PrivateIndex.changing(index, lambda: o.say(message, error=True))
 
 
 def codebook(
@@ -317,7 +316,7 @@ def codebook(
 
     if output.suffix != ".npy":
         raise InputError(f"{output} must end in .npy.")
-    out.refuse_existing(output)
+    o.refuse_existing(output)
     with open_vectors(public) as source:
         if centroids or size > source.shape[0]:
             book = fit_codebook(o.scaled_source(source, ranges), size)
@@ -328,7 +327,7 @@ def codebook(
     archive = BytesIO()
     np.save(archive, book.stated)
     create_file(output, archive.getvalue())
-    out.say(f"{output}: {len(book)} codewords of {book.dim} attributes, {book.digest[:12]}….")
+    o.say(f"{output}: {len(book)} codewords of {book.dim} attributes, {book.digest[:12]}….")
 
 
 def design(
@@ -353,7 +352,7 @@ def design(
     """
     from dpindex.mechanism.optimiser import design as designed
 
-    out.refuse_existing(output)
+    o.refuse_existing(output)
     with open_vectors(public) as source:
         made = designed(
             o.scaled_source(source, ranges),
@@ -366,7 +365,7 @@ def design(
             seed=seed,
         )
     create_file(output, made.to_bytes())
-    out.say(f"{output}: {made.dim} attributes to {made.code_length}, {made.digest[:12]}….")
+    o.say(f"{output}: {made.dim} attributes to {made.code_length}, {made.digest[:12]}….")
 
 
 def spec(

@@ -13,8 +13,7 @@ import typer
 
 from dpindex.base.arrays import AnyArray, json_columns, limited_threads
 from dpindex.base.errors import InputError, naming
-from dpindex.cli import options as o
-from dpindex.cli import output as out
+from dpindex.cli import shared as o
 from dpindex.data import open_vectors, read_ids
 from dpindex.data.stores import is_url
 from dpindex.mechanism.codes import read_codes
@@ -112,7 +111,7 @@ def query(
     }
     if as_json:
         shown = {f"payload_{name}": column for name, column in payload.items()}
-        out.print_json(json_columns({**columns, **shown}), indent=None)
+        o.print_json(json_columns({**columns, **shown}), indent=None)
         return
     rows = min(_SHOWN, len(hits.ids))
     typer.echo(_hits_table(columns, payload, opened.metric, rows))
@@ -160,7 +159,7 @@ def _hits_table(
         extra = [column[row, rank] for column in payload.values()]
         lines.append((row, rank + 1, columns["ids"][row, rank], estimate, *extra))
     heading = _MEASURES.get(metric, metric)
-    return out.table(["query", "rank", "id", f"{heading} (estimate ± error)", *payload], lines)
+    return o.table(["query", "rank", "id", f"{heading} (estimate ± error)", *payload], lines)
 
 
 def publish(
@@ -189,7 +188,7 @@ def publish(
     from dpindex.integrations.publication import publish as written
 
     opened = PrivateIndex.open(index)
-    with out.progress_bar("publishing") as report:
+    with o.progress_bar("publishing") as report:
         written(
             opened,
             uri,
@@ -198,8 +197,8 @@ def publish(
             allow_unprotected=allow_unprotected,
             progress=report,
         )
-    out.say(f"{uri}, collection {collection}: {len(opened)} codes. {opened.spec.guarantee}.")
-    out.warn_of_payload(opened.payload_columns)
+    o.say(f"{uri}, collection {collection}: {len(opened)} codes. {opened.spec.guarantee}.")
+    o.warn_of_payload(opened.payload_columns)
 
 
 def info(
@@ -237,7 +236,7 @@ def info(
     if show_statement:
         statement = statement_of(about)
         if as_json:
-            out.print_json(statement)
+            o.print_json(statement)
         else:
             typer.echo(statement_markdown(statement))
         return
@@ -248,15 +247,15 @@ def info(
 
         facts["index_recall"] = PrivateIndex.open(index).index_recall
     if as_json:
-        out.print_json(facts)
+        o.print_json(facts)
         return
     uncovered = coverage_warning(about.crowding)
     if uncovered is not None:
-        out.say(f"Warning: {uncovered}")
+        o.say(f"Warning: {uncovered}")
     title = f"{index}: {about.count} vectors of {spec.dim} attributes, {about.bytes} bytes"
     lines = _lines(about, facts.get("index_recall"))
     protection = (exposure_line(spec, about.count), *information_lines(spec, about.count))
-    out.print_facts(title, lines, spec.guarantee, spec.dim, protection)
+    o.print_facts(title, lines, spec.guarantee, spec.dim, protection)
 
 
 def _lines(about: Summary, recall: float | None) -> dict[str, str]:
@@ -321,7 +320,7 @@ def methods(
 
     rows = {row.name: row.to_dict() for row in all_methods()}
     if as_json:
-        out.print_json(list(rows.values()))
+        o.print_json(list(rows.values()))
         return
     for name in dict.fromkeys([*_WHEN, *(rows if every else ())]):
         row = rows[name]
@@ -388,7 +387,7 @@ def serve(
         logging.getLogger("dpindex.integrations.requests").setLevel(logging.INFO)
 
     def ready(url: str) -> None:
-        out.say(f"{index}: listening at {url}")
+        o.say(f"{index}: listening at {url}")
         if host not in LOOPBACK:
             o.note("tokens travel in the clear without TLS: put a proxy that speaks it before this")
 
@@ -404,4 +403,4 @@ def serve(
         allow_unprotected=allow_unprotected,
         ready=ready,
     )
-    out.say(f"{index}: saved.")
+    o.say(f"{index}: saved.")

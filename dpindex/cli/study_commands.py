@@ -14,8 +14,7 @@ import typer
 
 from dpindex.base.errors import InputError
 from dpindex.base.files import create_file
-from dpindex.cli import options as o
-from dpindex.cli import output as out
+from dpindex.cli import shared as o
 from dpindex.data import open_vectors, read_ids
 from dpindex.privacy import record
 
@@ -87,7 +86,7 @@ def plan(
     from dpindex.study.planner import plan_png
 
     if plot is not None:
-        out.refuse_existing(plot)
+        o.refuse_existing(plot)
         if plot.suffix != ".png":
             raise InputError(f"{plot} must end in .png.")
         require_matplotlib()
@@ -96,7 +95,7 @@ def plan(
     with (
         open_vectors(public_sample) as public,
         open_vectors(public_queries) if public_queries else nullcontext() as queries,
-        out.progress_bar("simulating", quarters=True) as progress,
+        o.progress_bar("simulating", quarters=True) as progress,
     ):
         deciding = []
         ranges = terms.pop("ranges")
@@ -122,7 +121,7 @@ def plan(
     if plot is not None:
         create_file(plot, plan_png(outcome))
     if as_json:
-        out.print_json({**outcome.to_dict(), "commands": commands})
+        o.print_json({**outcome.to_dict(), "commands": commands})
         return
     _print_plan(outcome)
     if plot is not None:
@@ -220,7 +219,7 @@ def _print_candidates(outcome: Plan) -> None:
     rows = [("", *(f"{number / outcome.n:.2%}" for number in numbers))]
     for mode, found in (("private", best.private), ("exact", best.exact)):
         rows.append((mode, *(f"{found.recall_within(number):.2f}" for number in numbers)))
-    typer.echo(out.table(["R", *map(str, numbers)], rows))
+    typer.echo(o.table(["R", *map(str, numbers)], rows))
 
 
 def _print_row(row: Row, measures: Sequence[Measure]) -> None:
@@ -383,7 +382,7 @@ class PageOptions:
         labels = None
         texts = []
         attacks = []
-        with open_vectors(public) as opened, out.progress_bar("attacking") as progress:
+        with open_vectors(public) as opened, o.progress_bar("attacking") as progress:
             sample = o.scaled_source(opened, options.ranges)
             if self.public_texts is not None:
                 shown = o.read_if_named(read_texts, self.base_texts)
@@ -432,7 +431,7 @@ def evaluate(
             typer.echo(f"left out: {sentence}", err=True)
         specs = [spec.without_ranges() for each in grids for spec in each.specs]
         shown = page.shown(base_source, query_source)
-        with out.progress_bar("measuring", quarters=True) as progress:
+        with o.progress_bar("measuring", quarters=True) as progress:
             curves = measure(
                 base_source,
                 query_source,
@@ -454,7 +453,7 @@ def evaluate(
         )
     for curve in curves:
         _print_curve(curve)
-    out.say(f"Report: {path} ({path.stat().st_size / 1e6:.1f} MB); open it in a browser.")
+    o.say(f"Report: {path} ({path.stat().st_size / 1e6:.1f} MB); open it in a browser.")
 
 
 def _print_curve(curve: Curve) -> None:
@@ -487,7 +486,7 @@ def _print_curve(curve: Curve) -> None:
                 epsilon = "–" if point.spec.epsilon is None else f"{point.spec.epsilon:g}"
                 values = (point.mean[measure] for measure in columns.values())
                 rows.append((name, epsilon, *(f"{value:.2f}" for value in values)))
-        typer.echo(f"\n{title}\n{out.table(['', 'ε', *columns], rows)}")
+        typer.echo(f"\n{title}\n{o.table(['', 'ε', *columns], rows)}")
 
 
 def demo(
@@ -501,7 +500,7 @@ def demo(
     """
     from dpindex.study import run_demo
 
-    with out.progress_bar("measuring") as progress:
+    with o.progress_bar("measuring") as progress:
         result = run_demo(directory, progress=progress)
     _print_curve(result.curve)
     typer.echo(

@@ -1,57 +1,34 @@
-"""Options that several commands share, and what turns annotated functions into commands."""
+"""What several commands share: groups of options, and what is printed for people and programs."""
 
 from __future__ import annotations
 
-import inspect
 import json
 import os
-import re
 import shlex
-import warnings
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, is_dataclass, replace
-from functools import wraps
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from textwrap import wrap
-from typing import (
-    TYPE_CHECKING,
-    Annotated,
-    Any,
-    Literal,
-    TypeVar,
-    get_args,
-    get_origin,
-)
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import typer
-from typer.core import TyperCommand
-from typer.models import OptionInfo
 
-from dpindex.base.arrays import MAX_TEXT
-from dpindex.base.errors import InputError, QualityWarning, escaped
-from dpindex.base.files import MAGIC
+from dpindex.base.arrays import AnyArray
+from dpindex.base.display import progress_bar as progress_bar
+from dpindex.base.errors import InputError, escaped
+from dpindex.cli import Takes as Takes
+from dpindex.cli import flag_of, options_of
+from dpindex.cli import note as note
 from dpindex.data import Ranges, VectorSource, read_ids, read_payload
-from dpindex.data.readers import VECTOR_SUFFIXES
-from dpindex.privacy import VectorAdjacency, attribute, l2, record
+from dpindex.mechanism.codes import CodeFormat
+from dpindex.privacy import Guarantee, VectorAdjacency, attribute, l2, record
 
 if TYPE_CHECKING:  # help loads no noise laws
-    from dpindex.base.arrays import AnyArray
+    from dpindex.accounting.ledger import Ledger
     from dpindex.mechanism.spec import Spec
     from dpindex.storage.release import Terms
 
 _Path = TypeVar("_Path")
 _Content = TypeVar("_Content")
-
-
-_HEAD_BYTES = 1 << 16
-_LEDGER = b"SQLite format 3\0"
-
-
-@dataclass(frozen=True)
-class Takes:
-    """Annotation of a parameter that takes the path of a thing of these kinds."""
-
-    kinds: tuple[str, ...]
 
 
 # Types of options. ``Annotated[type, "--name", "help"]`` is an option with that name and help;
@@ -158,11 +135,11 @@ class DataOptions:
         ['--l2 0.5', '--scale 255', '--bounds 0 1', '--clip']
         """
         flags = []
-        for name, option in _options(type(self)).items():
+        for name, option in options_of(type(self)).items():
             value = getattr(self, name)
             if value == option.default or (names and name not in names):
                 continue
-            words = [_flag(option)]
+            words = [flag_of(option)]
             if isinstance(value, tuple):
                 words += [f"{number:.10g}" for number in value]
             elif isinstance(value, Path):
@@ -333,9 +310,7 @@ def parsed_list(text: str, option: str, read: type) -> list[Any]:
         raise InputError(f"{option} must be a list such as 1,2,5, not {text!r}.") from None
 
 
-def note(sentence: str) -> None:
-    """Print a note on standard error about what may be a mistake."""
-    typer.echo(escaped(f"note: {sentence}."), err=True)
+# What commands print.
 
 
 def note_warnings(spec: Spec, count: int | None = None) -> None:
@@ -346,200 +321,100 @@ def note_warnings(spec: Spec, count: int | None = None) -> None:
         note(sentence)
 
 
-# From functions to commands.
+def refuse_existing(path: Path) -> None:
+    """Refuse, before any work, an output file that is already there or has no folder."""
+    if os.path.lexists(path):
+        raise InputError(f"{path} already exists; choose another name.")
+    if not path.parent.is_dir():
+        raise InputError(f"{path.parent} is not a directory; make it first.")
 
 
-_HEADINGS = {
-    "What is secret": "epsilon delta beta l2_radius record record_epsilon scale bounds clip norm "
-    "min_norm max_epsilon neighbouring",
-    "The code": "method methods code_length codebook design public_part subset repetitions entries "
-    "sparsity seed denoise kind index_type bits bandwidth hashes rows expected_count width",
-    "Input": "ids id_column ranges payload payload_columns public_sample groups public_queries "
-    "public_texts labels base_texts query_texts",
-    "Search": "k at query queries metric query_epsilon filter rerank candidates show collection "
-    "recall neighbours",
-    "Ledger and resuming": "ledger allow_rerelease private dask upsert replace",
-}
-"""Headings of help, and the options below each; the others stand below the last one."""
-_ARGUMENTS = "Arguments"
-_NEEDED = "Needed first"
-_OTHERS = "Other"
-_METAVARS = {str: "TEXT", Path: "FILE", int: "N", float: "X", tuple[float, float]: "LOW HIGH"}
-_FLAG_WIDTH = 21
+def print_json(facts: Any, indent: int | None = 1) -> None:
+    """Print plain values as JSON, and dates as text; without an indent on one line."""
+    typer.echo(json.dumps(facts, indent=indent, default=str))
 
 
-class Command(TyperCommand):
-    """A command whose help has groups of options.
+def table(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Return rows as aligned text; what cannot be printed of a cell is escaped, None is empty.
 
-    Its epilog is an example, and the options in that are listed first.
+    >>> print(table(["id", "score"], [[7, "0.5"], ["doc-1", None]]))
+    id     score
+    7      0.5
+    doc-1
     """
-
-    def format_options(self, ctx: Any, formatter: Any) -> None:
-        example = (self.epilog or "").split()
-        groups: dict[str, list[tuple[str, str]]] = {
-            heading: [] for heading in (_ARGUMENTS, _NEEDED, *_HEADINGS, _OTHERS)
-        }
-        for option in self.get_params(ctx):
-            flag, text = option.get_help_record(ctx) or ("", "")
-            heading = _OTHERS
-            if option.param_type_name == "argument":
-                heading = _ARGUMENTS
-                flag = option.name
-            elif not set(example).isdisjoint(option.opts):
-                heading = _NEEDED
-            else:
-                for each, names in _HEADINGS.items():
-                    if option.name in names.split():
-                        heading = each
-            row = (flag.ljust(_FLAG_WIDTH), text.removesuffix("  [required]"))
-            groups[heading].append(row)
-        for heading, rows in groups.items():
-            if rows:
-                with formatter.section(heading):
-                    formatter.write_dl(rows, col_max=_FLAG_WIDTH)
-
-    def format_epilog(self, ctx: Any, formatter: Any) -> None:
-        lines = wrap(self.epilog or "", formatter.width - 8, break_on_hyphens=False)
-        with formatter.section("Example"):
-            formatter.write("  " + " \\\n      ".join(lines) + "\n")
+    lines = [
+        ["" if cell is None else escaped(str(cell)) for cell in row] for row in [headings, *rows]
+    ]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    padded = [map(str.ljust, line, widths) for line in lines]
+    return "\n".join("  ".join(line).rstrip() for line in padded)
 
 
-def as_command(function: Callable[..., None]) -> Callable[..., None]:
-    """A function as typer takes it: groups of options become single ones, and strings their help.
+def say(text: object = "", *, error: bool = False) -> None:
+    """Print one line; what cannot be printed of it, line breaks included, is escaped."""
+    typer.echo(escaped(str(text)), err=error)
 
-    A parameter that is a dataclass is replaced by its fields. A flag has no ``--no-`` form. An
-    error that names a parameter names its option here, and one about a path of another kind than
-    expected says what that is.
+
+def print_facts(
+    title: str,
+    lines: Mapping[str, str],
+    guarantee: Guarantee,
+    dim: int,
+    exposure: Sequence[str] = (),
+) -> None:
+    """Print labelled lines, what is protected and what not, and what attacks may find."""
+    say(title)
+    for label, text in lines.items():
+        say(f"{label:12}{text}")
+    say()
+    say("What is protected")
+    say(f"  {guarantee.protects()}")
+    say(f"  {guarantee.odds()}")
+    if exposure:
+        say()
+        say("What attacks may find")
+        for line in exposure:
+            say(f"  - {line}")
+    say()
+    say("What is not protected")
+    for line in guarantee.does_not_protect(dim):
+        say(f"  - {line}")
+
+
+_UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
+
+
+def size_in_words(size: float) -> str:
+    """Bytes with a unit, three digits.
+
+    >>> size_in_words(20_700 * 256), size_in_words(999)
+    ('5.3 MB', '999 B')
     """
-    options: dict[str, inspect.Parameter] = {}
-    groups: dict[str, Any] = {}
-    own = _options(function)
-    for name, option in own.items():
-        if is_dataclass(option.annotation):
-            groups[name] = option.annotation
-            options |= _options(option.annotation)
-        else:
-            options[name] = option
-
-    @wraps(function)
-    def run(**values: Any) -> None:
-        given = dict(values)
-        try:
-            for name, group in groups.items():
-                own_values = {field.name: values.pop(field.name) for field in fields(group)}
-                values[name] = group(**own_values)
-            with warnings.catch_warnings():
-                warnings.simplefilter("default", QualityWarning)
-                warnings.showwarning = _noted
-                function(**values)
-        except InputError as error:
-            sentence = _mistaken(given, options)
-            if sentence is None:
-                name = error.field
-                if name == "k" and name not in options:
-                    name = "code_length"
-                if name in options:
-                    name = _flag(options[name])
-                sentence = error.pointing_at(name)
-            raise type(error)(sentence) from error
-
-    run.__signature__ = inspect.Signature(list(options.values()))  # type: ignore[attr-defined]
-    run.__annotations__ = {name: option.annotation for name, option in options.items()}
-    return run
+    unit = [name for name, worth in _UNITS.items() if worth <= max(size, 1)][-1]
+    return f"{size / _UNITS[unit]:.3g} {unit}"
 
 
-def _noted(message: Warning | str, *_: Any, **__: Any) -> None:
-    """Show a warning without its line of source, which no user wrote."""
-    note(str(message).rstrip("."))
+def announce_size(count: int, format_: CodeFormat) -> None:
+    """Say how large the codes may become."""
+    each = format_.max_row_bytes
+    typer.echo(
+        f"{count} codes of {format_.contents}, at most {size_in_words(each)} each: at most "
+        f"{size_in_words(count * each)}."
+    )
 
 
-def _options(stated: Any) -> dict[str, inspect.Parameter]:
-    """Return the parameters of a function or dataclass as typer takes them, by name."""
-    options = {}
-    for name, parameter in inspect.signature(stated, eval_str=True).parameters.items():
-        hint = parameter.annotation
-        if get_origin(hint) is Annotated and isinstance(hint.__metadata__[0], str):
-            *flags, text = hint.__metadata__
-            if not flags:
-                flags = [f"--{name.replace('_', '-')}"]
-            flag, _, metavar = flags[0].partition(" ")
-            for kind in (hint.__origin__, *get_args(hint.__origin__)):
-                metavar = metavar or _METAVARS.get(kind)
-            info = typer.Option(
-                flag,
-                metavar=metavar,
-                help=text,
-                show_default=bool(parameter.default),
-            )
-            hint = Annotated[hint.__origin__, info]
-        options[name] = parameter.replace(annotation=hint, kind=inspect.Parameter.KEYWORD_ONLY)
-    return options
+def print_totals(ledger: Ledger | None, ids: AnyArray | None) -> None:
+    """Print what was released of these ids in all, if some were released more than once."""
+    totals = []
+    if ledger is not None:
+        totals = ledger.totals(ids)
+    if totals and totals[0].releases > 1:
+        typer.echo("In total, by the ledger:")
+        for total in totals:
+            typer.echo(f"  {total}.")
 
 
-def _flag(option: inspect.Parameter) -> str:
-    """Return the flag of an option, and the name of an argument."""
-    for info in option.annotation.__metadata__:
-        if isinstance(info, OptionInfo):
-            return str(info.default)  # where typer keeps the first name
-    return option.name
-
-
-# Kinds of files and folders: an error names the kind where another is expected.
-
-_KINDS = {
-    "index": (
-        "a dpindex index",
-        "use dpindex query, info, add or denoise; dpindex info --spec prints its spec",
-    ),
-    "sketch": ("a RACE sketch", "use dpindex race query or dpindex race info"),
-    "spec": ("a spec", "dpindex privatize --spec makes codes under it"),
-    "codes": (
-        "a file of private codes",
-        "dpindex add puts them into an index, and dpindex query searches with them",
-    ),
-    "ledger": ("a ledger", "dpindex ledger shows it"),
-    "vectors": (
-        "a file of vectors",
-        "dpindex build makes an index of them, and dpindex race build a sketch",
-    ),
-}
-"""What each kind is called, and what to do with it."""
-
-
-def _mistaken(values: Mapping[str, Any], options: Mapping[str, inspect.Parameter]) -> str | None:
-    """Return a sentence about a path of another kind than expected; None if there is none."""
-    for name, option in options.items():
-        for expected in getattr(option.annotation, "__metadata__", ()):
-            if not isinstance(expected, Takes) or values[name] is None:
-                continue
-            present = _kind_of(Path(values[name]))
-            if present is not None and present not in expected.kinds:
-                wanted = " or ".join(_KINDS[kind][0] for kind in expected.kinds)
-                title, use = _KINDS[present]
-                return f"{values[name]} is {title}, not {wanted}; {use}."
-    return None
-
-
-def _kind_of(place: Path) -> str | None:
-    """The kind of thing at a path, by its first bytes; None for anything unknown or unreadable."""
-    try:
-        if (place / "manifest.json").is_file():
-            return "index"
-        if not place.is_file():
-            return None
-        with open(place, "rb") as file:
-            head = file.read(_HEAD_BYTES)
-        if head.startswith(MAGIC):
-            stated = re.search(rb'"kind": "(codes|sketch)"', head)
-            return stated and stated[1].decode()
-        if head.startswith(_LEDGER) and head[68:72] == b"DPLG":
-            return "ledger"
-        if head.lstrip().startswith(b"{") and place.stat().st_size <= MAX_TEXT:
-            facts = json.loads(place.read_bytes())
-            if {"method", "format"} <= facts.keys():
-                return "spec"
-    except (OSError, ValueError, RecursionError):
-        return None
-    if place.suffix.lower() in VECTOR_SUFFIXES:
-        return "vectors"
-    return None
+def warn_of_payload(columns: object) -> None:
+    """Say that a payload is public, if there is one."""
+    if columns:
+        typer.echo("The payload is published in the clear, beside the codes: it is not protected.")
