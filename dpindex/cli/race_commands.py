@@ -17,6 +17,8 @@ if TYPE_CHECKING:  # help loads no noise laws
     from dpindex.race import Hash, RaceSketch, SketchSpec
 
 _ROWS = 1000
+_FAILURE = 0.05
+"""Probability with which a bound of a median of means is exceeded."""
 
 Sketch = Annotated[Path, typer.Argument(help="File of the released sketch."), o.Takes(("sketch",))]
 
@@ -140,7 +142,7 @@ def query(
     opened = RaceSketch.open(sketch)
     with open_vectors(queries) as source, naming(queries):
         chunks = (chunk for _, chunk in source.chunks())
-        answers = opened.summary(chunks, estimator)
+        answers = opened.summary(chunks, None if estimator == "mean" else _FAILURE)
     if as_json:
         facts = {"guarantee": opened.guarantee.to_dict(), **json_columns(answers)}
         o.print_json(facts, indent=None)

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, fields, replace
 from functools import cached_property, partial
 from operator import attrgetter
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 import numpy as np
 from scipy import sparse
@@ -190,12 +190,9 @@ class SketchSpec:
         return json.dumps(self.to_dict(), sort_keys=True)
 
 
-EstimatorName: TypeAlias = Literal["mean", "median-of-means"]
-
 MAX_BYTES = 1 << 30
 """No sketch is longer: 2^27 counts of seven bytes, and the header."""
 
-_FAILURE = 0.05
 _SURE = 2.0
 """Standard errors by which a good sign must be above chance."""
 
@@ -447,73 +444,62 @@ class RaceSketch:
         columns = self.spec.columns
         return min(columns, self.spec.hash.codes or columns)
 
-    def count(
-        self,
-        q: Vectors | Iterator[Vectors],
-        estimator: EstimatorName = "mean",
-        failure: float = _FAILURE,
-    ) -> Floats:
+    def count(self, q: Vectors | Iterator[Vectors]) -> Floats:
         """Return unbiased estimates of the kernel sum ``Σ_x k(x, q)``: how many records lie near q.
 
         Parameters
         ----------
         q : array or sparse matrix, shape (nq, dim), or iterator of them
             Queries in the units of the records; (dim,) is one query.
-        estimator : "mean" or "median-of-means"
-            The mean over rows (unbiased, least variance), or the median over ``⌈8 log(1/failure)⌉``
-            group means, for which the ``bound`` of :meth:`summary` holds.
-        failure : float
-            For the median of means, in (0, 1).
 
         Returns
         -------
         float64 array, shape (nq,). May be negative: that is the noise.
         """
-        return self.summary(q, estimator, failure)["count"]
+        return self.summary(q)["count"]
 
-    def density(
-        self,
-        q: Vectors | Iterator[Vectors],
-        estimator: EstimatorName = "mean",
-        failure: float = _FAILURE,
-    ) -> Floats:
+    def density(self, q: Vectors | Iterator[Vectors]) -> Floats:
         """Return the kernel density ``count(q) / size``, shape (nq,).
 
-        It is the mean kernel over records (Algorithm 2). ``q``, ``estimator`` and ``failure`` are
-        those of :meth:`count`.
+        It is the mean kernel over records (Algorithm 2). ``q`` is that of :meth:`count`.
         """
-        return self.summary(q, estimator, failure)["density"]
+        return self.summary(q)["density"]
 
     def summary(
         self,
         q: Vectors | Iterator[Vectors],
-        estimator: EstimatorName = "mean",
-        failure: float = _FAILURE,
+        failure: float | None = None,
     ) -> dict[str, Floats]:
         """Return what a sketch says of queries, by name, from one hashing.
 
-        ``q``, ``estimator`` and ``failure`` are those of :meth:`count`.
+        Parameters
+        ----------
+        q : array, sparse matrix or iterator of them
+            As for :meth:`count`.
+        failure : float, optional
+            In (0, 1): counts are medians over the means of ``⌈8 log(1/failure)⌉`` groups of rows,
+            and come with a bound. By default they are means over all rows (unbiased, of least
+            variance).
 
         Returns
         -------
         float64 arrays of shape (nq,): ``count`` and ``density``; ``stderr``, the standard error of
         the mean count from the spread over rows, noise included (NaN for a sketch of one row); and
-        with the median of means ``bound``, Theorem 4's bound on the error of the count, exceeded
-        with probability at most ``failure``. There the unknown ``f̃ = Σ√k`` is replaced by its own
-        bound ``√(N·Σk)`` (Cauchy–Schwarz), read from the sketch; the paper's constants make the
-        result generous.
+        with ``failure`` ``bound``, Theorem 4's bound on the error of the count, exceeded with
+        probability at most ``failure``. There the unknown ``f̃ = Σ√k`` is replaced by its own bound
+        ``√(N·Σk)`` (Cauchy–Schwarz), read from the sketch; the paper's constants make the result
+        generous.
 
         Raises
         ------
         InputError
-            For another estimator, queries of another dimension, and a sketch that is not released.
+            For queries of another dimension, and a sketch that is not released or has too few rows
+            for the groups.
         """
-        if estimator not in ("mean", "median-of-means"):
-            raise InputError(f"estimator must be 'mean' or 'median-of-means', not {estimator!r}.")
         release = self._open()
         rows = self.spec.rows
         groups = 1
-        if estimator != "mean":
+        if failure is not None:
             groups = mean_groups(rows, failure)
         edges = np.linspace(0, rows, groups + 1).astype(np.intp)
         sizes = np.diff(edges)
@@ -536,7 +522,7 @@ class RaceSketch:
             "stderr": errors * self._stretch,
             "density": count / self.divisor,
         }
-        if estimator != "mean":
+        if failure is not None:
             size = self.divisor
             sums = np.clip(means + release.offset, 0.0, size)
             root_sum = np.sqrt(size * sums)  # an upper bound of f̃

@@ -58,7 +58,7 @@ def test_build_and_query(run: Run) -> None:
     assert (np.abs(answers["count"] - truth) < 6 * np.array(answers["stderr"])).all()
     printed = run("race", "query", "s.race", "q.npy", "--json", "--estimator", "median-of-means")
     bounded = json.loads(printed.output)
-    median = sketch.summary(q, "median-of-means")
+    median = sketch.summary(q, failure=0.05)
     assert bounded["count"] == pytest.approx(median["count"].tolist())
     assert bounded["bound"] == pytest.approx(median["bound"].tolist())
     assert "bound" not in answers

@@ -257,7 +257,7 @@ def test_size_density_and_bound() -> None:
     # N̂ has a standard deviation of √(2·200·100)/2 = 100.
     assert abs(sketch.size - 20_000) < 600
     assert sketch.density(q) == pytest.approx(sketch.count(q) / sketch.size)
-    median = sketch.summary(q, "median-of-means", 0.01)
+    median = sketch.summary(q, 0.01)
     assert (np.abs(median["count"] - truth) <= median["bound"]).all()
     mean = sketch.summary(q)
     assert (np.abs(mean["count"] - truth) < 6 * mean["stderr"]).all()
@@ -290,7 +290,8 @@ def test_median_of_means_by_hand() -> None:
     groups = math.ceil(8 * math.log(1 / 0.3))
     edges = [50 * g // groups for g in range(groups + 1)]
     means = [found[a:b].mean(axis=0) for a, b in pairwise(edges)]
-    assert sketch.count(q, "median-of-means", 0.3) == pytest.approx(np.median(means, axis=0))
+    medians = np.median(means, axis=0)
+    assert sketch.summary(q, failure=0.3)["count"] == pytest.approx(medians)
 
 
 def test_unused_columns_do_not_enter_the_size() -> None:
@@ -611,8 +612,8 @@ def test_bad_requests() -> None:
     with pytest.raises(InputError, match="already holds records"):
         sketch.fit(data())
     sketch.release()
-    with pytest.raises(InputError, match="estimator must be"):
-        sketch.count(data(1), "mode")  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="failure must lie"):
+        sketch.summary(data(1), failure=1.5)
     one_row = small(rows=1).fit(data()).release()
     assert np.isnan(one_row.summary(data(1))["stderr"]).all()  # which has no spread
 
@@ -643,8 +644,8 @@ def test_finding_10_an_empty_collection_is_released_like_any_other(records: Any)
 def test_queries_in_chunks_are_those_of_one_array() -> None:
     sketch = small().fit(data()).release()
     q = data(50, seed=9)
-    together = sketch.summary(q, "median-of-means", 0.5)
-    chunked = sketch.summary(iter(np.array_split(q, 3)), "median-of-means", 0.5)
+    together = sketch.summary(q, 0.5)
+    chunked = sketch.summary(iter(np.array_split(q, 3)), 0.5)
     for name, answers in together.items():
         assert (chunked[name] == answers).all()
     q[40, 1] = np.nan
