@@ -9,12 +9,11 @@ from __future__ import annotations
 import io
 import os
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import chain
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeAlias
 
 from dpindex.base.errors import DamagedError, InputError, StorageError, import_extra, one_line
 from dpindex.base.files import AnyPath
@@ -46,34 +45,21 @@ def is_url(location: AnyPath) -> bool:
     return "://" in os.fspath(location)
 
 
-class Store(ABC):
-    """Files under one location, each with a path of its own such as ``segments/000000.codes``.
+class Folder:
+    """A folder of a local or shared file system.
 
     Attributes
     ----------
     location : str
-        Absolute path, or URL.
+        Absolute path.
     """
-
-    location: str
-
-    @abstractmethod
-    def sizes(self) -> dict[str, int]:
-        """Return the bytes of every file by its path, in the order of paths."""
-
-    @abstractmethod
-    def open(self, path: str) -> IO[bytes]:
-        """Return a file opened for reading."""
-
-
-class Folder(Store):
-    """A folder of a local or shared file system."""
 
     def __init__(self, path: AnyPath) -> None:
         self._path = Path(path).resolve()
         self.location = str(self._path)
 
     def sizes(self) -> dict[str, int]:
+        """Return the bytes of every file by its path within, in the order of paths."""
         sizes = {}
         for file in sorted(self._path.rglob("*")):
             if file.is_file():
@@ -82,16 +68,22 @@ class Folder(Store):
         return sizes
 
     def open(self, path: str) -> IO[bytes]:
+        """Return a file opened for reading."""
         return open(self._path / path, "rb")
 
 
-class Bucket(Store):
+class Bucket:
     """A prefix in an object store, reached through ``obstore``: S3, Google Cloud, Azure.
 
     Keys, region and endpoint come from the environment, as the store's own tools take them.
 
     A PUT whose answer is an error or does not come may have been done, or may be done later. So the
     object is read, and where there is none the same bytes are sent again.
+
+    Attributes
+    ----------
+    location : str
+        Its URL.
 
     Raises
     ------
@@ -184,12 +176,15 @@ class Bucket(Store):
         return None
 
     def sizes(self) -> dict[str, int]:
+        """Return the bytes of every object by its path within, in the order of paths."""
         with self._asking("listed"):
             objects = chain.from_iterable(self._obstore.list(self._store))
             sizes = {meta["path"]: meta["size"] for meta in objects}
         return dict(sorted(sizes.items()))
 
     def open(self, path: str) -> IO[bytes]:
+        """Return an object opened for reading, by ranges."""
+
         def read_range(start: int, end: int) -> Any:
             with self._asking("read"):
                 return self._obstore.get_range(self._store, path, start=start, end=end)
@@ -243,6 +238,10 @@ class _Object(io.RawIOBase):
         buffer[: len(data)] = data
         self._at += len(data)
         return len(data)
+
+
+Store: TypeAlias = Folder | Bucket
+"""Files under one location, each with a path of its own such as ``segments/000000.codes``."""
 
 
 def open_store(location: AnyPath) -> Store:
