@@ -66,7 +66,7 @@ class FoundShares:
 
     @classmethod
     def by_chance(cls, ladder: Sequence[int], n: int) -> FoundShares:
-        """Return what random answers find, of ``n``, by numbers of answers."""
+        """Return what random answers find of ``n``, by the numbers of answers in ``ladder``."""
         return cls(NEIGHBOURS / n, {number: number / n for number in ladder})
 
 
