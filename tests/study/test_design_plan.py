@@ -1,4 +1,7 @@
-"""Plans that compare designs and softmax codebooks, made of a part of the sample each."""
+"""Plans that compare designs and softmax codebooks, made of a part of the sample each.
+
+The noise is known: these tests are about predictions, not about privacy.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +20,7 @@ from dpindex.study import evaluate, ground_truth
 from dpindex.study.sample import Sample
 from dpindex.study.trial import Trial
 
+pytestmark = pytest.mark.usefixtures("known_noise")
 DIM = 96
 DESIGNED = "dp-designed-laplace"
 METHODS = [DESIGNED, "dp-signdesigned-geometric", "dp-oporp-staircase"]

@@ -10,9 +10,7 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from itertools import count
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +18,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 from releases import build
-from streams import Seeded
+from streams import seed_noise
 
 import dpindex as dpi
 from dpindex.cli import main
@@ -36,6 +34,7 @@ TERMS: dict[str, Any] = {
     "adjacency": dpi.attribute(1.0),
     "dim": DIM, "n": N, "bounds": (0.0, 1.0), "epsilon": 4.0, "query": "private",
 }  # fmt: skip
+pytestmark = pytest.mark.usefixtures("known_noise")
 FEW = ["raw-square-wave", "dp-oporp-staircase", "dp-signoporp-rr"]
 
 
@@ -242,25 +241,10 @@ def test_the_stated_exposure_is_what_attacks_on_the_codes_find(
     assert stated.guess_cosine == pytest.approx(measured["guess_cosine"], abs=0.02)
 
 
-@contextmanager
-def noise_known() -> Iterator[pytest.MonkeyPatch]:
-    """The same noise whichever tests are run."""
-    seeds = count()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dpindex.base.arrays.cores", lambda: 1)  # seeds are drawn in order
-        patch.setattr("dpindex.mechanism.privatizer.secret_stream", lambda: Seeded(next(seeds)))
-        yield patch
-
-
-@pytest.fixture(autouse=True)
-def known_noise() -> Iterator[None]:
-    with noise_known():
-        yield
-
-
 @pytest.fixture(scope="module")
 def outcome() -> Any:
-    with noise_known() as patch:
+    with pytest.MonkeyPatch.context() as patch:
+        seed_noise(patch)
         patch.setattr(planner, "QUERIES", 500)
         return dpi.plan(**TERMS, public=collection(2000, 1), methods=FEW)
 
@@ -589,7 +573,7 @@ def test_a_denoiser_that_adds_little_is_left_out(gain: float, worth: bool) -> No
     assert planner.is_worth_denoising(0.4, 0.4 + gain) == worth
 
 
-def test_denoised_noise_is_promised_to_find_nothing(known_noise: None) -> None:
+def test_denoised_noise_is_promised_to_find_nothing() -> None:
     """Its scores end where a denoiser is sure, which normal noise around them does not."""
     rng = np.random.default_rng(0)
     maps = rng.normal(size=(8, 192)) / 20
