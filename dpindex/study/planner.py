@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property, partial
-from typing import Any, TypeVar
+from typing import Any
 
 from dpindex.base.arrays import (
     idle_cores,
@@ -54,9 +54,7 @@ _SCREENING_QUERIES = 50
 _SCREENING_ROUNDS = 2
 _MARGIN = 1.5
 QUERIES = 250
-_ROUNDS = 5
-# Queries of what is promised. It counts as many codes of each vector as there may be: with 5
-# precision is .01 to .02 too high, as each stands for more vectors of the collection.
+# Queries of what is promised.
 ALL_QUERIES = 1000
 _CONTENDERS = 5
 # Vectors of the sample that are used, of wide sparse ones fewer.
@@ -78,9 +76,6 @@ _WORTH_OF_FOUND = 0.25
 _MIN_SNR = 1.0
 # Among predictions that differ by less than this share, the shortest code is recommended.
 _EVEN = 0.01
-
-_T = TypeVar("_T")
-_R = TypeVar("_R")
 
 
 @limited_threads(1)  # several specs at once use the processors better than BLAS does
@@ -242,7 +237,7 @@ def _sample(
         rows = sample_rows(some, most)
         return unit(in_units_of_largest(rows)) if whole_records else rows
 
-    asked: Any = ALL_QUERIES
+    asked = None
     if public_queries is not None:
         queries = as_source(public_queries, "the public queries")
         if queries.shape[1] != target.dim:
@@ -252,11 +247,11 @@ def _sample(
         asked = taken(queries, ALL_QUERIES)
     rows = taken(source, count)
     labels = numbered_groups(groups, source, count)
-    stated = Sample(rows, target.n, asked, labels, target.metric, limits)
+    stated = Sample(rows, target.n, labels, target.metric, limits, asked)
     inferred = inferred_groups(rows) if whole_records and labels is None else None
     if inferred is None:
         return stated, None
-    return Sample(rows, target.n, asked, inferred, target.metric, limits), stated
+    return Sample(rows, target.n, inferred, target.metric, limits, asked), stated
 
 
 class _Planner:
@@ -282,43 +277,44 @@ class _Planner:
         """Return a row for each spec, best first, of which those near the best are refined."""
         value = self._target.value
         screened = self.screened(self.candidates.specs(epsilon))
-        highest = value(screened[0])
-        # A row may be better in truth by a margin: of a query that finds all or nothing.
-        chance = (highest * _SCREENING_QUERIES + 1.0) / (_SCREENING_QUERIES + 2.0)
-        margin = _MARGIN * math.sqrt(chance * (1.0 - chance) / _SCREENING_QUERIES)
-        promising = [row for row in screened if value(row) > 0.0] or screened
-        # Denoisers of the kind "score" are worth more codes.
-        denoisable = [row for row in promising if "score" in row.spec.format_type.denoisers]
-        finalists = list({row.method: row for row in reversed(denoisable)}.values())
-        finalists = self._target.ranked(finalists)[:_FINALISTS]
-        leaders = [
-            row for row in promising if value(row) >= highest - margin and row not in finalists
-        ]
-        others = [row for row in screened if row not in (*leaders, *finalists)]
-        self._progress(len(others), len(screened), "the best of them, in more detail")
-        refine = partial(self.refined, denoise=True)
-        denoised = list(in_threads(refine, finalists, self._workers))
-        rows = [*others, *denoised, *in_threads(self.refined, leaders, self._workers)]
+        denoisable, leaders = self._promising(screened)
+        rows = [row for row in screened if row not in (*denoisable, *leaders)]
+        self._progress(len(rows), len(screened), "the best of them, in more detail")
+        refined_with_denoiser = partial(self.refined, denoise=True)
+        rows += in_threads(refined_with_denoiser, denoisable, self._workers)
+        rows += in_threads(self.refined, leaders, self._workers)
         highest = max(map(value, rows))
         even = [row for row in rows if value(row) >= (1 - _EVEN) * highest]
         best = min(even, key=lambda row: (row.bytes_per_vector, -value(row)))
         rest = self._target.ranked(row for row in rows if row is not best)
-        if best not in denoised:
-            # The best of many predictions is too high: it is promised what further queries find.
-            best = self.promised(best, self._sample)
-        return (best, *rest)
+        # The best of many predictions is too high: it is promised what further queries find.
+        return (self.promised(best, self._sample), *rest)
+
+    def _promising(self, screened: Sequence[Row]) -> tuple[list[Row], list[Row]]:
+        """Return rows that the best denoisers may help most, and others that may be the best."""
+        value = self._target.value
+        highest = value(screened[0])
+        finding = [row for row in screened if value(row) > 0.0] or screened
+        with_scores = [row for row in finding if "score" in row.spec.format_type.denoisers]
+        denoisable = _first_of_each(with_scores, lambda row: row.method)[:_FINALISTS]
+        # A row may be better in truth by a margin: of a query that finds all or nothing.
+        chance = (highest * _SCREENING_QUERIES + 1.0) / (_SCREENING_QUERIES + 2.0)
+        margin = _MARGIN * math.sqrt(chance * (1.0 - chance) / _SCREENING_QUERIES)
+        leaders = [
+            row for row in finding if value(row) >= highest - margin and row not in denoisable
+        ]
+        return denoisable, leaders
 
     def promised(self, row: Row, sample: Sample) -> Row:
         """Return what a sample with the same vectors predicts, of all its queries."""
         spec = row.spec
         if row.centroids:
             spec = replace(spec, codebook=sample.book_of_centroids(len(row.spec.codebook or ())))
-        target = self._target
-        population = sample.population_of(spec)
-        predicted = predicted_rows(
-            spec, population, COUNTED_ROUNDS, target.ladder, row.noise, row.denoiser
-        )[-1]
-        return replace(predicted, spec=row.spec, centroids=row.centroids)
+        population = sample.population_of(spec, ALL_QUERIES)
+        rounds = self._rounds(spec, row.denoiser)
+        ladder = self._target.ladder
+        *_, promised = predicted_rows(spec, population, rounds, ladder, row.noise, row.denoiser)
+        return replace(promised, spec=row.spec, centroids=row.centroids)
 
     def quick_best(self, epsilon: float) -> Row:
         """Return the best of the methods and lengths that are promising at a middle epsilon."""
@@ -328,28 +324,27 @@ class _Planner:
     @cached_property
     def _contenders(self) -> list[Spec]:
         """The best specs of a middle epsilon, one of each method, length and codebook."""
-        best: dict[Any, Spec] = {}
-        for row in self.screened(self.candidates.specs(_MIDDLE_EPSILON)):
-            best.setdefault((row.method, row.k, row.spec.codebook), row.spec)
-        return list(best.values())[:_CONTENDERS]
+        rows = self.screened(self.candidates.specs(_MIDDLE_EPSILON))
+        different = _first_of_each(rows, lambda row: (row.method, row.k, row.spec.codebook))
+        return [row.spec for row in different[:_CONTENDERS]]
 
     def curves(self, rows: Sequence[Row]) -> tuple[tuple[Row, ...], ...]:
         """Return for each of the best methods its rows from a quarter of the epsilon to 4 times."""
         lines: dict[str, list[Row]] = {}
-        best = {row.method: row for row in reversed(rows)}
-        leaders = [row.method for row in self._target.ranked(best.values())][:_CONTENDERS]
+        of_methods = _first_of_each(rows, lambda row: row.method)
+        leaders = self._target.ranked(of_methods)[:_CONTENDERS]
         planned = rows[0].spec.budget
         for epsilon in (planned * 2.0**i for i in range(-2, 3)):
             if not 0.001 <= epsilon <= _MAX_EPSILON:
                 continue
-            for method in leaders:
-                row = best[method]
+            for leader in leaders:
+                row = leader
                 if epsilon != planned:
                     try:
-                        row = self.screened(self.candidates.like(row.spec, epsilon))[0]
+                        row = self.screened(self.candidates.like(leader.spec, epsilon))[0]
                     except NoGuaranteeError:  # noise that no code can hold
                         continue
-                lines.setdefault(method, []).append(row)
+                lines.setdefault(leader.method, []).append(row)
         return tuple(tuple(line) for line in lines.values())
 
     def contrast(self, epsilon: float) -> tuple[Row, ...]:
@@ -358,7 +353,7 @@ class _Planner:
         if spec is None:
             return ()
         noise = noise_share(spec, self._sample.vectors[:_SCREENING_QUERIES])
-        return (self._row(spec, noise, QUERIES, _ROUNDS, None),)
+        return (self._row(spec, noise, QUERIES, COUNTED_ROUNDS, None),)
 
     def attacks(self, spec: Spec) -> AttackFigures:
         """Return what attacks on codes of public vectors find."""
@@ -437,24 +432,36 @@ class _Planner:
 
     def refined(self, row: Row, *, denoise: bool = False) -> Row:
         """Return the row from more trials, with the best denoiser if that is worth trying."""
-        if not denoise:
-            return self._row(row.spec, row.noise, QUERIES, _ROUNDS, row.denoiser)
-        length = row.spec.code_length
+        kind = "auto" if denoise else row.denoiser
+        return self._row(row.spec, row.noise, QUERIES, self._rounds(row.spec, kind), kind)
+
+    def _rounds(self, spec: Spec, kind: DenoiserKind | None) -> int:
+        """Return how many codes of each vector a denoiser of a kind is fitted to, if there is."""
+        if kind != "auto":
+            return COUNTED_ROUNDS
+        length = spec.code_length
         codes = min(max(_FITTED_CODES, _FITTED_PER_COORDINATE * length), _FITTED_NUMBERS // length)
-        played = self._sample.population_of(row.spec).vectors.shape[0]
-        rounds = max(1, codes // played)
-        return self._row(row.spec, row.noise, ALL_QUERIES, rounds, "auto")
+        played: int = self._sample.population_of(spec, QUERIES).vectors.shape[0]
+        return max(1, codes // played)
 
     def _row(
         self, spec: Spec, noise: float, queries: int, rounds: int, kind: DenoiserKind | None
     ) -> Row:
         """Return the row of codes as they are, or of denoised ones if those are worth it."""
         target = self._target
-        population = self._sample.population_of(spec).of_queries(queries)
+        population = self._sample.population_of(spec, queries)
         rows = predicted_rows(spec, population, rounds, target.ladder, noise, kind)
         is_worth = is_worth_denoising(target.value(rows[0]), target.value(rows[-1]))
         row = rows[-1] if is_worth else rows[0]
         return replace(row, centroids=self._sample.has_centroids(spec))
+
+
+def _first_of_each(rows: Iterable[Row], kind: Callable[[Row], object]) -> list[Row]:
+    """Return the first row of each kind."""
+    first: dict[object, Row] = {}
+    for row in rows:
+        first.setdefault(kind(row), row)
+    return list(first.values())
 
 
 def is_worth_denoising(plain: float, denoised: float) -> bool:

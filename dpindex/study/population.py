@@ -16,7 +16,6 @@ sorted, are the nearest of a collection, near duplicates among them in the right
 from __future__ import annotations
 
 import math
-from copy import copy
 from typing import Any
 
 import numpy as np
@@ -62,11 +61,6 @@ _FARTHER_STEPS = 400
 # Nearest vectors between which and the query near ranks lie.
 _SOURCES = 30
 _TINY = 1e-30
-# Attributes that have a row for each query.
-_OF_QUERIES = (
-    "queries", "asked_labels", "distances", "nearest", "near", "sources", "farther", "closeness",
-    "weight", "_nearer",
-)  # fmt: skip
 
 
 class Population:
@@ -183,7 +177,7 @@ class Population:
         rest = (self.n - self._edges[-1]) / counted.sum(axis=1, keepdims=True)
         of_near = np.broadcast_to(np.diff(self._edges), self.near.shape)
         self.weight = np.hstack([counted * rest, of_near])
-        self._nearer = self._weight_of_nearer()
+        self._nearer = self._weight_of_nearer(order)
 
     def _near_edges(self) -> Doubles:
         """Return edges of the ranks in the collection that near ranks stand for."""
@@ -214,7 +208,9 @@ class Population:
         low = np.floor(place).astype(np.intp)
         high = np.ceil(place).astype(np.intp)
         at_ranks = merged[:, low] + (place - low) * (merged[:, high] - merged[:, low])
-        return np.asarray(limit * at_ranks**power)
+        # No farther than the first vector that is left, be that a repetition of the query.
+        first_left = np.take_along_axis(self.distances, order[:, _REPLACED, None], axis=1)
+        return np.asarray(np.minimum(limit * at_ranks**power, first_left))
 
     def _merged(self, volumes: Doubles, samples: int) -> Doubles:
         """Return rising volumes of the nearest in many samples, (q, 10·samples + 1).
@@ -247,18 +243,25 @@ class Population:
         chosen = np.minimum(first, last) + 4 * (words / 2.0**32)
         return np.take_along_axis(rows, np.minimum(chosen, last).astype(np.intp), axis=1)
 
-    def _weight_of_nearer(self) -> Doubles:
+    def _weight_of_nearer(self, order: Integers) -> Doubles:
         """Return the weight that is nearer than each vector and near rank, ties left out, (q, c).
 
-        Repeated vectors are common in tables of few columns.
+        Infinite beyond the true neighbours. Repeated vectors are common in tables of few columns.
         """
-        distances = np.hstack([self.distances, self.near])
-        nearer = np.empty_like(self.weight)
-        for row, (distance, weight) in enumerate(zip(distances, self.weight, strict=True)):
-            order = np.argsort(distance, kind="stable")
-            before = np.append(0.0, np.cumsum(weight[order]))
-            tied = distance * (1.0 - TIE) if self.metric == "l2" else distance - TIE
-            nearer[row] = before[np.searchsorted(distance[order], tied)]
+        queries, vectors = self.distances.shape
+        first = vectors + np.arange(self.near.shape[1])
+        behind = order[:, _REPLACED:] if first.size else order
+        columns = np.hstack([np.tile(first, (queries, 1)), behind])
+        rising = np.take_along_axis(np.hstack([self.distances, self.near]), columns, axis=1)
+        weight = np.take_along_axis(self.weight, columns, axis=1)
+        before = np.cumsum(weight, axis=1) - weight
+        tied = rising * (1.0 - TIE) if self.metric == "l2" else rising - TIE
+        nearer = np.full_like(self.weight, np.inf)
+        for row, distances in enumerate(rising):
+            last = distances[np.searchsorted(before[row], NEIGHBOURS) - 1]
+            true = slice(np.searchsorted(tied[row], last, side="right"))
+            place = np.searchsorted(distances, tied[row, true])
+            nearer[row, columns[row, true]] = before[row, place]
         return nearer
 
     def true(self, neighbours: int) -> Doubles:
@@ -267,14 +270,6 @@ class Population:
         What is as near as the last of the ``neighbours`` counts too.
         """
         return np.asarray(np.clip(neighbours - self._nearer, 0.0, self.weight))
-
-    def of_queries(self, count: int) -> Population:
-        """Return the same population with at most ``count`` of its queries, evenly spaced."""
-        chosen = spaced(len(self.near), count)
-        part = copy(self)
-        for name in _OF_QUERIES:
-            setattr(part, name, getattr(self, name)[chosen])
-        return part
 
 
 # Cosines that are held at a time.

@@ -54,8 +54,6 @@ class Sample:
         As they were given; public parts are made of them.
     n : int
         Vectors in the collection.
-    queries : int or vectors
-        How many of the vectors play queries, at most; or public queries, shape (q, dim).
     groups : int array, shape (m,), optional
         Vectors of one group, such as captions of one picture, resemble each other more than others
         do; by default each is a group of its own.
@@ -63,23 +61,25 @@ class Sample:
         What neighbours are ranked by.
     limits : two floats, optional
         Vectors and queries are clipped to them before they are published.
+    queries : vectors, shape (q, dim), optional
+        Public queries; by default some of the vectors play them.
     """
 
     def __init__(
         self,
         rows: Any,
         n: int,
-        queries: int | Vectors,
         groups: Integers | None = None,
         metric: Metric = "cosine",
         limits: tuple[float, float] | None = None,
+        queries: Vectors | None = None,
     ) -> None:
         self.rows = rows
         self.vectors = rows
         self._queries = queries
         if limits is not None:
             self.vectors = clipped(rows, *limits)
-            if not isinstance(queries, int):
+            if queries is not None:
                 self._queries = clipped(queries, *limits)
         self._groups = np.arange(len(self)) if groups is None else groups
         self._halves = [np.flatnonzero(self._groups % 2 == half) for half in (0, 1)]
@@ -113,15 +113,18 @@ class Sample:
         """Return whether the codewords of a spec are centroids, and no vectors of the sample."""
         return spec.codebook in self._centroid_books
 
-    def population_of(self, spec: Spec) -> Population:
-        """Return the vectors that a spec is tried on, with a public part of this sample."""
+    def population_of(self, spec: Spec, queries: int) -> Population:
+        """Return the vectors that a spec is tried on, with at most so many queries.
+
+        A public part of the spec is of this sample.
+        """
         if spec.public is None:
-            return self._population(self._played)
+            return self._population(self._played, queries)
         if spec.codebook is None or self.has_centroids(spec):
-            return self._population(self._played, unseen=True)
+            return self._population(self._played, queries, unseen=True)
         size = len(spec.codebook)
         rows = max(_MIN_PLAYED, min(self._played, _SCORES // size))
-        return self._population(rows, codewords=size)
+        return self._population(rows, queries, codewords=size)
 
     def attacked(self, spec: Spec) -> tuple[Spec, Vectors]:
         """Return a spec like it, and vectors that its public part was not made of.
@@ -129,7 +132,7 @@ class Sample:
         A codebook of more codewords than there are in half of the sample is made smaller, and the
         sets of nearest codewords with it, so that reports are as often true.
         """
-        played = self._population(self._played, unseen=spec.public is not None).vectors
+        played = self.vectors[self._rows(self._played, unseen=spec.public is not None)]
         if spec.codebook is None or self.has_centroids(spec):
             return spec, played
         rows = self.fitted
@@ -140,25 +143,34 @@ class Sample:
         book = Codebook(rows[spaced(rows.shape[0], size)])
         return replace(spec, codebook=book, subset=subset, k=None), played
 
-    def _new_population(self, rows: int, unseen: bool = False, codewords: int = 0) -> Population:
+    def _rows(self, count: int, unseen: bool) -> Integers:
+        """Return at most so many row numbers, evenly spaced: of all, or of the other half."""
+        rows = self._halves[1] if unseen else np.arange(len(self))
+        return rows[spaced(len(rows), count)]
+
+    def _new_population(
+        self, count: int, queries: int, unseen: bool = False, codewords: int = 0
+    ) -> Population:
         """Return a population of at most so many rows: of all, or of those that are not fitted to.
 
         ``codewords`` is the size of a codebook of vectors of the sample that is tried on it.
         """
-        places = np.arange(len(self._groups))
+        rows = self._rows(count, unseen)
         others = None
         if unseen:
-            fitted, places = self._halves
-            others = self.vectors[fitted[spaced(len(fitted), rows)]]
-        places = places[spaced(len(places), rows)]
+            fitted = self._halves[0]
+            others = self.vectors[fitted[spaced(len(fitted), count)]]
         groups_of_codewords = None
         if codewords:
             groups_of_codewords = self._groups[spaced(len(self), codewords)]
+        asked: int | Vectors = queries
+        if self._queries is not None:
+            asked = self._queries[spaced(self._queries.shape[0], queries)]
         return Population(
-            self.vectors[places],
+            self.vectors[rows],
             self._n,
-            self._queries,
-            groups=self._groups[places],
+            asked,
+            groups=self._groups[rows],
             metric=self._metric,
             codewords=groups_of_codewords,
             others=others,

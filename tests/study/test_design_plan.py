@@ -83,16 +83,16 @@ def test_what_is_made_of_the_whole_sample_can_be_pasted(
 
 def test_the_denoiser_of_a_design_is_learned_from_vectors_that_it_is_not_tried_on() -> None:
     """It would come to know vectors of which it sees ten codes each."""
-    sample = Sample(collection(600, 1), 2000, 100)
+    sample = Sample(collection(600, 1), 2000)
     made = dpi.design(sample.fitted, epsilon=1.0, code_length=12)
     terms = {key: value for key, value in TERMS.items() if key != "methods"}
     spec = dpi.Spec(DESIGNED, design=made, **terms)
-    population = sample.population_of(spec)
+    population = sample.population_of(spec, 100)
     others, tried = population.others, population.vectors
     assert others is not None
     assert len(others) == len(tried) == 300
     assert not {*map(bytes, others)} & {*map(bytes, tried)}
-    assert sample.population_of(dpi.Spec("raw-laplace", **terms)).others is None
+    assert sample.population_of(dpi.Spec("raw-laplace", **terms), 100).others is None
 
 
 @pytest.mark.slow

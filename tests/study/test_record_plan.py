@@ -69,10 +69,10 @@ def test_methods_are_compared_and_the_best_is_recommended() -> None:
 def test_no_vector_is_encoded_by_itself() -> None:
     """Vectors that have nothing in common but themselves: a codebook finds no neighbours."""
     rows = np.eye(600) + 0.001 * np.random.default_rng(0).normal(size=(600, 600))
-    sample = Sample(rows.astype(np.float32), 900, 150)
+    sample = Sample(rows.astype(np.float32), 900)
     spec = dpi.Spec("record-codebook", 600, epsilon=30.0, adjacency=dpi.record(),
                     codebook=sample.book_of_vectors(600), subset=1)  # fmt: skip
-    (row,) = predicted_rows(spec, sample.population_of(spec), 4, (10, 100), 0.5)
+    (row,) = predicted_rows(spec, sample.population_of(spec, 150), 4, (10, 100), 0.5)
     assert row.exact.precision < 0.1
     # Of ten answers one is the vector that the query's symbol stands for.
     assert row.private.precision < 0.15
