@@ -3,41 +3,28 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, TypeVar
 
-from dpindex.base.arrays import (
-    idle_cores,
-    in_units_of_largest,
-    limited_threads,
-    unit,
-)
+from dpindex.base.arrays import idle_cores, limited_threads
 from dpindex.base.display import Progress, no_progress
 from dpindex.base.errors import InputError, NoGuaranteeError
-from dpindex.data import VectorSource, as_source
+from dpindex.data import as_source
 from dpindex.denoise import DenoiserKind
 from dpindex.index.search import QueryMode
 from dpindex.mechanism.noise.additive import AdditiveNoise
 from dpindex.mechanism.noise.signs import FlipsByLevel
 from dpindex.mechanism.privatizer import Privatizer
-from dpindex.mechanism.public_parts import MAX_SIZE
 from dpindex.mechanism.spec import Spec
-from dpindex.privacy import Record, VectorAdjacency
+from dpindex.privacy import VectorAdjacency
 from dpindex.similarity.similarity import Metric
 from dpindex.study.candidates import CandidateSpecs
 from dpindex.study.plan_result import Plan, plan_png
-from dpindex.study.population import MAX_DENSE_DIM, inferred_groups, numbered_groups
 from dpindex.study.prediction import COUNTED_ROUNDS, noise_share, predicted_rows
-from dpindex.study.sample import (
-    Sample,
-    checked_sample,
-    fit_codebook,
-    sample_rows,
-)
+from dpindex.study.sample import Sample, checked_sample, fit_codebook, samples
 from dpindex.study.target import FOUND, AttackFigures, FoundShares, Measure, PlanTarget, Row
 from dpindex.study.trial import Trial, in_threads
 
@@ -57,9 +44,6 @@ QUERIES = 250
 # Queries of what is promised.
 ALL_QUERIES = 1000
 _CONTENDERS = 5
-# Vectors of the sample that are used, of wide sparse ones fewer.
-_ROWS = 1 << 13
-_WIDE_ROWS = 2000
 # Codes that the denoiser of a finalist is fitted to: for each coordinate, at least, and at most
 # numbers in them. With 10 to 13 of each coordinate of a picture .11 too little was promised, with
 # 38 .03 too much: they are codes of few vectors, which a denoiser comes to know.
@@ -76,6 +60,8 @@ _WORTH_OF_FOUND = 0.25
 _MIN_SNR = 1.0
 # Among predictions that differ by less than this share, the shortest code is recommended.
 _EVEN = 0.01
+
+_Item = TypeVar("_Item")
 
 
 @limited_threads(1)  # several specs at once use the processors better than BLAS does
@@ -191,7 +177,7 @@ def plan(
     source = as_source(public, "the public sample")
     checked_sample(source, dim, n, skip_leak_check)
     limits = (scale * bounds[0], scale * bounds[1]) if clip else None
-    sample, without_groups = _sample(target, source, groups, public_queries, limits)
+    sample, without_groups = samples(target, source, groups, public_queries, limits)
     planner = _Planner(
         target, CandidateSpecs(target, terms, source, sample), sample, progress or no_progress
     )
@@ -218,40 +204,6 @@ def plan(
         attacks=planner.attacks(best.spec),
         narrowed=best.spec.bounds != bounds,
     )
-
-
-def _sample(
-    target: PlanTarget,
-    source: VectorSource,
-    groups: Any | None,
-    public_queries: Any | None,
-    limits: tuple[float, float] | None,
-) -> tuple[Sample, Sample | None]:
-    """Return the sample, and what it would be without groups, if they had to be inferred."""
-    whole_records = isinstance(target.adjacency, Record)
-    count = MAX_SIZE if whole_records else _ROWS
-    if target.dim > MAX_DENSE_DIM:
-        count = _WIDE_ROWS
-
-    def taken(some: VectorSource, most: int) -> Any:
-        rows = sample_rows(some, most)
-        return unit(in_units_of_largest(rows)) if whole_records else rows
-
-    asked = None
-    if public_queries is not None:
-        queries = as_source(public_queries, "the public queries")
-        if queries.shape[1] != target.dim:
-            raise InputError(
-                f"{queries.name} has {queries.shape[1]} columns, not dim = {target.dim}."
-            )
-        asked = taken(queries, ALL_QUERIES)
-    rows = taken(source, count)
-    labels = numbered_groups(groups, source, count)
-    stated = Sample(rows, target.n, labels, target.metric, limits, asked)
-    inferred = inferred_groups(rows) if whole_records and labels is None else None
-    if inferred is None:
-        return stated, None
-    return Sample(rows, target.n, inferred, target.metric, limits, asked), stated
 
 
 class _Planner:
@@ -380,27 +332,18 @@ class _Planner:
             for spec in noises
             if ratios[spec] < least
         ]
-        groups: dict[Any, list[Spec]] = defaultdict(list)
         above_noise = [spec for spec in noises if ratios[spec] >= least]
-        for spec in sorted(above_noise, key=lambda spec: (-spec.code_length, noises[spec])):
-            alike: Any = spec
-            if isinstance(spec.law, AdditiveNoise | FlipsByLevel):
-                length = spec.code_length
-                alike = (type(spec.law), type(spec.projection), length, spec.repetitions)
-            groups[alike].append(spec)
+        above_noise.sort(key=lambda spec: (-spec.code_length, noises[spec]))
+        denoised = set(_first_of_each(above_noise, _but_for_noise))
 
-        def predicted(alike: list[Spec]) -> list[Row]:
-            kinds: list[DenoiserKind | None] = ["linear", *[None] * (len(alike) - 1)]
-            return [
-                self._row(spec, noises[spec], _SCREENING_QUERIES, _SCREENING_ROUNDS, kind)
-                for spec, kind in zip(alike, kinds, strict=True)
-            ]
+        def predicted(spec: Spec) -> Row:
+            kind: DenoiserKind | None = "linear" if spec in denoised else None
+            return self._row(spec, noises[spec], _SCREENING_QUERIES, _SCREENING_ROUNDS, kind)
 
-        for several in in_threads(predicted, groups.values(), self._workers):
-            spec = several[0].spec
-            task = f"{spec.method}, k = {spec.code_length}, ε = {spec.budget:.3g}"
+        for row in in_threads(predicted, above_noise, self._workers):
+            rows.append(row)
+            task = f"{row.method}, k = {row.k}, ε = {row.spec.budget:.3g}"
             self._progress(len(rows), len(specs), task)
-            rows += several
         fitting = target.fitting(rows)
         if not fitting:
             raise target.none_fits()
@@ -456,12 +399,19 @@ class _Planner:
         return replace(row, centroids=self._sample.has_centroids(spec))
 
 
-def _first_of_each(rows: Iterable[Row], kind: Callable[[Row], object]) -> list[Row]:
-    """Return the first row of each kind."""
-    first: dict[object, Row] = {}
-    for row in rows:
-        first.setdefault(kind(row), row)
+def _first_of_each(items: Iterable[_Item], kind: Callable[[_Item], object]) -> list[_Item]:
+    """Return the first item of each kind."""
+    first: dict[object, _Item] = {}
+    for item in items:
+        first.setdefault(kind(item), item)
     return list(first.values())
+
+
+def _but_for_noise(spec: Spec) -> object:
+    """Return what codes of equal length have in common whose noise alone differs."""
+    if isinstance(spec.law, AdditiveNoise | FlipsByLevel):
+        return type(spec.law), type(spec.projection), spec.code_length, spec.repetitions
+    return spec
 
 
 def is_worth_denoising(plain: float, denoised: float) -> bool:

@@ -27,14 +27,24 @@ from dpindex.base.arrays import (
     whole_number,
 )
 from dpindex.base.errors import DamagedError, InputError, StorageError
-from dpindex.data import VectorSource, dense_rows
+from dpindex.data import VectorSource, as_source, dense_rows
 from dpindex.mechanism.public_parts import MAX_SIZE, MIN_SIZE, Codebook
 from dpindex.mechanism.spec import Spec
+from dpindex.privacy import Record
 from dpindex.similarity.similarity import Metric
 from dpindex.storage.directory import IndexDirectory
-from dpindex.study.population import MAX_DENSE_DIM, Population
+from dpindex.study.population import (
+    MAX_DENSE_DIM,
+    Population,
+    inferred_groups,
+    numbered_groups,
+)
+from dpindex.study.target import PlanTarget
 
+# Vectors that a plan needs, and vectors that are used, of wide sparse ones fewer.
 _MIN_ROWS = 500
+_ROWS = 1 << 13
+_WIDE_ROWS = 2000
 _MAX_ENTRIES = 2**17
 # Vectors that play the collection: more of a table, whose near vectors differ little.
 _PLAYED = 2000
@@ -175,6 +185,38 @@ class Sample:
             codewords=groups_of_codewords,
             others=others,
         )
+
+
+def samples(
+    target: PlanTarget,
+    source: VectorSource,
+    groups: Any | None,
+    public_queries: Any | None,
+    limits: tuple[float, float] | None,
+) -> tuple[Sample, Sample | None]:
+    """Return the sample, and what it would be without groups, if they had to be inferred."""
+    whole_records = isinstance(target.adjacency, Record)
+    count = MAX_SIZE if whole_records else _ROWS
+    if target.dim > MAX_DENSE_DIM:
+        count = _WIDE_ROWS
+
+    def taken(some: VectorSource) -> Any:
+        rows = sample_rows(some, count)
+        return unit(in_units_of_largest(rows)) if whole_records else rows
+
+    queries = None
+    if public_queries is not None:
+        asked = as_source(public_queries, "the public queries")
+        if asked.shape[1] != target.dim:
+            raise InputError(f"{asked.name} has {asked.shape[1]} columns, not dim = {target.dim}.")
+        queries = taken(asked)
+    rows = taken(source)
+    labels = numbered_groups(groups, source, count)
+    sample = Sample(rows, target.n, labels, target.metric, limits, queries)
+    inferred = inferred_groups(rows) if whole_records and labels is None else None
+    if inferred is None:
+        return sample, None
+    return Sample(rows, target.n, inferred, target.metric, limits, queries), sample
 
 
 def clipped(vectors: Any, low: float, high: float) -> Any:
