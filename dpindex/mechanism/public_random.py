@@ -7,12 +7,13 @@ little-endian words. It decides permutations and signs, never noise. Known-answe
 from __future__ import annotations
 
 import hashlib
+import math
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from dpindex.base.arrays import AnyArray, Longs
+from dpindex.base.arrays import AnyArray, Doubles, Longs
 
 BLOCK = 1 << 20
 
@@ -61,6 +62,11 @@ class PublicStream:
         little = np.dtype(dtype).newbyteorder("<")
         data = np.frombuffer(self._bytes(count * little.itemsize), dtype=little)
         return data.astype(dtype)
+
+    def uniform(self, *shape: int) -> Doubles:
+        """Multiples of 2^−32 in [0, 1)."""
+        words = self.words(math.prod(shape), np.uint32)
+        return np.asarray(words.reshape(shape) / 2.0**32)
 
     def signs(self, count: int) -> npt.NDArray[np.int8]:
         """``count`` independent fair signs, int8 in {−1, +1}."""

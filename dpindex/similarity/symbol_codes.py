@@ -145,8 +145,7 @@ def _reports(
     stream: PublicStream,
 ) -> Places:
     """Return symbols reported for the codewords ``roles[chosen]``, never their own."""
-    words = stream.words(len(chosen), np.uint32)
-    coins = words.astype(np.float64) / 2.0**32
+    coins = stream.uniform(len(chosen))
     reported = np.empty(len(chosen), dtype=np.intp)
     for places in row_blocks(len(roles), _BLOCK):
         chances = law.of_codewords(roles[places])

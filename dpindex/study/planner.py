@@ -23,6 +23,7 @@ from dpindex.privacy import VectorAdjacency
 from dpindex.similarity.similarity import Metric
 from dpindex.study.candidates import CandidateSpecs
 from dpindex.study.plan_result import Plan, plan_png
+from dpindex.study.population import Population
 from dpindex.study.prediction import COUNTED_ROUNDS, noise_share, predicted_rows
 from dpindex.study.sample import Sample, checked_sample, fit_codebook, samples
 from dpindex.study.target import FOUND, AttackFigures, FoundShares, Measure, PlanTarget, Row
@@ -32,6 +33,8 @@ __all__ = ["FoundShares", "Measure", "Plan", "Row", "fit_codebook", "plan", "pla
 
 _MAX_EPSILON = 64.0
 _MIN_EPSILON = 0.05
+# The lowest epsilon of a spec.
+_LOWEST_EPSILON = 0.001
 # Bisections of epsilon: the ratio of the ends, their number, and whether denoisers are fitted.
 _BISECTIONS = ((_MAX_EPSILON / _MIN_EPSILON, 6, False), (4.0, 6, True))
 _MIDDLE_EPSILON = 4.0
@@ -242,77 +245,6 @@ class _Planner:
         # The best of many predictions is too high: it is promised what further queries find.
         return (self.promised(best, self._sample), *rest)
 
-    def _promising(self, screened: Sequence[Row]) -> tuple[list[Row], list[Row]]:
-        """Return rows that the best denoisers may help most, and others that may be the best."""
-        value = self._target.value
-        highest = value(screened[0])
-        finding = [row for row in screened if value(row) > 0.0] or screened
-        with_scores = [row for row in finding if "score" in row.spec.format_type.denoisers]
-        denoisable = _first_of_each(with_scores, lambda row: row.method)[:_FINALISTS]
-        # A row may be better in truth by a margin: of a query that finds all or nothing.
-        chance = (highest * _SCREENING_QUERIES + 1.0) / (_SCREENING_QUERIES + 2.0)
-        margin = _MARGIN * math.sqrt(chance * (1.0 - chance) / _SCREENING_QUERIES)
-        leaders = [
-            row for row in finding if value(row) >= highest - margin and row not in denoisable
-        ]
-        return denoisable, leaders
-
-    def promised(self, row: Row, sample: Sample) -> Row:
-        """Return what a sample with the same vectors predicts, of all its queries."""
-        spec = row.spec
-        if row.centroids:
-            spec = replace(spec, codebook=sample.book_of_centroids(len(row.spec.codebook or ())))
-        population = sample.population_of(spec, ALL_QUERIES)
-        rounds = self._rounds(spec, row.denoiser)
-        ladder = self._target.ladder
-        *_, promised = predicted_rows(spec, population, rounds, ladder, row.noise, row.denoiser)
-        return replace(promised, spec=row.spec, centroids=row.centroids)
-
-    def quick_best(self, epsilon: float) -> Row:
-        """Return the best of the methods and lengths that are promising at a middle epsilon."""
-        specs = [like for spec in self._contenders for like in self.candidates.like(spec, epsilon)]
-        return self.screened(specs)[0]
-
-    @cached_property
-    def _contenders(self) -> list[Spec]:
-        """The best specs of a middle epsilon, one of each method, length and codebook."""
-        rows = self.screened(self.candidates.specs(_MIDDLE_EPSILON))
-        different = _first_of_each(rows, lambda row: (row.method, row.k, row.spec.codebook))
-        return [row.spec for row in different[:_CONTENDERS]]
-
-    def curves(self, rows: Sequence[Row]) -> tuple[tuple[Row, ...], ...]:
-        """Return for each of the best methods its rows from a quarter of the epsilon to 4 times."""
-        lines: dict[str, list[Row]] = {}
-        of_methods = _first_of_each(rows, lambda row: row.method)
-        leaders = self._target.ranked(of_methods)[:_CONTENDERS]
-        planned = rows[0].spec.budget
-        for epsilon in (planned * 2.0**i for i in range(-2, 3)):
-            if not 0.001 <= epsilon <= _MAX_EPSILON:
-                continue
-            for leader in leaders:
-                row = leader
-                if epsilon != planned:
-                    try:
-                        row = self.screened(self.candidates.like(leader.spec, epsilon))[0]
-                    except NoGuaranteeError:  # noise that no code can hold
-                        continue
-                lines.setdefault(leader.method, []).append(row)
-        return tuple(tuple(line) for line in lines.values())
-
-    def contrast(self, epsilon: float) -> tuple[Row, ...]:
-        """Return rows under another adjacency, to compare with."""
-        spec = self.candidates.contrast(epsilon)
-        if spec is None:
-            return ()
-        noise = noise_share(spec, self._sample.vectors[:_SCREENING_QUERIES])
-        return (self._row(spec, noise, QUERIES, COUNTED_ROUNDS, None),)
-
-    def attacks(self, spec: Spec) -> AttackFigures:
-        """Return what attacks on codes of public vectors find."""
-        spec, vectors = self._sample.attacked(spec)
-        trial = Trial(spec, vectors, metric=self._target.metric, denoise="auto")
-        return AttackFigures.of(trial)
-
     def screened(self, specs: Sequence[Spec]) -> list[Row]:
         """Return rows of the specs whose codes fit, best first, with linear denoisers.
 
@@ -373,19 +305,37 @@ class _Planner:
             raise NoGuaranteeError(f"no method is left at this epsilon: {unfit[0]}")
         return noises
 
+    def _promising(self, screened: Sequence[Row]) -> tuple[list[Row], list[Row]]:
+        """Return rows that the best denoisers may help most, and others that may be the best."""
+        value = self._target.value
+        highest = value(screened[0])
+        finding = [row for row in screened if value(row) > 0.0] or screened
+        with_scores = [row for row in finding if "score" in row.spec.format_type.denoisers]
+        denoisable = _first_of_each(with_scores, lambda row: row.method)[:_FINALISTS]
+        # A row may be better in truth by a margin: of a query that finds all or nothing.
+        chance = (highest * _SCREENING_QUERIES + 1.0) / (_SCREENING_QUERIES + 2.0)
+        margin = _MARGIN * math.sqrt(chance * (1.0 - chance) / _SCREENING_QUERIES)
+        leaders = [
+            row for row in finding if value(row) >= highest - margin and row not in denoisable
+        ]
+        return denoisable, leaders
+
     def refined(self, row: Row, *, denoise: bool = False) -> Row:
         """Return the row from more trials, with the best denoiser if that is worth trying."""
         kind = "auto" if denoise else row.denoiser
-        return self._row(row.spec, row.noise, QUERIES, self._rounds(row.spec, kind), kind)
+        rounds = _rounds(row.spec, self._sample.population_of(row.spec, QUERIES), kind)
+        return self._row(row.spec, row.noise, QUERIES, rounds, kind)
 
-    def _rounds(self, spec: Spec, kind: DenoiserKind | None) -> int:
-        """Return how many codes of each vector a denoiser of a kind is fitted to, if there is."""
-        if kind != "auto":
-            return COUNTED_ROUNDS
-        length = spec.code_length
-        codes = min(max(_FITTED_CODES, _FITTED_PER_COORDINATE * length), _FITTED_NUMBERS // length)
-        played: int = self._sample.population_of(spec, QUERIES).vectors.shape[0]
-        return max(1, codes // played)
+    def promised(self, row: Row, sample: Sample) -> Row:
+        """Return what a sample with the same vectors predicts, of all its queries."""
+        spec = row.spec
+        if row.centroids:
+            spec = replace(spec, codebook=sample.book_of_centroids(len(row.spec.codebook or ())))
+        population = sample.population_of(spec, ALL_QUERIES)
+        rounds = _rounds(spec, population, row.denoiser)
+        ladder = self._target.ladder
+        *_, promised = predicted_rows(spec, population, rounds, ladder, row.noise, row.denoiser)
+        return replace(promised, spec=row.spec, centroids=row.centroids)
 
     def _row(
         self, spec: Spec, noise: float, queries: int, rounds: int, kind: DenoiserKind | None
@@ -397,6 +347,59 @@ class _Planner:
         is_worth = is_worth_denoising(target.value(rows[0]), target.value(rows[-1]))
         row = rows[-1] if is_worth else rows[0]
         return replace(row, centroids=self._sample.has_centroids(spec))
+
+    def curves(self, rows: Sequence[Row]) -> tuple[tuple[Row, ...], ...]:
+        """Return for each of the best methods its rows from a quarter of the epsilon to 4 times."""
+        of_methods = _first_of_each(rows, lambda row: row.method)
+        planned = rows[0].spec.budget
+        lines = []
+        for leader in self._target.ranked(of_methods)[:_CONTENDERS]:
+            line = []
+            for epsilon in (planned * 2.0**i for i in range(-2, 3)):
+                if epsilon == planned:
+                    line.append(leader)
+                elif _LOWEST_EPSILON <= epsilon <= _MAX_EPSILON:
+                    with suppress(NoGuaranteeError):  # noise that no code can hold
+                        alike = self.candidates.like(leader.spec, epsilon)
+                        line.append(self.screened(alike)[0])
+            lines.append(tuple(line))
+        return tuple(lines)
+
+    def contrast(self, epsilon: float) -> tuple[Row, ...]:
+        """Return rows under another adjacency, to compare with."""
+        spec = self.candidates.contrast(epsilon)
+        if spec is None:
+            return ()
+        noise = noise_share(spec, self._sample.vectors[:_SCREENING_QUERIES])
+        return (self._row(spec, noise, QUERIES, COUNTED_ROUNDS, None),)
+
+    def attacks(self, spec: Spec) -> AttackFigures:
+        """Return what attacks on codes of public vectors find."""
+        spec, vectors = self._sample.attacked(spec)
+        trial = Trial(spec, vectors, metric=self._target.metric, denoise="auto")
+        return AttackFigures.of(trial)
+
+    def quick_best(self, epsilon: float) -> Row:
+        """Return the best of the methods and lengths that are promising at a middle epsilon."""
+        specs = [like for spec in self._contenders for like in self.candidates.like(spec, epsilon)]
+        return self.screened(specs)[0]
+
+    @cached_property
+    def _contenders(self) -> list[Spec]:
+        """The best specs of a middle epsilon, one of each method, length and codebook."""
+        rows = self.screened(self.candidates.specs(_MIDDLE_EPSILON))
+        different = _first_of_each(rows, lambda row: (row.method, row.k, row.spec.codebook))
+        return [row.spec for row in different[:_CONTENDERS]]
+
+
+def _rounds(spec: Spec, population: Population, kind: DenoiserKind | None) -> int:
+    """Return how many codes of each vector are drawn: enough to fit a denoiser, if any, to."""
+    if kind != "auto":
+        return COUNTED_ROUNDS
+    length = spec.code_length
+    codes = min(max(_FITTED_CODES, _FITTED_PER_COORDINATE * length), _FITTED_NUMBERS // length)
+    vectors: int = population.vectors.shape[0]
+    return max(1, codes // vectors)
 
 
 def _first_of_each(items: Iterable[_Item], kind: Callable[[_Item], object]) -> list[_Item]:

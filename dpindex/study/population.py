@@ -93,8 +93,8 @@ class Population:
         The groups of vectors and queries; −1 for queries of no group.
     distances : float64 array, shape (q, m)
         One less the cosine, or half the squared distance; infinite where a vector is not seen.
-    nearest : int array, shape (q, 50)
-        Rows of the nearest vectors, best first.
+    nearest, nearest_distances : arrays, shape (q, 50)
+        Rows of the nearest vectors, best first, and their distances.
     near : float64 array, shape (q, s)
         Distances of the near ranks.
     sources : int array, shape (q, s)
@@ -140,9 +140,11 @@ class Population:
         self.distances = np.where(unseen, np.inf, self._distances())
         self.vectors_per_row = n / float((~unseen).sum(axis=1).mean())
         order = np.argsort(self.distances, axis=1, kind="stable")
+        rising = np.take_along_axis(self.distances, order, axis=1)
         self.nearest = order[:, :_NEAREST]
-        self._add_near_ranks(order)
-        self._weigh(order)
+        self.nearest_distances = rising[:, :_NEAREST]
+        self._add_near_ranks(order, rising)
+        self._weigh(order, rising)
 
     def _distances(self) -> Doubles:
         """Return the distances of all queries and all vectors, (q, m)."""
@@ -154,49 +156,41 @@ class Population:
         if self.metric == "l2":
             squares = asked[:, None] ** 2 + norms**2
             return np.asarray(np.maximum(squares / 2 - inner, 0.0))
-        cosines = inner / np.maximum(np.outer(asked, norms), _TINY)
+        lengths = np.outer(asked, norms)
+        cosines = inner / np.maximum(lengths, _TINY)
         return np.asarray(np.maximum(1.0 - cosines, 0.0))
 
-    def _add_near_ranks(self, order: Integers) -> None:
+    def _add_near_ranks(self, order: Integers, rising: Doubles) -> None:
         """Place near ranks between the query and farther vectors, if n is much above m."""
         self._edges = self._near_edges()
-        queries = len(order)
-        self.near = np.empty((queries, 0))
-        self.sources: Integers = np.empty((queries, 0), dtype=np.intp)
+        self.near = np.empty((len(order), 0))
+        places: Integers = np.empty((len(order), 0), dtype=np.intp)
         if len(self._edges) > 1:
-            self.near = self._near_distances(order)
-            self.sources = self._farther_rows(order)
-        self.farther = np.take_along_axis(self.distances, self.sources, axis=1)
-        self.closeness = np.minimum(self.near / np.maximum(self.farther, _TINY), 1.0)
-
-    def _weigh(self, order: Integers) -> None:
-        """Share the collection among near ranks, which replace ten vectors, and other vectors."""
-        counted = np.isfinite(self.distances)
-        if self.near.size:
-            np.put_along_axis(counted, order[:, :_REPLACED], False, axis=1)
-        rest = (self.n - self._edges[-1]) / counted.sum(axis=1, keepdims=True)
-        of_near = np.broadcast_to(np.diff(self._edges), self.near.shape)
-        self.weight = np.hstack([counted * rest, of_near])
-        self._nearer = self._weight_of_nearer(order)
+            self.near = self._near_distances(rising)
+            places = self._farther_places(rising[:, :_SOURCES])
+        self.sources = np.take_along_axis(order, places, axis=1)
+        self.farther = np.take_along_axis(rising, places, axis=1)
+        closeness = self.near / np.maximum(self.farther, _TINY)
+        self.closeness = np.minimum(closeness, 1.0)
 
     def _near_edges(self) -> Doubles:
         """Return edges of the ranks in the collection that near ranks stand for."""
         last = _REPLACED * self.vectors_per_row
         if self.vectors_per_row < 2.0:
             return np.zeros(1)
-        first = np.arange(min(NEIGHBOURS, math.ceil(last)), dtype=np.float64)
         if last <= NEIGHBOURS:
-            return np.append(first, last)
-        return np.append(first, np.geomspace(NEIGHBOURS, last, _FARTHER_STEPS))
+            return np.append(np.arange(math.ceil(last)), last)
+        beyond = np.geomspace(NEIGHBOURS, last, _FARTHER_STEPS)
+        return np.append(np.arange(NEIGHBOURS), beyond)
 
-    def _near_distances(self, order: Integers) -> Doubles:
-        """Return the distances of near ranks, (q, s)."""
+    def _near_distances(self, rising: Doubles) -> Doubles:
+        """Return the distances of near ranks, (q, s), from those of vectors, nearest first."""
         floor = max(1e-6 * float(np.median(self.distances)), _TINY)
-        first = np.take_along_axis(self.distances, order[:, : _FITTED + 1], axis=1)
-        first = np.maximum(first, floor)
-        limit = first[:, _REPLACED : _REPLACED + 1]
+        first = np.maximum(rising[:, : _FITTED + 1], floor)
+        limit = first[:, [_REPLACED]]
         # Hill's estimate, of ranks that do not decide themselves how near the nearest are.
-        power = np.log(first[:, -1:] / first[:, _REPLACED:-1]).mean(axis=1, keepdims=True)
+        ratios = first[:, [_FITTED]] / first[:, _REPLACED:_FITTED]
+        power = np.log(ratios).mean(axis=1, keepdims=True)
         power = np.maximum(power, 1e-3)
         volumes = (first[:, :_REPLACED] / limit) ** (1 / power)
         samples = min(math.ceil(self.vectors_per_row), _MAX_SAMPLES)
@@ -204,13 +198,14 @@ class Population:
         # Volumes grow evenly with the rank. On the safe side: the next rank counts.
         ranks = (self._edges[1:] + self._edges[:-1] + 1) / 2
         place = ranks * samples / self.vectors_per_row
-        place = np.minimum(place + np.minimum(place, 1.0), merged.shape[1] - 1)
+        place += np.minimum(place, 1.0)
+        place = np.minimum(place, merged.shape[1] - 1)
         low = np.floor(place).astype(np.intp)
         high = np.ceil(place).astype(np.intp)
-        at_ranks = merged[:, low] + (place - low) * (merged[:, high] - merged[:, low])
+        step = merged[:, high] - merged[:, low]
+        at_ranks = merged[:, low] + (place - low) * step
         # No farther than the first vector that is left, be that a repetition of the query.
-        first_left = np.take_along_axis(self.distances, order[:, _REPLACED, None], axis=1)
-        return np.asarray(np.minimum(limit * at_ranks**power, first_left))
+        return np.asarray(np.minimum(limit * at_ranks**power, rising[:, [_REPLACED]]))
 
     def _merged(self, volumes: Doubles, samples: int) -> Doubles:
         """Return rising volumes of the nearest in many samples, (q, 10·samples + 1).
@@ -220,49 +215,53 @@ class Population:
         """
         queries = len(volumes)
         own = samples // 2
-        before = np.hstack([np.zeros((queries, 1)), volumes[:, :-1]])
-        steps = np.arange(1, own + 1) / max(own, 1)
-        spread = before[..., None] + (volumes - before)[..., None] * steps
-        words = self._stream.words(queries * (samples - own), np.uint32) / 2.0**32
-        drawn = volumes[(queries * words).astype(np.intp)]
-        parts = [
-            np.zeros((queries, 1)),
-            spread.reshape(queries, -1),
-            drawn.reshape(queries, -1),
-        ]
-        return np.sort(np.hstack(parts), axis=1)
+        first = np.zeros((queries, 1))
+        before = np.hstack([first, volumes[:, :-1]])[..., None]
+        shares = np.arange(1, own + 1) / max(own, 1)
+        spread = before + (volumes[..., None] - before) * shares
+        others = queries * self._stream.uniform(queries * (samples - own))
+        drawn = volumes[others.astype(np.intp)]
+        parts = [first, spread.reshape(queries, -1), drawn.reshape(queries, -1)]
+        merged = np.hstack(parts)
+        merged.sort(axis=1)
+        return merged
 
-    def _farther_rows(self, order: Integers) -> Integers:
-        """Return a row for each near rank, at random from four that are no nearer than it."""
-        rows = order[:, :_SOURCES]
-        last = rows.shape[1] - 1
-        distances = np.take_along_axis(self.distances, rows, axis=1)
-        pairs = zip(distances, self.near, strict=True)
-        first = np.stack([np.searchsorted(rising, targets) for rising, targets in pairs])
-        words = self._stream.words(self.near.size, np.uint32).reshape(self.near.shape)
-        chosen = np.minimum(first, last) + 4 * (words / 2.0**32)
-        return np.take_along_axis(rows, np.minimum(chosen, last).astype(np.intp), axis=1)
+    def _farther_places(self, rising: Doubles) -> Integers:
+        """Return a place for each near rank, at random from four that are no nearer than it."""
+        pairs = zip(rising, self.near, strict=True)
+        first = np.stack([np.searchsorted(distances, near) for distances, near in pairs])
+        last = rising.shape[1] - 1
+        behind = 4 * self._stream.uniform(*first.shape)
+        places: Doubles = np.minimum(first, last) + behind
+        return np.asarray(np.minimum(places, last).astype(np.intp))
 
-    def _weight_of_nearer(self, order: Integers) -> Doubles:
-        """Return the weight that is nearer than each vector and near rank, ties left out, (q, c).
+    def _weigh(self, order: Integers, rising: Doubles) -> None:
+        """Share the collection among near ranks, which replace ten vectors, and other vectors.
 
-        Infinite beyond the true neighbours. Repeated vectors are common in tables of few columns.
+        How much is nearer is noted for each that may be a true neighbour. Ties are left out:
+        repeated vectors are common in tables of few columns.
         """
-        queries, vectors = self.distances.shape
-        first = vectors + np.arange(self.near.shape[1])
-        behind = order[:, _REPLACED:] if first.size else order
-        columns = np.hstack([np.tile(first, (queries, 1)), behind])
-        rising = np.take_along_axis(np.hstack([self.distances, self.near]), columns, axis=1)
-        weight = np.take_along_axis(self.weight, columns, axis=1)
-        before = np.cumsum(weight, axis=1) - weight
+        queries, vectors = order.shape
+        if self.near.size:
+            order = order[:, _REPLACED:]
+            rising = rising[:, _REPLACED:]
+        seen = np.isfinite(rising)
+        rest = (self.n - self._edges[-1]) / seen.sum(axis=1, keepdims=True)
+        of_near = np.broadcast_to(np.diff(self._edges), self.near.shape)
+        weight = np.hstack([of_near, seen * rest])
+        ranks = vectors + np.arange(self.near.shape[1])
+        columns = np.hstack([np.tile(ranks, (queries, 1)), order])
+        self.weight = np.zeros((queries, vectors + len(ranks)))
+        np.put_along_axis(self.weight, columns, weight, axis=1)
+        self._nearer = np.full_like(self.weight, np.inf)
+        rising = np.hstack([self.near, rising])
         tied = rising * (1.0 - TIE) if self.metric == "l2" else rising - TIE
-        nearer = np.full_like(self.weight, np.inf)
+        before = np.cumsum(weight, axis=1) - weight
         for row, distances in enumerate(rising):
             last = distances[np.searchsorted(before[row], NEIGHBOURS) - 1]
-            true = slice(np.searchsorted(tied[row], last, side="right"))
-            place = np.searchsorted(distances, tied[row, true])
-            nearer[row, columns[row, true]] = before[row, place]
-        return nearer
+            count = np.searchsorted(tied[row], last, side="right")
+            first = np.searchsorted(distances, tied[row, :count])
+            self._nearer[row, columns[row, :count]] = before[row, first]
 
     def true(self, neighbours: int) -> Doubles:
         """Return how many true neighbours each vector and each near rank stands for, (q, m + s).
@@ -322,7 +321,8 @@ def inferred_groups(sample: Floats) -> Integers | None:
     distances = np.empty((rows, 40))
     for block in row_blocks(rows, _COSINES // rows):
         cosines = directions[block] @ directions.T
-        cosines[np.arange(len(cosines)), np.arange(rows)[block]] = -np.inf
+        own = np.arange(rows)[block]
+        cosines[np.arange(len(own)), own] = -np.inf
         near = np.argpartition(-cosines, 39, axis=1)[:, :40]
         cosines = np.take_along_axis(cosines, near, axis=1)
         rising = np.argsort(-cosines, axis=1)
@@ -330,13 +330,14 @@ def inferred_groups(sample: Floats) -> Integers | None:
         distances[block] = 1.0 - np.take_along_axis(cosines, rising, axis=1)
     logarithms = np.log(np.maximum(distances, 1e-7))
     tenth = logarithms[:, 9:10]
-    exponent = max(float(np.median(logarithms[:, 39:] - tenth)) / math.log(4.0), 1e-7)
+    growth = float(np.median(logarithms[:, 39:] - tenth))
+    exponent = max(growth / math.log(4.0), 1e-7)
     predicted = exponent * math.log(10.0)
     if np.median(tenth - logarithms[:, :1]) < _NEAR_DUPLICATES * predicted:
         return None
     first, place = np.nonzero(logarithms[:, :9] < tenth - _LINKED * predicted)
-    shape = (rows, rows)
-    links = scipy.sparse.csr_matrix((np.ones(len(first)), (first, order[first, place])), shape)
+    pairs = first, order[first, place]
+    links = scipy.sparse.csr_matrix((np.ones(len(first)), pairs), (rows, rows))
     mutual = links.multiply(links.T)
     groups: Integers = scipy.sparse.csgraph.connected_components(mutual, directed=False)[1]
     return groups

@@ -157,9 +157,9 @@ class Prediction:
         for rows in row_blocks(vectors.shape[0], _MAX_NUMBERS // spec.symbol_law.size):
             scores = self._privatizer.project(vectors[rows])
             own = labels[rows, None] == groups
-            sums = np.cumsum(spec.symbol_law.chances_without(scores, own), axis=1)
-            words = stream.words(rounds * len(sums), np.uint32).reshape(-1, rounds)
-            places = words / 2.0**32 * sums[:, -1:]
+            likelihoods = spec.symbol_law.chances_without(scores, own)
+            sums = np.cumsum(likelihoods, axis=1)
+            places = stream.uniform(len(sums), rounds) * sums[:, -1:]
             drawn.append(np.stack([*map(np.searchsorted, sums, places)]))
         symbols = np.concatenate(drawn).T.ravel()
         return spec.format.codes(spec.format.pack(symbols))
@@ -308,27 +308,24 @@ class _Interpolation:
         self._own = own
         self._mean_own = own.mean(axis=1, keepdims=True)
         self._losses = self._mean_own - scores.mean(axis=1)
-        nearest = population.nearest
-        self._nearest_losses = np.take_along_axis(self._losses, nearest, axis=1)
-        self._nearest_distances = np.take_along_axis(population.distances, nearest, axis=1)
+        self._nearest_losses = np.take_along_axis(self._losses, population.nearest, axis=1)
         self._exponent = self._fitted_exponent()
 
     def _fitted_exponent(self) -> float:
         """Return γ, the slope of mean losses over mean distances on logarithmic scales."""
         losses = self._nearest_losses.mean(axis=0)
-        distances = self._nearest_distances.mean(axis=0)
+        distances = self._population.nearest_distances.mean(axis=0)
         exponent = 1.0
         if (losses > 0).all() and distances[0] > 0:
-            exponent = float(np.polyfit(np.log(distances), np.log(losses), 1)[0])
+            exponent, _ = np.polyfit(np.log(distances), np.log(losses), 1)
         return float(np.clip(exponent, *_EXPONENTS))
 
     def numbers(self) -> Doubles:
         """Return the scores of numbers or signs, (q, s): expected ones, and normal noise."""
         population = self._population
-        powers = self._nearest_distances**self._exponent
-        level = self._nearest_losses.sum(axis=1, keepdims=True) / np.maximum(
-            powers.sum(axis=1, keepdims=True), _TINY
-        )
+        powers = population.nearest_distances**self._exponent
+        total = np.maximum(powers.sum(axis=1, keepdims=True), _TINY)
+        level = self._nearest_losses.sum(axis=1, keepdims=True) / total
         usual = level * population.farther**self._exponent
         other = np.take_along_axis(self._losses, population.sources, axis=1) - usual
         # What a direction adds shrinks no faster than the distance, whatever the mean does.
@@ -338,8 +335,7 @@ class _Interpolation:
 
     def _noise(self, shrunk: Doubles) -> Doubles:
         """Return normal noise, (q, s), of a deviation between own codes' and the nearest's."""
-        words = PublicStream(0, "plan noise").words(shrunk.size, np.uint32)
-        normal = ndtri((words + 0.5) / 2.0**32).reshape(shrunk.shape)
+        normal = ndtri(PublicStream(0, "plan noise").uniform(*shrunk.shape) + 0.5**33)
         deviation = self._own.std(axis=1, ddof=1, keepdims=True)
         rounds = self._scores.shape[1]
         if rounds > 1:
@@ -349,7 +345,8 @@ class _Interpolation:
             deviation = deviation + shrunk * (of_nearest - deviation)
         # Means of few codes have noise themselves: so much less is added.
         in_means = (1 - shrunk) ** 2 / _OWN_CODES + shrunk**2 / rounds
-        return np.asarray(np.sqrt(np.maximum(1 - in_means, 0.0)) * deviation * normal)
+        added = np.sqrt(np.maximum(1 - in_means, 0.0))
+        return np.asarray(added * deviation * normal)
 
     def symbols(self) -> Doubles:
         """Return the scores of symbols, (q, s): each of a code of its own or its farther vector.
@@ -358,13 +355,14 @@ class _Interpolation:
         """
         population = self._population
         queries, ranks = population.closeness.shape
-        words = PublicStream(0, "plan symbols").words(2 * queries * ranks, np.uint32)
-        chance, code = (words / 2.0**32).reshape(2, queries, ranks)
-        rounds = self._scores.shape[1]
+        chance, place = PublicStream(0, "plan symbols").uniform(2, queries, ranks)
+        own_code = (place * _OWN_CODES).astype(np.intp)
+        code = (place * self._scores.shape[1]).astype(np.intp)
         query = np.arange(queries)[:, None]
-        of_own = self._own[query, (code * _OWN_CODES).astype(np.intp)]
-        of_farther = self._scores[query, (code * rounds).astype(np.intp), population.sources]
-        return np.where(chance < population.closeness**self._exponent, of_farther, of_own)
+        of_own = self._own[query, own_code]
+        of_farther = self._scores[query, code, population.sources]
+        is_farther = chance < population.closeness**self._exponent
+        return np.asarray(np.where(is_farther, of_farther, of_own))
 
 
 def _at_levels(near: Doubles, scores: AnyArray) -> Doubles:
@@ -372,11 +370,11 @@ def _at_levels(near: Doubles, scores: AnyArray) -> Doubles:
 
     Signs have few scores, which tie. The nearer of the two is the likelier.
     """
-    chances = PublicStream(0, "plan signs").words(near.size, np.uint32) / 2.0**32
     moved = np.empty_like(near)
-    for row, chance in enumerate(chances.reshape(near.shape)):
+    for row, chance in enumerate(PublicStream(0, "plan signs").uniform(*near.shape)):
         levels = np.unique(scores[row])
-        after = np.clip(np.searchsorted(levels, near[row]), 1, len(levels) - 1)
+        after = np.searchsorted(levels, near[row])
+        after = np.clip(after, 1, len(levels) - 1)
         low = levels[after - 1]
         high = levels[after]
         moved[row] = np.where(near[row] - low > chance * (high - low), high, low)
@@ -406,8 +404,10 @@ def counted(
     """
     queries, rounds, rows = scores.shape
     # What each code or near rank is of, among vectors and near ranks.
-    of = np.append(np.tile(np.arange(rows), rounds), rows + np.arange(near.shape[1]))
-    seen = (population.weight > 0)[:, of]
+    of_codes = np.tile(np.arange(rows), rounds)
+    of_near = rows + np.arange(near.shape[1])
+    of = np.append(of_codes, of_near)
+    seen = population.weight[:, of] > 0
     codes_seen: Any = rounds
     if absent is not None:
         seen[:, : rounds * rows] &= ~absent.reshape(queries, -1)
@@ -427,18 +427,20 @@ def counted(
 
     def shares(neighbours: int, numbers: Sequence[int]) -> list[float]:
         """Return the share of true neighbours among each number of answers."""
-        true = of_best(population.true(neighbours))
-        query, place = np.nonzero(true)
-        true = true[query, place]
-        ahead = before[query, place]
-        width = weight[query, place]
+        every = of_best(population.true(neighbours))
+        at = np.nonzero(every)
+        query, _ = at
+        true = every[at]
+        ahead = before[at]
+        width = weight[at]
         found = []
         for answers in numbers:
             # The last answer counts in part.
             part = np.clip((answers - ahead) / width, 0.0, 1.0)
             by_query = np.bincount(query, part * true, minlength=queries)
             possible = min(answers, neighbours)
-            found.append(float(np.minimum(by_query, possible).mean() / possible))
+            mean = np.minimum(by_query, possible).mean()
+            found.append(float(mean / possible))
         return found
 
     (precision,) = shares(NEIGHBOURS, [FOUND])
@@ -455,6 +457,8 @@ def _best_first(scores: AnyArray, seen: Bools, count: int) -> Integers:
     every = scores.astype(np.float32)
     every += np.lib.stride_tricks.sliding_window_view(ties, columns)[:-_APART:_APART]
     every[~seen] = -np.inf
-    best = np.argpartition(every, columns - count, axis=1)[:, columns - count :]
-    falling = np.argsort(-np.take_along_axis(every, best, axis=1), axis=1)
+    first = columns - count
+    best = np.argpartition(every, first, axis=1)[:, first:]
+    highest = np.take_along_axis(every, best, axis=1)
+    falling = np.argsort(-highest, axis=1)
     return np.take_along_axis(best, falling, axis=1)
