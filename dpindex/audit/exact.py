@@ -30,11 +30,11 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from itertools import product
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
-from dpindex.audit.input_checks import code_checks, default_sketches, sketch_checks
+from dpindex.audit.input_checks import code_checks, sketch_checks
 from dpindex.audit.law_verifiers import law_verifier
 from dpindex.audit.outcomes import known_answers, public_codebook
 from dpindex.audit.verdict import Check, ExactReport, LawVerifier
@@ -48,8 +48,8 @@ from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.public_parts import Codebook, Design
 from dpindex.mechanism.public_random import BitSource, PublicStream
 from dpindex.mechanism.spec import Spec
-from dpindex.privacy import L2, Attribute, VectorAdjacency, attribute, l2, record
-from dpindex.race import RaceSketch, SketchSpec
+from dpindex.privacy import L2, Attribute, Neighbouring, VectorAdjacency, attribute, l2, record
+from dpindex.race import PStable, RaceSketch, SketchSpec
 from dpindex.race.sketch import MAX_BYTES
 
 _EPSILONS = (0.01, 0.05, 0.1, 0.5, 1.0, 2.0, 3.0, 5.0, 8.0, 10.0, 20.0, 50.0)
@@ -255,7 +255,9 @@ def default_specs() -> Iterator[Spec | SketchSpec]:
     for spec in _candidates():
         if uncovered(spec) is None:
             yield spec
-    yield from default_sketches(_EPSILONS)
+    kernel = PStable(1.0, 2)
+    for epsilon, neighbouring, delta in product(_EPSILONS, get_args(Neighbouring), (0.0, 1e-6)):
+        yield SketchSpec(3, 10, 32, kernel, epsilon, delta, neighbouring)
 
 
 def not_covered() -> dict[str, str]:

@@ -7,12 +7,11 @@ sensitivity is taken on trust. Of a sketch: the hashes, and how far one record m
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from copy import copy
 from dataclasses import astuple, dataclass, replace
 from fractions import Fraction
-from itertools import product
-from typing import Any, NamedTuple, get_args
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -29,7 +28,7 @@ from dpindex.mechanism.projections import Sensitivity
 from dpindex.mechanism.public_parts import Design
 from dpindex.mechanism.public_random import BitSource, PublicStream
 from dpindex.mechanism.spec import Spec
-from dpindex.privacy import Neighbouring, Record
+from dpindex.privacy import Record
 from dpindex.race import PStable, RaceSketch, SketchSpec
 from dpindex.race.hashes import MAX_SUM
 
@@ -375,13 +374,6 @@ def norm_at_most(gram: Longs, square: Fraction) -> bool:
         rows = (rows[1:, 1:] * pivot - eliminated) // before
         before = pivot
     return True
-
-
-def default_sketches(epsilons: Iterable[float]) -> Iterator[SketchSpec]:
-    """Each law of counts at every budget, under both ways of being neighbours."""
-    kernel = PStable(1.0, 2)
-    for epsilon, neighbouring, delta in product(epsilons, get_args(Neighbouring), (0.0, 1e-6)):
-        yield SketchSpec(3, 10, 32, kernel, epsilon, delta, neighbouring)
 
 
 def sketch_checks(spec: SketchSpec) -> tuple[list[Check], Difference]:
