@@ -33,7 +33,6 @@ from dpindex.base.arrays import (
     Longs,
     check_values,
     finite_number,
-    from_kind,
     row_blocks,
     whole_number,
 )
@@ -249,12 +248,8 @@ class PStable(Hash):
         return projected.astype(np.int32).view(np.uint32)
 
 
-_KINDS: dict[str, type[Hash]] = {cls.kind: cls for cls in (SRP, PairedSRP, PStable)}
-
-
-def hash_from_dict(data: Any) -> Hash:
-    """Return the inverse of ``to_dict``; InputError for anything else."""
-    return from_kind(data, _KINDS, "hash")
+FAMILIES: dict[str, type[Hash]] = {cls.kind: cls for cls in (SRP, PairedSRP, PStable)}
+"""Families of hash functions by their names in JSON."""
 
 
 class Hasher:

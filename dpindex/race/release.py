@@ -1,4 +1,4 @@
-"""The release of a sketch into a file, on the same way as codes."""
+"""The release of a sketch into a file, on the path that codes take."""
 
 from __future__ import annotations
 

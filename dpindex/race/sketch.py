@@ -26,6 +26,7 @@ from dpindex.base.arrays import (
     checked_fields,
     cores,
     finite_number,
+    from_kind,
     real_matrix,
     whole_number,
 )
@@ -37,7 +38,7 @@ from dpindex.mechanism.noise.gaussian import CHANGES, count_noise
 from dpindex.mechanism.public_random import BitSource
 from dpindex.mechanism.secret_random import secret_stream
 from dpindex.privacy import Guarantee, Neighbouring, Records
-from dpindex.race.hashes import Hash, Hasher, hash_from_dict
+from dpindex.race.hashes import FAMILIES, Hash, Hasher
 
 _DEFAULT_WIDTH = 1000
 _MAX_CELLS = 1 << 27
@@ -180,7 +181,7 @@ class SketchSpec:
     def from_dict(cls, data: Any) -> SketchSpec:
         """Return the inverse of ``to_dict``; InputError if ``data`` is anything else."""
         values = dict(checked_fields(data, cls, "the spec of a sketch"))
-        values["hash"] = hash_from_dict(values["hash"])
+        values["hash"] = from_kind(values["hash"], FAMILIES, "hash")
         if values.get("ranges") is not None:
             values["ranges"] = Ranges.from_dict(values["ranges"])
         return cls(**values)

@@ -24,6 +24,7 @@ from scipy import integrate, sparse, stats
 from specs import folded
 from streams import Seeded
 
+from dpindex.base.arrays import from_kind
 from dpindex.base.errors import InputError
 from dpindex.base.files import pack, unpack
 from dpindex.data import as_source
@@ -40,7 +41,7 @@ from dpindex.race import (
     kernel_sum,
     optimal_rows,
 )
-from dpindex.race.hashes import Hasher, hash_from_dict
+from dpindex.race.hashes import FAMILIES, Hasher
 from dpindex.race.release import build_sketch
 from dpindex.race.sketch import mean_groups
 
@@ -806,7 +807,7 @@ def test_finding_10_a_far_record_counts_at_the_nearest_point_of_the_box(
 
 @pytest.mark.parametrize("hash", HASHES, ids=str)
 def test_json_round_trip(hash: Hash) -> None:
-    assert hash_from_dict(hash.to_dict()) == hash
+    assert from_kind(hash.to_dict(), FAMILIES, "hash") == hash
 
 
 @folded(
@@ -823,12 +824,12 @@ def test_json_round_trip(hash: Hash) -> None:
         lambda: PStable("wide"),  # type: ignore[arg-type]
         lambda: PStable(1.0, 0),
         lambda: PStable(1.0, 17),
-        lambda: hash_from_dict({"kind": "srp"}),
-        lambda: hash_from_dict({"kind": "srp", "bits": 3, "more": 1}),
-        lambda: hash_from_dict({"kind": ["srp"], "bits": 3}),
-        lambda: hash_from_dict("srp"),
-        lambda: hash_from_dict({"kind": "l2", "bandwidth": 1.0}),
-        lambda: hash_from_dict({"kind": "p-stable", "hashes": 2}),
+        lambda: from_kind({"kind": "srp"}, FAMILIES, "hash"),
+        lambda: from_kind({"kind": "srp", "bits": 3, "more": 1}, FAMILIES, "hash"),
+        lambda: from_kind({"kind": ["srp"], "bits": 3}, FAMILIES, "hash"),
+        lambda: from_kind("srp", FAMILIES, "hash"),
+        lambda: from_kind({"kind": "l2", "bandwidth": 1.0}, FAMILIES, "hash"),
+        lambda: from_kind({"kind": "p-stable", "hashes": 2}, FAMILIES, "hash"),
     ],
 )
 def test_bad_hashes(make: object) -> None:
