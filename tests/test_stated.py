@@ -33,8 +33,8 @@ from specs import example
 import dpindex as dpi
 from dpindex.base.display import LowerBound, UpperBound
 from dpindex.index.kinds import kind_of
-from dpindex.mechanism.bounds import exposure_line, information_lines, max_bits
 from dpindex.mechanism.method_table import TABLE, Method
+from dpindex.mechanism.promises import exposure_line, information_lines, max_bits
 from dpindex.privacy import Guarantee
 from dpindex.race import SRP, PairedSRP, PStable, RaceSketch, SketchSpec
 from dpindex.race.hashes import kernel_sum

@@ -218,7 +218,7 @@ def info(
 
     $ dpindex info my-index --statement
     """
-    from dpindex.mechanism.bounds import exposure_line, information_lines, max_linkage_rate
+    from dpindex.mechanism.promises import exposure_line, information_lines, max_linkage_rate
     from dpindex.storage.directory import fetched
     from dpindex.storage.statement import (
         coverage_warning,
@@ -260,7 +260,7 @@ def info(
 
 def _lines(about: Summary, recall: float | None) -> dict[str, str]:
     """Return the lines about codes, search and guarantee by their headings."""
-    from dpindex.mechanism.spec import quality_warnings
+    from dpindex.mechanism.promises import quality_warnings
 
     settings = about.settings
     spec = settings.spec

@@ -315,7 +315,7 @@ def parsed_list(text: str, option: str, read: type) -> list[Any]:
 
 def note_warnings(spec: Spec, count: int | None = None) -> None:
     """Print a note for each parameter of a spec that promises little."""
-    from dpindex.mechanism.spec import quality_warnings
+    from dpindex.mechanism.promises import quality_warnings
 
     for sentence in quality_warnings(spec, count):
         note(sentence)

@@ -14,8 +14,9 @@ from dpindex.base.errors import QualityWarning
 from dpindex.data import Ranges
 from dpindex.mechanism.method_table import find_method
 from dpindex.mechanism.privatizer import Privatizer
+from dpindex.mechanism.promises import quality_warnings
 from dpindex.mechanism.public_parts import Codebook, Design
-from dpindex.mechanism.spec import Spec, quality_warnings
+from dpindex.mechanism.spec import Spec
 from dpindex.privacy import VectorAdjacency
 from dpindex.storage.release import release_in_memory
 

@@ -36,9 +36,9 @@ from dpindex.base.errors import InputError
 from dpindex.data import as_source, dense_rows
 from dpindex.data.source import check_columns, check_one_each
 from dpindex.index.kinds import kind_of
-from dpindex.mechanism.bounds import max_inference_rate, max_top_k_rate, max_tpr
 from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.privatizer import Privatizer
+from dpindex.mechanism.promises import max_inference_rate, max_top_k_rate, max_tpr
 from dpindex.mechanism.spec import Spec
 from dpindex.study.ranking import (
     best_odds,

@@ -17,8 +17,7 @@ from dpindex.base.display import (
     to_png,
 )
 from dpindex.index.search import QueryMode
-from dpindex.mechanism.bounds import information_lines
-from dpindex.mechanism.spec import quality_warnings
+from dpindex.mechanism.promises import information_lines, quality_warnings
 from dpindex.privacy import Attribute
 from dpindex.similarity.similarity import Metric
 from dpindex.study.target import (

@@ -15,7 +15,7 @@ from commands import Run as Command
 import dpindex as dpi
 from dpindex.base.errors import InputError
 from dpindex.index.kinds import kind_of
-from dpindex.mechanism.bounds import max_inference_rate, max_top_k_rate, max_tpr
+from dpindex.mechanism.promises import max_inference_rate, max_top_k_rate, max_tpr
 from dpindex.study import attacks as panel
 from dpindex.study.attacks import Labels, attack_panel
 from dpindex.study.ranking import (

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import dpindex as dpi
-from dpindex.mechanism.bounds import exposure_line, max_bits, max_linkage_rate
+from dpindex.mechanism.promises import exposure_line, max_bits, max_linkage_rate
 from dpindex.study.trial import Trial, measure_linkage
 
 pytestmark = pytest.mark.usefixtures("known_noise")

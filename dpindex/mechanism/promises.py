@@ -1,4 +1,4 @@
-"""What an epsilon for whole records allows at most, of any attack and of any search.
+"""What a guarantee means: warnings of weak ones, and what one of whole records allows at most.
 
 All bounds are proven ones from the promise alone: they hold for every method, every collection and
 every attacker. Other promises bound nothing about whole vectors.
@@ -10,7 +10,56 @@ import math
 
 from dpindex.base.display import UpperBound
 from dpindex.mechanism.spec import Spec
-from dpindex.privacy import Record
+from dpindex.privacy import Attribute, Record
+
+_SMALL_SHARE = 0.05
+
+
+def quality_warnings(spec: Spec, count: int | None = None) -> list[str]:
+    """Return a sentence for each parameter of a private spec that promises little.
+
+    Parameters
+    ----------
+    spec : Spec
+    count : int, optional
+        Vectors that are released under it, if their number is known.
+
+    >>> from dpindex import attribute
+    >>> spec = Spec("dp-oporp-staircase", dim=784, epsilon=2.0, bounds=(0, 255),
+    ...     adjacency=attribute(1.0))
+    >>> print(*quality_warnings(spec, 3000))
+    beta = 1 is 0.392 % of the range of an attribute, 0 to 255: only changes that small are hidden
+    at this epsilon; beta = 255 hides a value completely (bytes: scale 255, bounds 0 and 1, beta 1)
+    """
+    if not spec.method_row.private:
+        return []
+    sentences = []
+    if spec.guarantee.definition == "iDP":
+        sentences.append(
+            "individual differential privacy (iDP) promises less than differential privacy: "
+            "vectors can be reconstructed from these codes"
+        )
+    low, high = (bound * spec.scale for bound in spec.bounds)
+    beta = spec.adjacency.size * spec.scale
+    share = beta / (high - low)
+    rounded = spec.method_row.calibration.rounded
+    if isinstance(spec.adjacency, Attribute) and rounded and share < _SMALL_SHARE:
+        sentence = (
+            f"beta = {beta:g} is {100 * share:.3g} % of the range of an attribute, {low:g} to "
+            f"{high:g}: only changes that small are hidden at this epsilon; beta = {high - low:g} "
+            f"hides a value completely"
+        )
+        if (low, high) == (0.0, 255.0):
+            sentence += " (bytes: scale 255, bounds 0 and 1, beta 1)"
+        sentences.append(sentence)
+    if count and spec.delta > 1 / count:
+        sentences.append(
+            f"delta = {spec.delta:g} is more than one over the number of vectors, {1 / count:.2g}: "
+            f"publishing a vector of the {count} as it is would meet such a delta; take 1e-6, or "
+            f"less"
+        )
+    return sentences
+
 
 _ANSWERS = 10
 _ALMOST_ALL = 0.99
