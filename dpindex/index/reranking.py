@@ -316,12 +316,13 @@ class Originals(Owner):
             self._ids = self._names(id_array(ids))
 
     def _names(self, ids: AnyArray) -> StoredIds:
+        """Return the ids of all rows; InputError unless they are as many, and unique."""
         if len(ids) != self._table.rows:
             raise InputError(
                 f"there are {len(ids)} ids for {self._table.rows} vectors to rerank by."
             )
         with naming(self._table.name):
-            return StoredIds([ids])  # refuses an id that stands there twice
+            return StoredIds([ids])
 
     def check(self, dim: int) -> None:
         """Raise InputError unless vectors have ``dim`` attributes."""
@@ -345,7 +346,9 @@ class Originals(Owner):
         result = np.full(rows.shape, np.nan)
         for stretch in self._table.stretches(np.sort(rows, axis=None)):
             for line in range(len(rows)):
-                query = _dense(queries[line])  # one at a time: there may be millions of columns
+                query: Any = queries[line]
+                if issparse(query):  # one at a time: there may be millions of columns
+                    query = query.toarray()[0]
                 for places in self._places_in(stretch, ascending[line]):
                     vectors = stretch.vectors[ascending[line, places] - stretch.first]
                     similarity = self._compared(query, vectors, metric)
@@ -378,13 +381,6 @@ class Originals(Owner):
                 field="ids",
             )
         return candidates.rows
-
-
-def _dense(query: Any) -> Doubles:
-    """Return a row of an array or of a CSR matrix as an array, shape (dim,)."""
-    if issparse(query):
-        return np.asarray(query.toarray()[0])
-    return np.asarray(query)
 
 
 class Fetched(Owner):
