@@ -329,8 +329,7 @@ def _length(family: Family) -> int | None:
 @cache
 def _design(gaussian: bool) -> Design:
     """A small design for public vectors with a few common causes."""
-    words = PublicStream(0, "audit/design").words(_PUBLIC_ROWS * (_DIM + 4), np.uint16)
-    parts = words.reshape(_PUBLIC_ROWS, _DIM + 4) / 2.0**16 - 0.5
+    parts = PublicStream(0, "audit/design").uniform(_PUBLIC_ROWS, _DIM + 4) - 0.5
     causes = parts[:, _DIM:].sum(axis=1, keepdims=True)
     public = parts[:, :_DIM] / 4 + causes
     delta = 1e-6 if gaussian else 0.0

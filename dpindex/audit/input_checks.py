@@ -470,9 +470,8 @@ class Dealt:
 
 def probe_records(spec: SketchSpec) -> Doubles:
     """Public records: common ones, the origin, one that is twice the same, tiny and huge ones."""
-    words = PublicStream(0, "race/probes").words(_PROBES * spec.dim, np.uint32)
-    uniform = words.reshape(_PROBES, spec.dim) * 2.0**-31 - 1.0
-    probes = 3.0 * uniform
+    uniform = PublicStream(0, "race/probes").uniform(_PROBES, spec.dim)
+    probes = (2.0 * uniform - 1.0) * 3.0
     if isinstance(spec.hash, PStable):
         probes *= spec.hash.bandwidth
     probes[0] = 0.0

@@ -115,8 +115,7 @@ def public_codebook(dim: int) -> Codebook:
 def _vectors(spec: Spec) -> Doubles:
     """Public vectors within the bounds."""
     low, high = spec.bounds
-    words = PublicStream(1, "audit/self-test").words(_ROWS * spec.dim, np.uint32)
-    shares = words.reshape(_ROWS, spec.dim) * 2.0**-32
+    shares = PublicStream(1, "audit/self-test").uniform(_ROWS, spec.dim)
     return shares * (high - low) + low
 
 

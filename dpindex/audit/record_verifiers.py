@@ -308,8 +308,8 @@ class SoftmaxVerifier(SymbolVerifier):
         """All words counted, for scores of two neighbours as far apart as they can be."""
         rows = self.scores(_PAIRS)
         moved = math.floor(self.apart.spread)
-        words = PublicStream(3, "audit/softmax").words(rows.size, np.uint8)
-        chosen = words.reshape(rows.shape).astype(np.int64) % 2
+        signs = PublicStream(3, "audit/softmax").signs(rows.size)
+        chosen = signs.reshape(rows.shape) > 0
         pairs: list[tuple[int, int]] = []
         for row, neighbour in zip(rows, rows + moved * chosen, strict=True):
             pairs += zip(self.words_of(row), self.words_of(neighbour), strict=True)
