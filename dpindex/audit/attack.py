@@ -23,6 +23,7 @@ from scipy import optimize, special
 from dpindex.audit.pairs import Pair, worst_pairs
 from dpindex.audit.verdict import Counts
 from dpindex.base.arrays import Floats, finite_number, whole_number
+from dpindex.base.display import Progress, no_progress
 from dpindex.base.errors import InputError
 from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.noise import NumberLaw
@@ -134,7 +135,7 @@ def attack(
     trials: int | None = None,
     seconds: float = 20.0,
     confidence: float = 0.999,
-    progress: Callable[[float], None] | None = None,
+    progress: Progress = no_progress,
 ) -> AttackReport:
     """Privatize worst-case neighbours and bound epsilon from below.
 
@@ -150,7 +151,7 @@ def attack(
     confidence : float
         Of the whole report, (0, 1).
     progress : callable, optional
-        Called with the share that is done, [0, 1].
+        Called with the pairs that are done, all pairs, and the name of the last one.
 
     Raises
     ------
@@ -197,7 +198,7 @@ def attack_releases(
     trials: int | None = None,
     seconds: float = 20.0,
     confidence: float = 0.999,
-    progress: Callable[[float], None] | None = None,
+    progress: Progress = no_progress,
 ) -> AttackReport:
     """Attack a claim about any code that adds noise, on neighbours and scores of your own.
 
@@ -308,15 +309,14 @@ class _Run:
     def attack(
         self,
         pairs: Sequence[Pair],
-        progress: Callable[[float], None] | None = None,
+        progress: Progress = no_progress,
     ) -> list[Tally]:
         """Tests of all pairs."""
         tallies = []
         part = 1.0 if self.trials is not None else 1 / len(pairs)
         for done, pair in enumerate(pairs, 1):
             tallies += self._attack_pair(pair, part)
-            if progress is not None:
-                progress(done / len(pairs))
+            progress(done, len(pairs), pair.name)
         return tallies
 
     def _attack_pair(self, pair: Pair, part: float) -> list[Tally]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Annotated, Any
@@ -91,13 +90,13 @@ def _of_claim(
     if exact:
         yield verify(claim)
     else:
-        with o.progress_bar("attacking") as bar:
+        with o.progress_bar("attacking") as report:
             found = attack(
                 claim,
                 trials=trials,
                 seconds=seconds,
                 confidence=confidence,
-                progress=lambda done: bar(math.floor(100 * done), 100),
+                progress=report,
             )
         yield found
     if codes is not None and isinstance(claim, Spec):

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import base64
 import os
-from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -18,7 +17,7 @@ from typing import Any, Literal
 import numpy as np
 
 from dpindex.base.arrays import AnyArray, Singles, Table, row_blocks, unit
-from dpindex.base.display import no_progress
+from dpindex.base.display import Progress, no_progress
 from dpindex.base.errors import InputError, naming, refuse_unprintable
 from dpindex.base.files import AnyPath, pack, unpack
 from dpindex.denoise import Denoiser, denoiser_from_bytes, denoiser_to_bytes
@@ -323,7 +322,7 @@ def publish(
     *,
     exact_queries: bool = True,
     allow_unprotected: bool = False,
-    progress: Callable[[int, int], object] | None = None,
+    progress: Progress = no_progress,
 ) -> None:
     """Write an index to a vector database, where :func:`dpindex.open` finds it.
 
@@ -343,7 +342,7 @@ def publish(
     allow_unprotected : bool
         Publish the exact codes of a ``none-*`` baseline.
     progress : callable, optional
-        Called with the rows that are published, and all.
+        Called with the rows that are published, all rows, and an empty text.
 
     Raises
     ------
@@ -360,14 +359,14 @@ def publish(
         naming(f"{os.fspath(uri)}, {collection}"),
         closing(open_database(uri, collection, new=True)) as database,
     ):
-        _write(database, index, exact_queries, progress or no_progress)
+        _write(database, index, exact_queries, progress)
 
 
 def _write(
     database: Database,
     index: PrivateIndex,
     exact_queries: bool,
-    progress: Callable[[int, int], object],
+    progress: Progress,
 ) -> None:
     codes, ids, payload = index.codes, index.ids, index.payload
     publication = Publication.of(index, codes, ids, exact_queries)
@@ -382,7 +381,7 @@ def _write(
             table = payload.slice(rows.start, rows.stop - rows.start)
         inserted = publication.rows_of(codes.take(rows), ids[rows], table)
         database.insert(inserted)
-        progress(rows.stop, len(ids))
+        progress(rows.stop, len(ids), "")
     database.finish()
     if (count := database.count()) != len(ids):
         raise InputError(
