@@ -29,10 +29,10 @@ _NARROW = 0.5
 def draw_below(limits: Integers, stream: BitSource) -> Longs:
     """Exactly uniform integers below limits in [1, 2^31), by rejection (Lemire 2019)."""
     limits = limits.astype(np.uint64)
-    drawn = np.zeros(limits.size, dtype=np.uint64)
+    drawn = stream.words(limits.size, np.uint32).astype(np.uint64) * limits
     unfair = np.uint64(1 << 32) % limits
     low = np.uint64((1 << 32) - 1)
-    again = np.arange(limits.size)
+    again = np.flatnonzero((drawn & low) < unfair)
     while again.size:
         words = stream.words(again.size, np.uint32).astype(np.uint64)
         drawn[again] = words * limits[again]
