@@ -41,11 +41,11 @@ from dpindex.mechanism.noise.additive import AdditiveNoise, CellTable, TwoDigitL
 from dpindex.mechanism.noise.cap import CapResponse
 from dpindex.mechanism.noise.signs import FlipsByLevel, IndividualGaussian
 from dpindex.mechanism.noise.square_wave import SquareWave
-from dpindex.mechanism.noise.symbols import CodewordScores, SoftmaxResponse
+from dpindex.mechanism.noise.symbols import SoftmaxResponse
 from dpindex.mechanism.parameters import Grid, Parameters
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.projections import RealisedSizes, Sensitivity
-from dpindex.mechanism.projections.dense import Designed, Matrix, Oporp
+from dpindex.mechanism.projections.dense import CodewordScores, Designed, Matrix, Oporp
 from dpindex.mechanism.secret_random import SecretStream
 from dpindex.mechanism.spec import Projector, Spec
 from dpindex.race import PStable, SketchSpec

@@ -25,7 +25,7 @@ from dpindex.mechanism.noise import (
 )
 from dpindex.mechanism.noise.signs import min_norm_on_grid
 from dpindex.mechanism.parameters import Parameters, is_stated
-from dpindex.mechanism.projections import Encoder, Identity
+from dpindex.mechanism.projections import CodewordMap, Encoder, Identity
 from dpindex.mechanism.projections.dense import (
     FINE_ENTRY_BITS,
     Designed,
@@ -33,8 +33,9 @@ from dpindex.mechanism.projections.dense import (
     Oporp,
     Rademacher,
     Uniform,
+    codeword_scores,
 )
-from dpindex.mechanism.projections.sparse import FastJL, SparseJL, VerySparse
+from dpindex.mechanism.projections.sparse import FastJL, Rotation, SparseJL, VerySparse
 from dpindex.mechanism.public_parts import Codebook, Design, PublicPart
 from dpindex.privacy import Attribute
 
@@ -302,7 +303,7 @@ def _always(length: int) -> _Length:
 
 def _scores(parameters: Parameters) -> Encoder:
     signs = isinstance(parameters.adjacency, Attribute)
-    return symbols.codeword_scores(parameters.codewords, signs)
+    return codeword_scores(parameters.codewords, signs)
 
 
 _numbers = _always(128)
@@ -327,9 +328,9 @@ SIGN_RADEMACHER = Family(partial(_made, Rademacher), _signs, moves="units")
 GAUSSIAN = Family(partial(_made, Gaussian), _numbers)
 SPARSE_JL = Family(partial(_made, SparseJL), _numbers, blocks=True, moves="units")
 FAST_JL = Family(partial(_made, FastJL), _numbers)
-ROTATION = Family(partial(_made, cap.Rotation), _numbers, lengths=range(64, 1025, 8))
+ROTATION = Family(partial(_made, Rotation), _numbers, lengths=range(64, 1025, 8))
 CODEWORDS = Family(
-    lambda parameters: symbols.CodewordMap(parameters.codewords),
+    lambda parameters: CodewordMap(parameters.codewords),
     _always(1),
     lengths=range(1, 2),
     public=Codebook,

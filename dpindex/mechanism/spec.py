@@ -35,9 +35,9 @@ from dpindex.mechanism.noise import (
     SymbolLaw,
 )
 from dpindex.mechanism.noise.signs import norm_slack
-from dpindex.mechanism.noise.symbols import CodebookResponse, CodewordMap
+from dpindex.mechanism.noise.symbols import CodebookResponse
 from dpindex.mechanism.parameters import Grid, NoGrid, Parameters, Rounding, grid_step
-from dpindex.mechanism.projections import Encoder, Projection, RecordEncoder
+from dpindex.mechanism.projections import CodewordMap, Encoder, Projection, RecordEncoder
 from dpindex.mechanism.public_parts import PublicPart
 from dpindex.privacy import Guarantee, record
 

@@ -32,7 +32,8 @@ from dpindex.base.arrays import (
 )
 from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.noise import ONE, SymbolLaw
-from dpindex.mechanism.noise.symbols import CodebookResponse, CodewordMap, nearest
+from dpindex.mechanism.noise.symbols import CodebookResponse, nearest
+from dpindex.mechanism.projections import CodewordMap
 from dpindex.mechanism.public_random import PublicStream
 from dpindex.mechanism.spec import Projector
 from dpindex.similarity.similarity import (

@@ -13,7 +13,8 @@ from self_test.second_reading import REPLAY, refuted
 import dpindex as dpi
 from dpindex.audit.attack import attack
 from dpindex.audit.exact import verify
-from dpindex.mechanism.noise.symbols import SoftmaxResponse, codeword_scores, falling_weights
+from dpindex.mechanism.noise.symbols import SoftmaxResponse, falling_weights
+from dpindex.mechanism.projections.dense import codeword_scores
 
 DIM = 12
 BOOK = dpi.Codebook(np.random.default_rng(3).normal(size=(30, DIM)).clip(-1, 1))

@@ -12,7 +12,7 @@ import pytest
 from scipy import sparse
 
 from dpindex import Codebook, InputError, Spec, record
-from dpindex.mechanism.noise.symbols import CodewordMap
+from dpindex.mechanism.projections import CodewordMap
 from dpindex.mechanism.public_parts import RADIUS, on_sphere_grid
 from dpindex.mechanism.public_random import PublicStream
 

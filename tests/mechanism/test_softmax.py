@@ -15,7 +15,8 @@ from streams import Scripted, Seeded
 import dpindex as dpi
 from dpindex.base.errors import InputError, NoGuaranteeError
 from dpindex.mechanism.noise import high_product, uniform_share
-from dpindex.mechanism.noise.symbols import SoftmaxResponse, codeword_scores, falling_weights
+from dpindex.mechanism.noise.symbols import SoftmaxResponse, falling_weights
+from dpindex.mechanism.projections.dense import codeword_scores
 from dpindex.mechanism.spec import Projector
 
 ONE = 1 << 64

@@ -33,7 +33,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property, lru_cache
 
 import numpy as np
 
@@ -44,7 +43,6 @@ from dpindex.base.arrays import (
     Longs,
     Singles,
     Words,
-    matrix_product,
     row_blocks,
 )
 from dpindex.mechanism.codes import SymbolFormat
@@ -59,13 +57,10 @@ from dpindex.mechanism.noise import (
 )
 from dpindex.mechanism.parameters import GRID_BITS, Parameters, grid_step, neighbour_distance
 from dpindex.mechanism.projections import RecordEncoder
-from dpindex.mechanism.projections.dense import Matrix
-from dpindex.mechanism.public_parts import RADIUS, Codebook, on_sphere_grid
+from dpindex.mechanism.projections.dense import CodewordScores
+from dpindex.mechanism.public_parts import Codebook
 from dpindex.mechanism.public_random import BitSource
 from dpindex.privacy import L2
-
-_LEVELS = 31
-"""Largest entry of weights that are no signs."""
 
 _STEPS = 1 << 12
 """Most steps of the table for the range of one neighbour's scores, about."""
@@ -75,58 +70,6 @@ _MAX_TABLE = 1 << 19
 _FOR_DRAWS = Fraction(1, 1 << 16)
 BLOCK_NUMBERS = 1 << 17
 """Weights that are handled together, so that they stay in the cache."""
-
-
-class CodewordScores(Matrix):
-    """Scores of all codewords, without their offsets: a linear map to K whole numbers.
-
-    For one attribute ``w_ic`` is 1 where codeword c lies above the public median of attribute i,
-    else 0: every attribute has all of the range that epsilon pays for, and a change by beta moves
-    two scores apart by one beta. For a ball the weights are the codeword itself, rounded: there the
-    distance of two codewords counts.
-
-    Parameters
-    ----------
-    codebook : Codebook
-    signs : bool
-        Whether the weights are 0 and 1.
-    """
-
-    rms = 1.0
-    block_numbers = 1 << 22  # all weights are read for every block
-
-    def __init__(self, codebook: Codebook, signs: bool) -> None:
-        if signs:
-            medians = np.median(codebook.stated, axis=0)
-            weights = (codebook.stated > medians).astype(np.float32)
-        else:
-            grid = on_sphere_grid(codebook.stated)
-            largest = np.abs(grid).max()
-            weights = np.rint(grid * np.float32(_LEVELS) / largest)
-        super().__init__(np.ascontiguousarray(weights.T))
-        self.max_column_l1 *= 4  # an offset, no larger than a score can be, and a difference of two
-
-    @cached_property
-    def spread(self) -> int:
-        """The most that two scores move apart when one attribute changes by one, at least 1."""
-        apart = np.ptp(self.single, axis=1)
-        return max(1, int(apart.max()))
-
-    @cached_property
-    def distance(self) -> float:
-        """The most that two scores move apart in a unit ball: ``max ‖w_c − w_c'‖₂``, at least 1."""
-        wide = self._double
-        squares = np.einsum("ij,ij->j", wide, wide)
-        largest = 1.0
-        for block in row_blocks(self.k, BLOCK_NUMBERS // self.k):  # whole numbers: sums are exact
-            products = wide[:, block].T @ wide
-            apart = squares[block, None] + squares - 2.0 * products
-            largest = max(largest, float(apart.max()))
-        return math.nextafter(math.sqrt(largest), math.inf)
-
-
-codeword_scores = lru_cache(maxsize=8)(CodewordScores)
-"""The map of a codebook, which all specs that name it share."""
 
 
 def falling_weights(loss: Fraction, top: int = TOP) -> Words:
@@ -271,28 +214,6 @@ def nearest(similarity: Floats, count: int) -> Longs:
         return columns
     order = np.argsort(-similarity, axis=1, kind="stable")
     return order[:, :count]
-
-
-class CodewordMap(RecordEncoder):
-    """Inner products of a vector's direction with all codewords: shape (n, dim) to (n, K).
-
-    Directions and codewords are whole numbers, so the inner products are exact in any order and on
-    any machine; times ``scale`` they are cosines.
-    """
-
-    scale = 1.0 / RADIUS**2
-    rms = 1.0
-    inner_product_factor = 0.0
-    block_numbers = 1 << 22  # all codewords are read for every block
-
-    def __init__(self, codebook: Codebook) -> None:
-        self.codebook = codebook
-        self.dim = codebook.dim
-        self.k = len(codebook)
-
-    def apply(self, x: Floats) -> Floats:
-        """Whole numbers held exactly in float32, shape (n, K)."""
-        return matrix_product(on_sphere_grid(x), self.codebook.grid)
 
 
 class CodebookResponse(SymbolLaw):

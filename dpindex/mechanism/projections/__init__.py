@@ -10,9 +10,10 @@ from functools import cached_property
 import numpy as np
 import scipy
 
-from dpindex.base.arrays import AnyArray, Floats, Integers, Longs, row_blocks
+from dpindex.base.arrays import AnyArray, Floats, Integers, Longs, matrix_product, row_blocks
 from dpindex.base.errors import NoGuaranteeError
 from dpindex.mechanism.parameters import GRID_BITS
+from dpindex.mechanism.public_parts import RADIUS, Codebook, on_sphere_grid
 
 MAX_BYTES = 1 << 30
 """What the tables of one projection may take; making them takes up to three times that."""
@@ -145,6 +146,28 @@ class RecordEncoder(Encoder):
     It states no sensitivity, so no noise can be calibrated to it: the guarantee of such a law does
     not rest on what a vector maps to.
     """
+
+
+class CodewordMap(RecordEncoder):
+    """Inner products of a vector's direction with all codewords: shape (n, dim) to (n, K).
+
+    Directions and codewords are whole numbers, so the inner products are exact in any order and on
+    any machine; times ``scale`` they are cosines.
+    """
+
+    scale = 1.0 / RADIUS**2
+    rms = 1.0
+    inner_product_factor = 0.0
+    block_numbers = 1 << 22  # all codewords are read for every block
+
+    def __init__(self, codebook: Codebook) -> None:
+        self.codebook = codebook
+        self.dim = codebook.dim
+        self.k = len(codebook)
+
+    def apply(self, x: Floats) -> Floats:
+        """Whole numbers held exactly in float32, shape (n, K)."""
+        return matrix_product(on_sphere_grid(x), self.codebook.grid)
 
 
 class Projection(Encoder):

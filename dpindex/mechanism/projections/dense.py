@@ -32,7 +32,7 @@ from dpindex.mechanism.projections import (
     check_size,
     scatter,
 )
-from dpindex.mechanism.public_parts import ENTRY_BITS, Design
+from dpindex.mechanism.public_parts import ENTRY_BITS, Codebook, Design, on_sphere_grid
 from dpindex.mechanism.public_random import PublicStream
 
 if TYPE_CHECKING:
@@ -216,6 +216,62 @@ class Designed(Matrix):
 
     def apply_sparse(self, x: scipy.sparse.csr_matrix) -> Floats:
         return super().apply_sparse(x[:, self._attributes])
+
+
+_LEVELS = 31
+"""Largest entry of weights that are no signs."""
+
+
+class CodewordScores(Matrix):
+    """Scores of all codewords, without their offsets: a linear map to K whole numbers.
+
+    For one attribute ``w_ic`` is 1 where codeword c lies above the public median of attribute i,
+    else 0: every attribute has all of the range that epsilon pays for, and a change by beta moves
+    two scores apart by one beta. For a ball the weights are the codeword itself, rounded: there the
+    distance of two codewords counts.
+
+    Parameters
+    ----------
+    codebook : Codebook
+    signs : bool
+        Whether the weights are 0 and 1.
+    """
+
+    rms = 1.0
+    block_numbers = 1 << 22  # all weights are read for every block
+
+    def __init__(self, codebook: Codebook, signs: bool) -> None:
+        if signs:
+            medians = np.median(codebook.stated, axis=0)
+            weights = (codebook.stated > medians).astype(np.float32)
+        else:
+            grid = on_sphere_grid(codebook.stated)
+            largest = np.abs(grid).max()
+            weights = np.rint(grid * np.float32(_LEVELS) / largest)
+        super().__init__(np.ascontiguousarray(weights.T))
+        self.max_column_l1 *= 4  # an offset, no larger than a score can be, and a difference of two
+
+    @cached_property
+    def spread(self) -> int:
+        """The most that two scores move apart when one attribute changes by one, at least 1."""
+        apart = np.ptp(self.single, axis=1)
+        return max(1, int(apart.max()))
+
+    @cached_property
+    def distance(self) -> float:
+        """The most that two scores move apart in a unit ball: ``max ‖w_c − w_c'‖₂``, at least 1."""
+        wide = self._double
+        squares = np.einsum("ij,ij->j", wide, wide)
+        largest = 1.0
+        for block in row_blocks(self.k, _BLOCK_ENTRIES // self.k):  # whole numbers: sums are exact
+            products = wide[:, block].T @ wide
+            apart = squares[block, None] + squares - 2.0 * products
+            largest = max(largest, float(apart.max()))
+        return math.nextafter(math.sqrt(largest), math.inf)
+
+
+codeword_scores = lru_cache(maxsize=8)(CodewordScores)
+"""The map of a codebook, which all specs that name it share."""
 
 
 class Dense(Matrix):
