@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import fields, replace
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -91,7 +91,7 @@ class CandidateSpecs:
         self._source = source
         self._sample = sample
         self._narrow = self._narrow_bounds()
-        self._design = lru_cache(maxsize=None)(self._new_design)
+        self._design = cache(self._new_design)
         self.refused: list[str] = []
 
     def _narrow_bounds(self) -> dict[str, Any]:

@@ -259,9 +259,10 @@ class _Planner:
         noises = self._noises(specs)
         ratios = {spec: spec.format.signal_to_noise(noise) for spec, noise in noises.items()}
         least = min(_MIN_SNR, max(ratios.values(), default=0.0))
+        nothing = FoundShares(0.0, dict.fromkeys(target.ladder, 0.0))
         rows = [
-            Row.found_nothing(spec, noises[spec], target.ladder)
-            for spec in noises
+            Row(spec, None, nothing, nothing, spec.format.max_row_bytes, noise)
+            for spec, noise in noises.items()
             if ratios[spec] < least
         ]
         above_noise = [spec for spec in noises if ratios[spec] >= least]
@@ -276,9 +277,10 @@ class _Planner:
             rows.append(row)
             task = f"{row.method}, k = {row.k}, ε = {row.spec.budget:.3g}"
             self._progress(len(rows), len(specs), task)
-        fitting = target.fitting(rows)
+        most = target.max_bytes
+        fitting = [row for row in rows if most is None or row.bytes_per_vector <= most]
         if not fitting:
-            raise target.none_fits()
+            raise NoGuaranteeError(f"no method makes codes of at most {most} bytes.")
         return target.ranked(fitting)
 
     def _noises(self, specs: Sequence[Spec]) -> dict[Spec, float]:

@@ -245,7 +245,8 @@ class Prediction:
             spread = np.maximum(scores.std(axis=1), _TINY)
             lead = (own.mean(axis=1) - scores.mean(axis=1)) / spread
             if lead.mean() < _MIN_LEAD:
-                return FoundShares.by_chance(ladder, population.n)
+                by_chance = {answers: answers / population.n for answers in ladder}
+                return FoundShares(NEIGHBOURS / population.n, by_chance)
         if self._has_symbols or self._has_signs:  # equal ones differ by rounding errors
             scores = scores.round(5)
             own = own.round(5)

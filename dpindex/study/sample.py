@@ -8,7 +8,7 @@ of the sample: then no vector is encoded by itself or by others of its group.
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -98,9 +98,9 @@ class Sample:
         dim = rows.shape[1]
         self._played = min(max(_PLAYED_NUMBERS // dim, _PLAYED), _MAX_PLAYED)
         self._centroid_books: set[Codebook] = set()
-        self._population = lru_cache(maxsize=None)(self._new_population)
-        self.book_of_vectors = lru_cache(maxsize=None)(self._new_book_of_vectors)
-        self.book_of_centroids = lru_cache(maxsize=None)(self._new_book_of_centroids)
+        self._population = cache(self._new_population)
+        self.book_of_vectors = cache(self._new_book_of_vectors)
+        self.book_of_centroids = cache(self._new_book_of_centroids)
 
     def __len__(self) -> int:
         return int(self.rows.shape[0])

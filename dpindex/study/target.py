@@ -10,7 +10,7 @@ from typing import Any, get_args
 import numpy as np
 
 from dpindex.base.arrays import checked_epsilon, finite_number, whole_number
-from dpindex.base.errors import InputError, NoGuaranteeError
+from dpindex.base.errors import InputError
 from dpindex.denoise import DenoiserKind
 from dpindex.index.search import QueryMode
 from dpindex.mechanism.codes import SignFormat
@@ -64,11 +64,6 @@ class FoundShares:
         unit = 10.0 ** max(0, math.floor(math.log10(number)) - 1)
         return math.ceil(round(number / unit, 6)) * int(unit)
 
-    @classmethod
-    def by_chance(cls, ladder: Sequence[int], n: int) -> FoundShares:
-        """Return what random answers find of ``n``, by the numbers of answers in ``ladder``."""
-        return cls(NEIGHBOURS / n, {number: number / n for number in ladder})
-
 
 @dataclass(frozen=True)
 class Row:
@@ -107,21 +102,6 @@ class Row:
     bytes_per_vector: int
     noise: float
     centroids: bool = False
-
-    @classmethod
-    def found_nothing(cls, spec: Spec, noise: float, ladder: Sequence[int]) -> Row:
-        """Return the row of a spec whose noise leaves next to nothing of a code.
-
-        Parameters
-        ----------
-        spec : Spec
-        noise : float
-            Deviation of the noise of a coordinate, over that of the coordinate.
-        ladder : sequence of int
-            Numbers of candidates.
-        """
-        nothing = FoundShares(0.0, dict.fromkeys(ladder, 0.0))
-        return cls(spec, None, nothing, nothing, spec.format.max_row_bytes, noise)
 
     @property
     def method(self) -> str:
@@ -376,12 +356,3 @@ class PlanTarget:
     def ranked(self, rows: Iterable[Row]) -> list[Row]:
         """Return the rows, best first."""
         return sorted(rows, key=self.value, reverse=True)
-
-    def fitting(self, rows: Iterable[Row]) -> list[Row]:
-        """Return the rows whose codes are not too large."""
-        most = self.max_bytes
-        return [row for row in rows if most is None or row.bytes_per_vector <= most]
-
-    def none_fits(self) -> NoGuaranteeError:
-        """Return the error for codes that are all too large."""
-        return NoGuaranteeError(f"no method makes codes of at most {self.max_bytes} bytes.")
