@@ -242,9 +242,11 @@ class CandidateSpecs:
         """Return numbers of centroids, the largest first, that leave enough vectors for each."""
         target = self._target
         share = target.n // target.counted_candidates
-        sizes = {max(_MIN_CELLS, times * share) for times in _CELLS} | {*others}
-        largest = min(len(self._sample) // min(_VECTORS_PER_CENTROID), _MAX_CENTROIDS)
-        return sorted((size for size in sizes if size <= largest), reverse=True)
+        sizes = {max(_MIN_CELLS, times * share) for times in _CELLS}
+        sizes |= {*others}
+        most = len(self._sample) // min(_VECTORS_PER_CENTROID)
+        fitting = [size for size in sizes if size <= min(most, _MAX_CENTROIDS)]
+        return sorted(fitting, reverse=True)
 
     def like(self, spec: Spec, epsilon: float) -> list[Spec]:
         """Return specs of the same method and length at another epsilon; none if none is sound."""
@@ -299,7 +301,8 @@ def promising_subsets(size: int, epsilon: float, reranked: bool) -> tuple[int, .
         informative = max(1.0, epsilon - 1.0) / odds
         least = 0.7 * informative
         sizes = [w for w in _SUBSETS if w <= min(most, 5 * informative)]
-        return tuple(w for w in sizes if w >= least) or tuple(sizes[-1:]) or (1, 2)
+        large = [w for w in sizes if w >= least]
+        return tuple(large or sizes[-1:] or (1, 2))
     powers = [1 << i for i in range(7) if 1 << i <= most]
     inside = {w: w * odds / (w * odds + 1) for w in powers}
     promising = tuple(w for w, chance in inside.items() if 0.2 <= chance <= 0.9)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property, partial
+from itertools import chain
 from typing import Any, TypeVar
 
 from dpindex.base.arrays import idle_cores, limited_threads
@@ -186,10 +187,10 @@ def plan(
     )
     chosen = epsilon or _smallest_epsilon(planner, target)
     rows = planner.ranked(chosen)
-    counted = target.counted_candidates
     if epsilon is not None and recall is not None:
-        counted = _fewest_candidates(rows, target)
-        rows = tuple(sorted(rows, key=lambda row: -row.found(query).recall_within(counted)))
+        fewest = _fewest_candidates(rows, target)
+        target = replace(target, recall=None, candidates=fewest)
+        rows = tuple(target.ranked(rows))
     best = rows[0]
     return Plan(
         rows=(replace(best, spec=planner.candidates.published(best.spec)), *rows[1:]),
@@ -197,7 +198,7 @@ def plan(
         n=n,
         at=at,
         metric=metric,
-        candidates=counted,
+        candidates=target.counted_candidates,
         shown_candidates=target.shown_candidates,
         refused=tuple(planner.candidates.refused),
         contrast=planner.contrast(chosen),
@@ -298,9 +299,14 @@ class _Planner:
             except NoGuaranteeError as error:
                 return f"{spec.method}, k = {spec.code_length}: {error}"
 
-        found = dict(zip(specs, in_threads(noise_of, specs, self._workers), strict=True))
-        noises = {spec: noise for spec, noise in found.items() if not isinstance(noise, str)}
-        unfit = [noise for noise in found.values() if isinstance(noise, str)]
+        noises = {}
+        unfit = []
+        found = in_threads(noise_of, specs, self._workers)
+        for spec, noise in zip(specs, found, strict=True):
+            if isinstance(noise, str):
+                unfit.append(noise)
+            else:
+                noises[spec] = noise
         refused = self.candidates.refused
         refused += [sentence for sentence in unfit if sentence not in refused]
         if unfit and not noises:
@@ -325,14 +331,16 @@ class _Planner:
     def refined(self, row: Row, *, denoise: bool = False) -> Row:
         """Return the row from more trials, with the best denoiser if that is worth trying."""
         kind = "auto" if denoise else row.denoiser
-        rounds = _rounds(row.spec, self._sample.population_of(row.spec, QUERIES), kind)
+        population = self._sample.population_of(row.spec, QUERIES)
+        rounds = _rounds(row.spec, population, kind)
         return self._row(row.spec, row.noise, QUERIES, rounds, kind)
 
     def promised(self, row: Row, sample: Sample) -> Row:
         """Return what a sample with the same vectors predicts, of all its queries."""
         spec = row.spec
         if row.centroids:
-            spec = replace(spec, codebook=sample.book_of_centroids(len(row.spec.codebook or ())))
+            size = len(spec.codebook or ())
+            spec = replace(spec, codebook=sample.book_of_centroids(size))
         population = sample.population_of(spec, ALL_QUERIES)
         rounds = _rounds(spec, population, row.denoiser)
         ladder = self._target.ladder
@@ -346,8 +354,10 @@ class _Planner:
         target = self._target
         population = self._sample.population_of(spec, queries)
         rows = predicted_rows(spec, population, rounds, target.ladder, noise, kind)
-        is_worth = is_worth_denoising(target.value(rows[0]), target.value(rows[-1]))
-        row = rows[-1] if is_worth else rows[0]
+        plain, denoised = rows[0], rows[-1]
+        row = plain
+        if is_worth_denoising(target.value(plain), target.value(denoised)):
+            row = denoised
         return replace(row, centroids=self._sample.has_centroids(spec))
 
     def curves(self, rows: Sequence[Row]) -> tuple[tuple[Row, ...], ...]:
@@ -383,8 +393,8 @@ class _Planner:
 
     def quick_best(self, epsilon: float) -> Row:
         """Return the best of the methods and lengths that are promising at a middle epsilon."""
-        specs = [like for spec in self._contenders for like in self.candidates.like(spec, epsilon)]
-        return self.screened(specs)[0]
+        alike = [self.candidates.like(spec, epsilon) for spec in self._contenders]
+        return self.screened([*chain.from_iterable(alike)])[0]
 
     @cached_property
     def _contenders(self) -> list[Spec]:
@@ -437,18 +447,19 @@ def _fewest_candidates(rows: Sequence[Row], target: PlanTarget) -> int:
         If a quarter of the collection is too few.
     """
     recall = target.recall or 0.0
-    enough = (row.found(target.query).candidates_for(recall) for row in rows)
-    fewest = min((number for number in enough if number is not None), default=None)
-    if fewest is None:
+    every = [row.found(target.query).candidates_for(recall) for row in rows]
+    enough = [number for number in every if number is not None]
+    if not enough:
         most = target.ladder[-1]
-        best = max(rows, key=lambda row: row.found(target.query).recall_within(most))
-        predicted = best.found(target.query).recall_within(most)
+        of_most = replace(target, recall=None, candidates=most)
+        best = of_most.ranked(rows)[0]
+        predicted = of_most.value(best)
         raise InputError(
             f"a recall@{target.at} of {recall:g} is out of reach at epsilon = "
             f"{target.epsilon:g}: among {most} candidates the prediction for {best.method} is "
             f"{predicted:.2f}; ask for less, or for a larger epsilon."
         )
-    return max(fewest, target.at)
+    return max(min(enough), target.at)
 
 
 def _smallest_epsilon(planner: _Planner, target: PlanTarget) -> float:
@@ -473,7 +484,8 @@ def _smallest_epsilon(planner: _Planner, target: PlanTarget) -> float:
             middle = math.sqrt(too_small * smallest)
             value = 0.0
             with suppress(NoGuaranteeError):  # noise that no code can hold
-                value = target.value(planner.refined(planner.quick_best(middle), denoise=denoise))
+                best = planner.quick_best(middle)
+                value = target.value(planner.refined(best, denoise=denoise))
             if value >= recall:
                 smallest = middle
             else:

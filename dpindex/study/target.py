@@ -53,16 +53,19 @@ class FoundShares:
     def recall_within(self, candidates: int) -> float:
         """Return recall after ordering so many candidates, between the numbers that are known."""
         numbers = np.log(list(self.within))
-        return float(np.interp(math.log(candidates), numbers, list(self.within.values())))
+        shares = list(self.within.values())
+        return float(np.interp(math.log(candidates), numbers, shares))
 
     def candidates_for(self, recall: float) -> int | None:
         """Return the fewest candidates that reach a recall, to two digits; None if none do."""
-        reached = list(self.within.values())
-        if reached[-1] < recall:
+        shares = list(self.within.values())
+        if shares[-1] < recall:
             return None
-        number = math.exp(np.interp(recall, reached, np.log(list(self.within))))
-        unit = 10.0 ** max(0, math.floor(math.log10(number)) - 1)
-        return math.ceil(round(number / unit, 6)) * int(unit)
+        numbers = np.log(list(self.within))
+        number = math.exp(np.interp(recall, shares, numbers))
+        digits = math.floor(math.log10(number))
+        unit: int = 10 ** max(0, digits - 1)
+        return math.ceil(round(number / unit, 6)) * unit
 
 
 @dataclass(frozen=True)
@@ -195,12 +198,15 @@ class AttackFigures:
     @classmethod
     def of(cls, trial: Trial) -> AttackFigures:
         """Return the figures of attacks on a trial."""
-        return cls(len(trial.index), trial.linkage().share, **trial.reconstruction())
+        linked = trial.linkage().share
+        return cls(len(trial.index), linked, **trial.reconstruction())
 
     def to_dict(self) -> dict[str, float | None]:
         """Return the fields, numbers to four decimals, None in place of NaN."""
-        numbers = asdict(self).items()
-        return {name: None if math.isnan(value) else round(value, 4) for name, value in numbers}
+        figures: dict[str, float | None] = {}
+        for name, value in asdict(self).items():
+            figures[name] = None if math.isnan(value) else round(value, 4)
+        return figures
 
     def lines(self) -> list[str]:
         """Return how close a reconstruction comes, and how often a known vector is linked."""

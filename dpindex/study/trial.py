@@ -150,7 +150,8 @@ class Trial:
         """
         spec = self.index.spec
         others = public_rows(len(self.index), spec.dim, self.known)
-        crowd = others[spaced(len(others), kind_of(spec).likelihoods.crowd_size)]
+        crowd_size = kind_of(spec).likelihoods.crowd_size
+        crowd = others[spaced(len(others), crowd_size)]
         codes = self.index.codes
         return measure_linkage(
             self._privatizer,
@@ -162,8 +163,9 @@ class Trial:
 
     def own_codes_found(self) -> float:
         """Return the share of known vectors whose own code an exact search finds first."""
-        found = self.nearest(dense_rows(self._base, self.known), 1, "exact")
-        return float((found[:, 0] == self.known).mean())
+        known = dense_rows(self._base, self.known)
+        (found,) = self.nearest(known, 1, "exact").T
+        return float((found == self.known).mean())
 
     @cached_property
     def attacker(self) -> Reconstructor:
@@ -232,12 +234,14 @@ def measure_linkage(
     count = known.shape[0]
     everyone = known if crowd is None else stacked([known, crowd])
     likelihoods = kind_of(projector.spec).likelihoods(projector, everyone)
-    own_odds = np.diagonal(log_odds(likelihoods.logs(own), count))[:, None]
+    of_own = log_odds(likelihoods.logs(own), count)
+    own_odds = np.diagonal(of_own)[:, None]
     margin = _TIE * np.maximum(np.abs(own_odds), 1.0)
     better = np.zeros(count, dtype=np.int64)
     tied = np.zeros(count, dtype=np.int64)
     for block in row_blocks(len(codes), max(1, MAX_SCORES // everyone.shape[0])):
-        lead = log_odds(likelihoods.logs(codes.take(block)), count) - own_odds
+        logs = likelihoods.logs(codes.take(block))
+        lead = log_odds(logs, count) - own_odds
         better += (lead > margin).sum(axis=1)
         tied += (np.abs(lead) <= margin).sum(axis=1)
     return Linkage(better, tied)
@@ -265,15 +269,16 @@ def log_odds(logs: Floats, rows: int) -> Doubles:
     rest[likeliest, columns] = -np.inf
     second = rest.max(axis=0)
     rest -= second
-    others = second + np.log(np.exp(rest, out=rest).sum(axis=0, dtype=np.float64))
+    np.exp(rest, out=rest)
+    others = second + np.log(rest.sum(axis=0, dtype=np.float64))
     wanted = logs[:rows].astype(np.float64)
+    total = np.logaddexp(first, others)
     # Others of the likeliest row are known to full precision: 1 − p would lose it.
-    share = np.exp(wanted - np.logaddexp(first, others))
+    share = np.exp(wanted - total)
     is_likeliest = likeliest == np.arange(rows)[:, None]
     share[is_likeliest] = 0.0
-    odds: Doubles = wanted - np.logaddexp(first, others) - np.log1p(-share)
-    odds[is_likeliest] = np.broadcast_to(first - others, odds.shape)[is_likeliest]
-    return odds
+    odds: Doubles = wanted - total - np.log1p(-share)
+    return np.where(is_likeliest, first - others, odds)
 
 
 def in_threads(
