@@ -222,8 +222,7 @@ class _Panel:
         self._codes = self._privatizer.privatize(self._base)
         self._reconstruct = reconstructor_of(spec, self._public[self._learned], self._codes)
         self._readings = self._read(self._codes)
-        attacked = self._codes.take(self._attacked)
-        self._estimates = self._reconstruct(attacked) - self._reconstruct.guess
+        self._estimates = self._estimate(self._codes.take(self._attacked))
 
     def figures(self) -> Iterator[Attack]:
         """Yield all figures."""
@@ -233,6 +232,10 @@ class _Panel:
         yield from self._membership()
         if self._labels is not None:
             yield from self._inference(self._labels)
+
+    def _estimate(self, codes: Codes) -> Doubles:
+        """Return reconstructed vectors, less what is guessed without a code."""
+        return self._reconstruct(codes) - self._reconstruct.guess
 
     def _read(self, codes: Codes) -> Floats:
         """Return codes as numbers that are searched: denoised, if they can be."""
@@ -294,8 +297,9 @@ class _Panel:
             ranking = rank_candidates(estimates - mean, self._base - mean, self._attacked)
             among = ranking.candidates
             setting = f"{pairs} pairs, top 1 of {among}"
+            rate = ranking.found(among)
             bound = max_top_k_rate(self._spec, among)
-            yield self._figure("alignment", setting, ranking.found(among), 1.0 / among, bound)
+            yield self._figure("alignment", setting, rate, 1.0 / among, bound)
 
     def _membership(self) -> Iterator[Attack]:
         strangers = not_codewords(self._spec, self._public[~self._learned])
@@ -307,13 +311,16 @@ class _Panel:
             return best_scores(queries - queries.mean(axis=0), readings)
 
         likelihoods = kind_of(self._spec).likelihoods(self._privatizer, both)
-        exact = [best_odds(likelihoods, self._codes), best_cosines(self._expected(both))]
-        private = [best_cosines(self._read(self._privatizer.privatize(both)))]
-        modes = {"exact query": exact, "private query": private}
+        odds = best_odds(likelihoods, self._codes)
+        exact = best_cosines(self._expected(both))
+        private = best_cosines(self._read(self._privatizer.privatize(both)))
+        modes = {"exact query": [odds, exact], "private query": [private]}
         for (mode, scores), share in product(modes.items(), _FALSE_POSITIVES):
             if share * len(strangers) < 1.0:
                 continue
-            rates = [true_positive_rate(s[:members], s[members:], share) for s in scores]
+            rates = []
+            for score in scores:
+                rates.append(true_positive_rate(score[:members], score[members:], share))
             setting = f"{mode}, {share:.1%} false positives"
             bound = max_tpr(self._spec, share)
             yield self._figure("membership", setting, max(rates), share, bound)
@@ -339,8 +346,9 @@ class _Panel:
         cosine = directions[self._attacked] @ directions.T
         cosine[np.arange(len(truth)), self._attacked] = -np.inf
         crowd = np.argsort(-cosine, axis=1)[:, :_CROWD]
-        others = self._reconstruct(self._codes.take(crowd.ravel())) - self._reconstruct.guess
-        of_others = rate(others.reshape(*crowd.shape, -1).mean(axis=1))
+        estimates = self._estimate(self._codes.take(crowd.ravel()))
+        crowd_means = estimates.reshape(*crowd.shape, -1).mean(axis=1)
+        of_others = rate(crowd_means)
         yield self._figure("attribute inference", "ten nearest others", of_others, majority)
 
     def _classifiers(self, labels: Doubles) -> list[Callable[[Floats], Doubles]]:
@@ -350,10 +358,9 @@ class _Panel:
         of each label. ``labels`` are 0 and 1, shape (m, labels).
         """
         public = self._public[self._learned]
-        guess = self._reconstruct.guess
-        estimates = self._reconstruct(self._privatizer.privatize(public)) - guess
+        estimates = self._estimate(self._privatizer.privatize(public))
         means = labels.T @ public / labels.sum(axis=0)[:, None]
-        directions = unit(means - guess).astype(np.float64)
+        directions = unit(means - self._reconstruct.guess).astype(np.float64)
         return [learned_map(estimates, labels), lambda vectors: vectors @ directions.T]
 
 

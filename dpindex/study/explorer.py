@@ -319,10 +319,12 @@ def _add_examples(
 ) -> None:
     """Add what is shown of single vectors to the data of a page."""
     first = chosen[0]
-    rows = np.unique(np.concatenate([_rows(examples) for examples in chosen]))
+    every = [_rows(examples) for examples in chosen]
+    rows = np.unique(np.concatenate(every))
     number = {int(row): i for i, row in enumerate(rows)}
     originals = dense_rows(shown.base, first.records)
-    sheet = Sheet(shown.tile_shape, (float(originals.min()), float(originals.max())))
+    limits = (float(originals.min()), float(originals.max()))
+    sheet = Sheet(shown.tile_shape, limits)
     pictured = first.records
     query_tile = None
     if shown.kind == "picture":

@@ -158,8 +158,8 @@ def _rank_numbers(
         score = (targets[codes] @ directions.T).astype(np.float64)
         for row, start in zip(score, starts[codes], strict=True):
             likely = np.argpartition(-row, short - 1)[:short]
-            cells = np.clip(start - places[likely], 0, _CELLS - 1)
-            fits = table.take(cells.astype(np.int32)).sum(axis=1)
+            cells = np.clip(start - places[likely], 0, _CELLS - 1).astype(np.int32)
+            fits = table.take(cells).sum(axis=1)
             row[likely] = _ABOVE_ALL_COSINES + fits - fits.min()
         return score
 
@@ -206,7 +206,7 @@ def learned_map(readings: Floats, values: Floats) -> Callable[[Floats], Doubles]
         return float(np.square(left_out).sum())
 
     best = min(_PENALTIES, key=left_out_error)
-    inverse = np.divide(shrinkage(best), sizes, out=np.zeros_like(sizes), where=sizes > 0)
+    inverse = shrinkage(best) / np.where(sizes > 0, sizes, np.inf)
     weights = right.T @ (inverse[:, None] * projected)
 
     def predict(new: Floats) -> Doubles:

@@ -274,6 +274,7 @@ def page_html(
         attacks=list(_tables(more.attacks, "name", "setting")),
         notes=more.notes,
         headings=_HEADINGS,
+        infinity=math.inf,
         version=__version__,
         libraries=(np, scipy, faiss),
         platform=platform,
@@ -396,7 +397,9 @@ def run_demo(directory: AnyPath, *, runs: int = 3, progress: Progress | None = N
     asked = digits[-_HELD_OUT:, None]
     same_digit = float((digits[found] == asked).mean())
 
-    grids = [spec_grid(64, [name], EPSILONS, ks, **_DIGITS) for name, ks in _METHODS.items()]
+    grids = []
+    for name, lengths in _METHODS.items():
+        grids.append(spec_grid(64, [name], EPSILONS, lengths, **_DIGITS))
     grids.append(spec_grid(64, _RECORD_METHODS, RECORD_EPSILONS, adjacency=record()))
     source = as_source(base, "handwritten digits of scikit-learn")
     held_out = as_source(queries, "held-out digits")
