@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterator, Mapping, Set
+from contextlib import suppress
 from functools import cached_property, reduce
 from operator import and_, eq, ge, gt, le, lt, ne, or_
 from typing import Any, TypeAlias
@@ -244,12 +245,10 @@ class _Translator:
         return self._compute.field(name)
 
     def _constant(self, node: ast.expr) -> Any:
-        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-            value = self._constant(node.operand)
-            if isinstance(value, int | float) and not isinstance(value, bool):
-                return -value
-        if isinstance(node, ast.Constant) and isinstance(node.value, bool | int | float | str):
-            return node.value
+        with suppress(ValueError, TypeError):  # what is no literal
+            value = ast.literal_eval(node)
+            if isinstance(value, bool | int | float | str):
+                return value
         raise self._refused(node)
 
     def _refused(self, node: ast.expr) -> InputError:
