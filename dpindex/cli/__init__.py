@@ -232,6 +232,7 @@ _HEADINGS = {
     "Ledger and resuming": "ledger allow_rerelease private dask upsert replace",
 }
 """Headings of help, and the options below each; the others stand below the last one."""
+_HEADING_OF = {name: heading for heading, names in _HEADINGS.items() for name in names.split()}
 _ARGUMENTS = "Arguments"
 _NEEDED = "Needed first"
 _OTHERS = "Other"
@@ -246,22 +247,18 @@ class Command(TyperCommand):
     """
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        example = (self.epilog or "").split()
+        example = set((self.epilog or "").split())
         groups: dict[str, list[tuple[str, str]]] = {
             heading: [] for heading in (_ARGUMENTS, _NEEDED, *_HEADINGS, _OTHERS)
         }
         for option in self.get_params(ctx):
             flag, text = option.get_help_record(ctx) or ("", "")
-            heading = _OTHERS
+            heading = _HEADING_OF.get(option.name, _OTHERS)
             if option.param_type_name == "argument":
                 heading = _ARGUMENTS
                 flag = option.name
-            elif not set(example).isdisjoint(option.opts):
+            elif not example.isdisjoint(option.opts):
                 heading = _NEEDED
-            else:
-                for each, names in _HEADINGS.items():
-                    if option.name in names.split():
-                        heading = each
             row = (flag.ljust(_FLAG_WIDTH), text.removesuffix("  [required]"))
             groups[heading].append(row)
         for heading, rows in groups.items():
@@ -284,8 +281,7 @@ def as_command(function: Callable[..., None]) -> Callable[..., None]:
     """
     options: dict[str, inspect.Parameter] = {}
     groups: dict[str, Any] = {}
-    own = options_of(function)
-    for name, option in own.items():
+    for name, option in options_of(function).items():
         if is_dataclass(option.annotation):
             groups[name] = option.annotation
             options |= options_of(option.annotation)
