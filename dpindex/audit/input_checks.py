@@ -77,9 +77,14 @@ def code_checks(spec: Spec) -> tuple[list[Check], Difference]:
     epsilon = Fraction(spec.guarantee.epsilon)
     delta = Fraction(spec.guarantee.delta)
     if isinstance(spec.adjacency, Record):
-        moves = Sensitivity.of_signs(1)
-        largest = np.ones(1, dtype=np.int64)
-        return [_any_input(spec)], Difference(epsilon, delta, moves, 0, largest)
+        any_input = Check(
+            "input: any two vectors",
+            "floats decide what is encoded",
+            "whatever the law is given",
+            "the check of the law is about all inputs of the law, so nothing before it can matter",
+            True,
+        )
+        return [any_input], Difference(epsilon, delta, Sensitivity.of_signs(1))
     realised_map = read_map(spec)
     checks, steps = grid_checks(spec, realised_map)
     checks.append(_projection_check(spec, realised_map))
@@ -132,16 +137,6 @@ def _largest_distance(entries: Longs) -> int:
         distances = squares[rows, None] + squares - 2 * products
         largest = max(largest, int(distances.max()))
     return largest
-
-
-def _any_input(spec: Spec) -> Check:
-    return Check(
-        "input: any two vectors",
-        "floats decide what is encoded",
-        "whatever the law is given",
-        "the check of the law is about all inputs of the law, so nothing before it can matter",
-        True,
-    )
 
 
 def read_map(spec: Spec) -> RealisedMap:
@@ -381,13 +376,8 @@ def sketch_checks(spec: SketchSpec) -> tuple[list[Check], Difference]:
     moved = spec.rows
     if spec.neighbouring == "replace":
         moved = 2 * spec.rows
-    apart = Difference(
-        Fraction(spec.epsilon),
-        Fraction(spec.delta),
-        moves=Sensitivity.of_signs(moved),
-        bits=0,
-        largest=np.ones(1, dtype=np.int64),
-    )
+    moves = Sensitivity.of_signs(moved)
+    apart = Difference(Fraction(spec.epsilon), Fraction(spec.delta), moves)
     return [_sums_check(spec), _sensitivity_check(spec), _release_check(spec)], apart
 
 

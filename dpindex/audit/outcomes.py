@@ -269,9 +269,7 @@ def _nothing_apart(spec: Spec) -> Difference:
     moves = Sensitivity.of_signs(1)
     if isinstance(spec.projection, Projection):
         moves = spec.projection.sensitivity
-    none = Fraction(0)
-    largest = np.ones(1, dtype=np.int64)
-    return Difference(none, none, moves, spec.grid.bits, largest)
+    return Difference(Fraction(0), Fraction(0), moves, spec.grid.bits)
 
 
 def _frequency_check(values: AnyArray, max_chance: float) -> Check:

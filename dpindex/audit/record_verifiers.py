@@ -43,16 +43,11 @@ def cap_size(weights: Sequence[int], threshold: int) -> int:
 @lru_cache(maxsize=8)
 def at_least(weights: tuple[int, ...]) -> AnyArray:
     """How many subsets of the weights add up to 0, 1, … or more, and 0 at last."""
-    size = len(weights) // 8 + 1
-    return _completions(weights, size, _product(weights, size))
-
-
-def _product(weights: Sequence[int], size: int) -> int:
-    """``Π(1 + X^a)`` at ``X = 2^(8·size)``, wide enough for every coefficient."""
+    size = len(weights) // 8 + 1  # bytes of X, wide enough for every coefficient
     product = 1
     for weight in weights:
         product += product << 8 * size * weight
-    return product
+    return _completions(weights, size, product)
 
 
 def _completions(weights: Sequence[int], size: int, product: int) -> AnyArray:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from fractions import Fraction
 from typing import Any, ClassVar
 
@@ -73,9 +73,9 @@ class Difference:
         How many coordinates differ at most, and by how much in L1 and L2, in units of one beta (of
         a sketch: of one record).
     bits : int
-        A unit is 2^bits grid steps.
+        A unit is 2^bits grid steps; default one.
     largest : int array
-        The most that each coordinate differs by, in units.
+        The most that each coordinate differs by, in units; default one.
     spread : Fraction
         The most that two coordinates are moved apart, in grid steps, where scores are compared.
     ball : Fraction, optional
@@ -85,8 +85,8 @@ class Difference:
     epsilon: Fraction
     delta: Fraction
     moves: Sensitivity
-    bits: int
-    largest: Longs
+    bits: int = 0
+    largest: Longs = field(default_factory=lambda: np.ones(1, dtype=np.int64))
     ball: Fraction | None = None
     spread: Fraction = Fraction(0)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Sequence
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,7 +21,7 @@ if TYPE_CHECKING:  # help loads no noise laws
     from dpindex.index.search import QueryMode
     from dpindex.study import Shown, SpecGrid
     from dpindex.study.curve import Curve
-    from dpindex.study.planner import Measure, Plan, Row
+    from dpindex.study.planner import Plan
     from dpindex.study.report import Additions
 
 
@@ -192,7 +191,11 @@ def _print_plan(outcome: Plan) -> None:
     columns = "".join(f"{'private':>9}{'exact':>6}" for _ in measures)
     typer.echo(f"{'method':22} {'k':12}{'denoiser':9}{columns}{'bytes':>6}")
     for row in (*outcome.rows[:_SHOWN], *outcome.contrast):
-        _print_row(row, measures)
+        code = f"{row.method:22} {row.size}"
+        shares = ""
+        for measure in measures:
+            shares += f"{measure.of(row.private):9.2f}{measure.of(row.exact):6.2f}"
+        typer.echo(f"{code:35}{row.denoiser or '–':9}{shares}{row.bytes_per_vector:6}")
     if any(row.centroids for row in outcome.rows):
         typer.echo("K: codewords that are public vectors; C: centroids of public vectors")
     typer.echo(f"under {outcome.best.guarantee}")
@@ -220,15 +223,6 @@ def _print_candidates(outcome: Plan) -> None:
     for mode, found in (("private", best.private), ("exact", best.exact)):
         rows.append((mode, *(f"{found.recall_within(number):.2f}" for number in numbers)))
     typer.echo(o.table(["R", *map(str, numbers)], rows))
-
-
-def _print_row(row: Row, measures: Sequence[Measure]) -> None:
-    denoiser = row.denoiser or "–"
-    shares = ""
-    for measure in measures:
-        shares += f"{measure.of(row.private):9.2f}{measure.of(row.exact):6.2f}"
-    code = f"{row.method:22} {row.size}"
-    typer.echo(f"{code:35}{denoiser:9}{shares}{row.bytes_per_vector:6}")
 
 
 _CONTRAST = "raw-gaussian"

@@ -35,11 +35,6 @@ _OPEN: Counter[str | None] = Counter()
 _PLAIN = "".join(chr(c) for c in range(32, 127) if chr(c) not in "'\"\\%")
 
 
-def _is_nearly_full(folder: Path) -> bool:
-    """True if the disk of a folder has hardly any room for an insertion."""
-    return folder.is_dir() and shutil.disk_usage(folder).free < _ROOM
-
-
 def _id(value: Any) -> Any:
     if value == -(1 << 63):
         raise InputError(f"Milvus cannot look up the id {value}.")
@@ -84,12 +79,14 @@ class Milvus(Database):
         try:
             yield
         except self._error as error:
-            if self.files is not None and _is_nearly_full(Path(self.files).parent):
+            if self.files is not None:
                 # Milvus Lite reports a full disk as an unknown error.
-                raise StorageError(
-                    f"{self.place}: the disk is nearly full: make room there, and run the command "
-                    f"again."
-                ) from None
+                folder = Path(self.files).parent
+                if folder.is_dir() and shutil.disk_usage(folder).free < _ROOM:
+                    raise StorageError(
+                        f"{self.place}: the disk is nearly full: make room there, and run the "
+                        f"command again."
+                    ) from None
             reason = cause or one_line(error.message)
             raise InputError(f"{self.place}: Milvus refuses this ({reason}).") from None
 
