@@ -24,7 +24,6 @@ from dpindex.base.errors import DamagedError, InputError
 from dpindex.base.files import Buffer
 from dpindex.mechanism.codes import NumberFormat
 from dpindex.mechanism.spec import Spec
-from dpindex.similarity.number_codes import METRICS
 from dpindex.similarity.similarity import Metric
 from dpindex.version import __version__
 
@@ -200,14 +199,12 @@ class Settings:
     query_epsilon: float | None = None
 
     def __post_init__(self) -> None:
-        if self.metric not in tuple(METRICS):
-            raise InputError(f"metric must be one of {', '.join(METRICS)}, not {self.metric!r}.")
         row = self.spec.method_row
         metrics = row.calibration.format.metrics
         if self.metric not in metrics:
             raise InputError(
-                f"{row.name} keeps {row.codes}, which know {' and '.join(metrics)} "
-                f"only, not {self.metric!r}."
+                f"metric must be one of {', '.join(metrics)}, not {self.metric!r}: {row.name} "
+                f"keeps {row.codes}."
             )
         self.structure()  # refuses what the codes cannot have
         if self.query_epsilon is not None:
