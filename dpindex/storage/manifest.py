@@ -32,7 +32,7 @@ MAX_MANIFEST_BYTES = 1 << 24
 MAX_NEW_SEGMENTS = MAX_MANIFEST_BYTES // 512
 """Segments of a new index: each takes at most 420 bytes of the manifest, with three files."""
 
-NUMBERED_FILE = re.compile(r"[0-9]{6}\.(codes|ids|arrows|model|vectors|matrix|table)(\.tmp)?")
+NUMBERED_FILE = re.compile(r"[0-9]{6,}\.(codes|ids|arrows|model|vectors|matrix|table)(\.tmp)?")
 
 _PATHS = {
     "codes": "segments/{}.codes",
@@ -49,8 +49,7 @@ LEARNED = {"denoiser", "calibration"}
 """Kinds of which an index has at most one file, learned from its codes."""
 
 _FORMAT = 2
-_NUMBER = re.compile(r"[0-9]{6}")
-_NUMBERS = 10**6
+_NUMBER = re.compile(r"[0-9]{6,18}")
 _MAX_FILE_BYTES = 1 << 33
 _FIELDS = ("next_number", "segments", "crowding")
 
@@ -254,11 +253,7 @@ def file_path(kind: str, number: str) -> str:
 
 
 def segment_number(number: int) -> str:
-    """Return a number as six digits; InputError if an index has had so many files."""
-    if number >= _NUMBERS:
-        raise InputError(
-            "an index has at most a million segments; use larger parts, or build several indexes."
-        )
+    """Return a number as six digits, or more."""
     return f"{number:06d}"
 
 
