@@ -311,7 +311,7 @@ class Manifest:
     settings : Settings
     next_number : int
         Segments, denoisers and codebooks are numbered, and no number is used twice.
-    segments : mapping from six digits to int
+    segments : mapping from a number, as six digits or more, to int
         The segments by number, in row order, and their rows.
     single : mapping from str to str
         Numbers of the denoiser and of the calibration that were learned from the segments, and of

@@ -73,7 +73,7 @@ class Segment:
     Attributes
     ----------
     number : str
-        Six digits, which are its name for ever.
+        Its place in the index, as six digits or more; it never changes.
     start : int
         First row in the part.
     rows : int

@@ -158,7 +158,7 @@ def test_wrong_settings_are_refused(changes: dict[str, Any], words: str) -> None
 
 def test_signs_know_cosines_and_have_no_index_types() -> None:
     for metric in ("ip", "l2"):
-        with pytest.raises(InputError, match="must be one of cosine, not .* keeps signs"):
+        with pytest.raises(InputError, match=r"must be one of cosine, not .* keeps signs"):
             PrivateIndex(_spec(BITS), metric=metric)  # type: ignore[arg-type]
     for index_type in ("f16", "Flat", 8):
         with pytest.raises(InputError, match="is for vectors of numbers"):
