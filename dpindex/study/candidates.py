@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import fields, replace
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -142,11 +142,12 @@ class CandidateSpecs:
             except InputError as error:
                 refused.append(f"{method.name}: {error}")
                 continue
+            grid_of = partial(spec_grid, self._target.dim, [method.name], [epsilon], **terms)
             for part in parts:
-                grid = spec_grid(self._target.dim, [method.name], [epsilon], **terms, **part)
+                grid = grid_of(**part)
                 if grid.specs and not part:
                     lengths = _lengths(grid.specs[0], self._target.max_bytes)
-                    grid = spec_grid(self._target.dim, [method.name], [epsilon], lengths, **terms)
+                    grid = grid_of(ks=lengths)
                 over = any(spec.guarantee.delta_over == "projection" for spec in grid.specs)
                 if over and not named:
                     continue
