@@ -367,10 +367,11 @@ class IndexFiles:
         """Refuse a file that is missing, or is not as long as it was; none is read."""
         for path in self.manifest.paths:
             place = self.path / path
-            if not place.is_file():
-                raise DamagedError(f"{place} is missing; restore it from a copy.")
-            if place.stat().st_size != self.manifest.files[path].bytes:
-                raise DamagedError(f"{place} is cut off or was changed; restore it from a copy.")
+            size = self.manifest.files[path].bytes
+            if not place.is_file() or place.stat().st_size != size:
+                raise DamagedError(
+                    f"{place} is missing, cut off or was changed; restore it from a copy."
+                )
 
     def _verified(self, path: str) -> bytes:
         """Return the bytes of a file."""
@@ -603,10 +604,8 @@ def refuse_occupied(path: Path) -> None:
             raise InputError(
                 f"{path} already holds an index; open it to add to it, or choose another directory."
             )
-        if os.path.lexists(path) and not path.is_dir():
-            raise InputError(f"{path} is not a directory; choose another.")
-        if path.is_dir() and any(path.iterdir()):
-            raise InputError(f"{path} is not empty; choose another directory.")
+        if os.path.lexists(path) and (not path.is_dir() or any(path.iterdir())):
+            raise InputError(f"{path} is not an empty directory; choose another place.")
 
 
 def read_index(directory: IndexDirectory) -> tuple[Contents, Checkpoint]:

@@ -574,11 +574,11 @@ def test_directories_of_others_are_left_alone(tmp_path: Path) -> None:
         _filled().save(tmp_path / "taken")
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "thesis.txt").write_text("dear")
-    with pytest.raises(InputError, match="is not empty"):
+    with pytest.raises(InputError, match="is not an empty directory"):
         index.save(tmp_path / "full")
     assert (tmp_path / "full" / "thesis.txt").read_text() == "dear"
     (tmp_path / "file").write_text("")
-    with pytest.raises(InputError, match="is not a directory"):
+    with pytest.raises(InputError, match="is not an empty directory"):
         index.save(tmp_path / "file")
     (tmp_path / "empty").mkdir()
     index.save(tmp_path / "empty")

@@ -381,7 +381,7 @@ def test_places_of_another_use(data: Path, tmp_path: Path) -> None:
     target = tmp_path / "index"
     target.mkdir()
     (target / "notes.txt").write_text("mine")
-    with pytest.raises(InputError, match="is not empty"):
+    with pytest.raises(InputError, match="is not an empty directory"):
         build_index(opened(data), target, SPEC)
     (target / "notes.txt").unlink()
     (tmp_path / "index.unpublished").mkdir(mode=0o700)
