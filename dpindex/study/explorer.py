@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import math
 from base64 import b64encode
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,7 +23,7 @@ from dpindex.index.search import QueryMode
 from dpindex.privacy import Guarantee
 from dpindex.study.curve import Curve, Point, recall_within
 from dpindex.study.examples import SHOWN, ExampleBuild, Examples
-from dpindex.study.specs import hides_records
+from dpindex.study.specs import common_adjacency, hides_records
 from dpindex.study.trial import LINKED
 from dpindex.version import __version__
 
@@ -239,22 +239,20 @@ def _view(curve: Curve) -> dict[str, Any]:
         "queryEpsilon": curve.query_epsilon,
         "modes": list(modes),
         "runs": curve.runs_per_point,
-        "methods": [_method(curve, name) for name in curve.series(modes[0])],
+        "methods": [_method(curve, label) for label in curve.series(modes[0])],
     }
 
 
 def _adjacency(curve: Curve) -> dict[str, str]:
     """Return the kind of adjacency, and in words what a guarantee of this curve hides."""
-    adjacencies = {point.spec.guarantee.adjacency for point in curve.points}
-    by_kind = {adjacency.kind: adjacency for adjacency in adjacencies}
-    kind = "record" if "record" in by_kind else min(by_kind)
-    return {"kind": kind, "words": by_kind[kind].describe()}
+    adjacency = common_adjacency([point.spec for point in curve.points])
+    return {"kind": adjacency.kind, "words": adjacency.describe()}
 
 
-def _method(curve: Curve, name: str) -> dict[str, Any]:
+def _method(curve: Curve, label: str) -> dict[str, Any]:
     """Return one line of the charts: its figures by epsilon."""
-    lines = {mode: curve.series(mode)[name] for mode in curve.query_modes}
-    line = lines[curve.query_modes[0]]
+    lines = {mode: curve.series(mode)[label] for mode in curve.query_modes}
+    line = next(iter(lines.values()))
     spec = line[0].spec
 
     def by_mode(figures: Callable[[list[Point]], Any]) -> dict[QueryMode, Any]:
@@ -263,15 +261,11 @@ def _method(curve: Curve, name: str) -> dict[str, Any]:
     def within(points: list[Point]) -> list[list[float | None]]:
         return [_means(points, recall_within(level)) for level in curve.candidates]
 
-    exposed = []
-    for error in _means(line, "reconstruction_error"):
-        # The error of the best guess without codes is 1: what is missing to it was recovered.
-        recovered = None
-        if error is not None:
-            recovered = round(min(1.0, max(0.0, 1.0 - error)), _DIGITS)
-        exposed.append(recovered)
+    # The error of the best guess without codes is 1: what is missing to it was recovered.
+    errors = [point.mean.get("reconstruction_error", math.nan) for point in line]
+    recovered = np.clip(1.0 - np.array(errors), 0.0, 1.0)
     return {
-        "label": name,
+        "label": label,
         "method": spec.method,
         "summary": spec.method_row.summary,
         "definition": spec.guarantee.definition,
@@ -281,7 +275,7 @@ def _method(curve: Curve, name: str) -> dict[str, Any]:
         "recall": by_mode(lambda points: _means(points, _RECALL)),
         "within": by_mode(within),
         "spread": by_mode(lambda points: [_number(point.std[_RECALL]) for point in points]),
-        "exposed": exposed,
+        "exposed": [_number(share) for share in recovered],
         "linked": _means(line, LINKED),
     }
 
@@ -320,8 +314,7 @@ def _add_examples(
     """Add what is shown of single vectors to the data of a page."""
     first = chosen[0]
     every = [_rows(examples) for examples in chosen]
-    rows = np.unique(np.concatenate(every))
-    number = {int(row): i for i, row in enumerate(rows)}
+    rows = np.unique(np.concatenate(every))  # an item of the page is a place in these
     originals = dense_rows(shown.base, first.records)
     limits = (float(originals.min()), float(originals.max()))
     sheet = Sheet(shown.tile_shape, limits)
@@ -339,19 +332,18 @@ def _add_examples(
         "names": shown.names(rows),
         "tiles": [tiles.get(int(row)) for row in rows],
     }
-    data["records"] = [number[int(row)] for row in first.records]
+    data["records"] = np.searchsorted(rows, first.records).tolist()
     norms = row_norms(originals)
     for curve, examples, view in zip(curves, chosen, data["views"], strict=True):
-        view["truth"] = [[number[int(row)] for row in line] for line in examples.truth]
+        view["truth"] = np.searchsorted(rows, examples.truth).tolist()
         builds = {build.spec: build for build in examples.samples}
         lines = curve.series(curve.query_modes[0]).values()
         for line, method in zip(lines, view["methods"], strict=True):
             ordered = [builds[point.spec] for point in line]
             method["hits"] = {
-                mode: [_hits(build, mode, number) for build in ordered]
-                for mode in curve.query_modes
+                mode: [_hits(build, mode, rows) for build in ordered] for mode in curve.query_modes
             }
-            method["rebuilt"] = [_reconstructed(build, number, sheet, norms) for build in ordered]
+            method["rebuilt"] = [_reconstructed(build, rows, sheet, norms) for build in ordered]
     data["sheet"] = sheet.to_dict()
 
 
@@ -366,15 +358,14 @@ def _rows(examples: Examples) -> AnyArray:
     return rows[rows >= 0]
 
 
-def _hits(build: ExampleBuild, mode: QueryMode, number: Mapping[int, int]) -> Any:
+def _hits(build: ExampleBuild, mode: QueryMode, rows: AnyArray) -> Any:
     """The answers by candidates and query; one that is not a true neighbour is −1 − item."""
-    number_of = np.vectorize(number.__getitem__, otypes=[int])
-    items = number_of(build.found[mode])
+    items = np.searchsorted(rows, build.found[mode])
     return np.where(build.true[mode], items, -1 - items).tolist()
 
 
 def _reconstructed(
-    build: ExampleBuild, number: Mapping[int, int], sheet: Sheet, norms: Doubles
+    build: ExampleBuild, rows: AnyArray, sheet: Sheet, norms: Doubles
 ) -> dict[str, Any] | None:
     """Return what comes back from the codes of the records, with their tiles."""
     found = build.reconstructed
@@ -383,8 +374,9 @@ def _reconstructed(
     vectors = found.vectors
     if hides_records(build.spec):  # directions, shown as bright as the originals
         vectors = unit(vectors) * norms[:, None].astype(np.float32)
+    items = np.searchsorted(rows, found.nearest).tolist()
     return {
         "tile": sheet.add(vectors),
-        "cosine": [round(float(cosine), 2) for cosine in found.cosines],
-        "nearest": [number.get(int(row)) for row in found.nearest],
+        "cosine": found.cosines.round(2).tolist(),
+        "nearest": [None if row < 0 else i for row, i in zip(found.nearest, items, strict=True)],
     }

@@ -175,50 +175,32 @@ def require_libraries() -> None:
     import_extra("PIL.Image", NEED, "eval")
 
 
-@dataclass(frozen=True)
-class Section:
-    """The static part of one curve: what the tables and sentences below the sliders say."""
+def _best(curve: Curve) -> list[Point]:
+    """Return the DP method of highest recall@10 for each query mode and epsilon.
 
-    curve: Curve
+    Methods with iDP are left out, because their epsilon promises less.
+    """
+    rivals: dict[tuple[QueryMode, float], list[Point]] = {}
+    for point in curve.points:
+        if point.spec.guarantee.definition == "DP":
+            rivals.setdefault((point.query, point.spec.budget), []).append(point)
+    return [max(points, key=lambda p: p.mean["recall@10"]) for points in rivals.values()]
 
-    @property
-    def whole_records(self) -> bool:
-        """True if any two vectors are neighbours under a guarantee of this curve."""
-        return any(point.spec.adjacency == record() for point in self.curve.points)
 
-    @property
-    def best(self) -> list[Point]:
-        """The DP method of highest recall@10 for each query mode and epsilon.
-
-        Methods with iDP are left out, because their epsilon promises less.
-        """
-        rivals: dict[tuple[QueryMode, float], list[Point]] = {}
-        for point in self.curve.points:
-            if point.spec.guarantee.definition == "DP":
-                rivals.setdefault((point.query, point.spec.budget), []).append(point)
-        return [max(points, key=lambda p: p.mean["recall@10"]) for points in rivals.values()]
-
-    @property
-    def promises(self) -> list[tuple[str, Guarantee]]:
-        """Methods with the same kind of guarantee, and that guarantee at the largest epsilon."""
-        groups: dict[tuple[Any, ...], list[Spec]] = {}
-        for spec in (point.spec for point in self.curve.points if point.spec.epsilon is not None):
+def promises_of(points: Iterable[Point]) -> list[tuple[str, Guarantee]]:
+    """Return methods with the same kind of guarantee, and that guarantee at the largest epsilon."""
+    groups: dict[tuple[Any, ...], list[Spec]] = {}
+    for point in points:
+        spec = point.spec
+        if spec.epsilon is not None:
             kind = (spec.guarantee.definition, spec.delta, spec.adjacency)
             groups.setdefault(kind, []).append(spec)
-        promises = []
-        for specs in groups.values():
-            methods = dict.fromkeys(spec.method for spec in specs)
-            weakest = max(specs, key=lambda spec: spec.budget)
-            promises.append((", ".join(methods), weakest.guarantee))
-        return promises
-
-    @property
-    def limits(self) -> list[str]:
-        """Sentences on what none of the guarantees protects."""
-        lines: dict[str, None] = {}
-        for _, guarantee in self.promises:
-            lines |= dict.fromkeys(guarantee.does_not_protect(self.curve.dim))
-        return list(lines)
+    promises = []
+    for specs in groups.values():
+        methods = dict.fromkeys(spec.method for spec in specs)
+        weakest = max(specs, key=lambda spec: spec.budget)
+        promises.append((", ".join(methods), weakest.guarantee))
+    return promises
 
 
 def page_html(
@@ -246,6 +228,11 @@ def page_html(
     """
     jinja = import_extra("jinja2", NEED, "eval")
     more = additions or Additions()
+    points = [point for curve in curves for point in curve.points]
+    promises = promises_of(points)
+    limits: dict[str, None] = {}
+    for _, guarantee in promises:
+        limits |= dict.fromkeys(guarantee.does_not_protect(curves[0].dim))
     movable = [curve for curve in curves if curve.epsilons]
     data = None
     scripts: list[str] = []
@@ -268,8 +255,12 @@ def page_html(
         title=title,
         data=data,
         dragged=any(len(curve.epsilons) > 1 for curve in movable),
-        sections=[Section(curve) for curve in curves],
+        curves=curves,
         curve=curves[0],
+        best=[point for curve in curves for point in _best(curve)],
+        promises=promises,
+        limits=limits,
+        whole_records=any(point.spec.adjacency == record() for point in points),
         texts=list(_tables(more.texts, "row")),
         attacks=list(_tables(more.attacks, "name", "setting")),
         notes=more.notes,
