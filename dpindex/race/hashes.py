@@ -430,13 +430,7 @@ def _too_far(row: int) -> InputError:
 
 
 def _angles(x: Any, q: Any) -> Doubles:
-    x = np.asarray(x, dtype=np.float64)
-    q = np.asarray(q, dtype=np.float64)
-    x_norms = np.linalg.norm(x, axis=1)
-    q_norms = np.linalg.norm(q, axis=1)
-    norms = np.outer(q_norms, x_norms)
-    products = q @ x.T
-    cosines = np.zeros(norms.shape)
-    np.divide(products, norms, out=cosines, where=norms > 0)
-    np.clip(cosines, -1.0, 1.0, out=cosines)
-    return np.asarray(np.arccos(cosines))
+    """Angles of every pair, shape (len(q), len(x)); a zero vector is orthogonal to all."""
+    cosines = 1.0 - cdist(q, x, "cosine")
+    known = np.nan_to_num(cosines).clip(-1.0, 1.0)
+    return np.asarray(np.arccos(known))
