@@ -291,7 +291,7 @@ class Selection:
         if len(self._rows) * FEW < total or candidates >= total:
             return self._search_alone(queries, count)
         scores, rows = self._ranking.search(queries, candidates)
-        is_kept = self._mask[rows]
+        is_kept = np.isin(rows, self._rows, kind="table")
         kept_first = np.argsort(~is_kept, axis=1, kind="stable")
         first = kept_first[:, :count]
         scores = np.take_along_axis(scores, first, axis=1)
@@ -302,12 +302,6 @@ class Selection:
             scores[short] = short_scores
             rows[short] = short_rows
         return scores, rows
-
-    @cached_property
-    def _mask(self) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-        mask = np.zeros(len(self._ranking.backend), dtype=np.bool_)
-        mask[self._rows] = True
-        return mask
 
     def _search_alone(self, queries: Queries, count: int) -> tuple[Doubles, Rows]:
         """Search the rows by themselves, exactly."""

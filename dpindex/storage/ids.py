@@ -441,7 +441,10 @@ class Ids:
         if not missing and (rows < 0).any():
             first = array[np.argmin(rows)].item()
             raise InputError(f"id {first!r} is not in the index; nothing was removed.")
-        return np.unique(rows[rows >= 0])
+        rows = rows[rows >= 0]
+        if (rows[1:] > rows[:-1]).all():  # to make them so takes a hundred times as long
+            return rows
+        return np.unique(rows)
 
     def without(self, rows: Rows) -> Ids:
         """Return these ids but those of some rows."""
