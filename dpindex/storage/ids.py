@@ -176,7 +176,7 @@ class StoredIds:
         kinds = {block.dtype.kind for block in blocks}
         if len(kinds) > 1:
             raise DamagedError("some ids are numbers and others strings.")
-        self.kind: str | None = min(kinds, default=None)
+        self.kind: str | None = next(iter(kinds), None)
         """ "i" for numbers, "U" for strings; None without ids."""
         keys = _NONE
         if blocks:
