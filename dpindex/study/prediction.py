@@ -39,13 +39,15 @@ from dpindex.base.arrays import (
     unit,
 )
 from dpindex.denoise import Denoiser, DenoiserKind, fit_denoiser, fit_if_possible
+from dpindex.index.kinds import DenoisedVectors, PackedSigns, Ranking, Symbols, new_ranking
 from dpindex.mechanism.codes import Codes, SignFormat
 from dpindex.mechanism.noise import SymbolLaw
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.public_random import PublicStream
 from dpindex.mechanism.spec import Spec
-from dpindex.similarity.designed import decoded, decoded_queries, exact_coordinates
+from dpindex.similarity.designed import exact_coordinates
 from dpindex.similarity.similarity import ExactQueries, PrivateQueries, Queries
+from dpindex.storage.manifest import Settings
 from dpindex.study.population import NEIGHBOURS, Population
 from dpindex.study.target import FOUND, FoundShares, Row
 
@@ -61,6 +63,8 @@ _MAX_NUMBERS = 1 << 22
 # Standard deviations by which own codes lead all codes, below which a denoiser has learned noise:
 # its scores end where it is sure, and normal noise does not.
 _MIN_LEAD = 1.0
+# Rankings whose items are no vectors.
+_PACKED = (PackedSigns, Symbols)
 # Noise share below which no denoiser is tried.
 _NO_NOISE = 1e-3
 # Scores that differ by less are equal, up to rounding.
@@ -183,12 +187,13 @@ class Prediction:
             Numbers of answers among which true neighbours are counted, ascending. As many true
             neighbours are counted as the first of them says.
         """
-        codes = self._decoded(self._counted, denoiser)
-        own = self._decoded(self._own, denoiser)
+        ranking = new_ranking(Settings(self._spec, self._population.metric), denoiser)
+        codes = self._vectors(ranking, self._counted)
+        own = self._vectors(ranking, self._own)
         own = own.reshape(-1, len(self._private), own.shape[1])
         both = []
         for queries in (self._private, self._exact):
-            asked = self._asked(queries, denoiser)
+            asked = self._query_vectors(ranking, queries)
             scores = asked @ codes.T
             own_scores = np.einsum("qk,rqk->qr", asked, own)
             both.append(self._found(scores, own_scores, ladder, denoiser is not None))
@@ -199,41 +204,29 @@ class Prediction:
     def _counted(self) -> Codes:
         return self.codes.take(slice(self._rounds * self._population.vectors.shape[0]))
 
-    def _decoded(self, codes: Codes, denoiser: Denoiser | None) -> AnyArray:
+    def _vectors(self, ranking: Ranking, codes: Codes) -> AnyArray:
         """Return vectors whose inner products with queries an index ranks codes by, (n, k)."""
-        spec = self._spec
-        by_cosine = self._population.metric == "cosine"
-        if by_cosine and denoiser is not None and spec.design is None:
-            return denoiser.to_rank(codes)
-        vectors: AnyArray
-        if spec.design is not None:
-            vectors = decoded(codes, spec, denoiser)
-        elif denoiser is not None:
-            vectors = denoiser(codes)
-        else:
-            vectors = codes.to_float()
-        if by_cosine:
-            return unit(vectors)
-        # |q − x|² falls as q·x − |x|²/2 grows: a last coordinate, which is 1 in queries.
-        return np.column_stack([vectors, -np.einsum("nk,nk->n", vectors, vectors) / 2])
+        is_packed = isinstance(ranking, _PACKED)
+        vectors = codes.to_float() if is_packed else ranking.items(codes)
+        if self._population.metric == "l2":
+            # |q − x|² falls as q·x − |x|²/2 grows: a last coordinate, which is 1 in queries.
+            half_squares = np.einsum("nk,nk->n", vectors, vectors) / 2
+            return np.column_stack([vectors, -half_squares])
+        return vectors if isinstance(ranking, DenoisedVectors) else unit(vectors)
 
-    def _asked(self, queries: Queries, denoiser: Denoiser | None) -> AnyArray:
-        """Return queries as they are compared with decoded codes, float32, (q, k)."""
+    def _query_vectors(self, ranking: Ranking, queries: Queries) -> AnyArray:
+        """Return queries as they are compared with those vectors, float32, (q, k)."""
         asked: AnyArray
-        if self._spec.design is not None:
-            asked = decoded_queries(queries, denoiser)[:, :-1]
-        elif denoiser is not None and isinstance(queries, PrivateQueries):
-            asked = denoiser(queries.codes, queries.spec)
-        elif self._has_symbols and isinstance(queries, ExactQueries):
+        if self._has_symbols and isinstance(queries, ExactQueries):
             asked = self._population.queries
-        elif isinstance(queries, PrivateQueries):
-            asked = queries.codes.to_float()
-        else:
+        elif isinstance(ranking, _PACKED):
             asked = queries.to_float()
-        if self._population.metric == "cosine":
-            asked = unit(asked)
         else:
+            asked = ranking.query_items(queries)
+        if self._population.metric == "l2":
             asked = np.column_stack([asked, np.ones(len(asked))])
+        else:
+            asked = unit(asked)
         return asked.astype(np.float32)
 
     def _found(
