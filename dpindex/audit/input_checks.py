@@ -55,19 +55,16 @@ class RealisedMap:
         The largest ``Σ|w|`` of any coordinate.
     sound : bool
         Whether all entries are integers, and the dense and the sparse route agree on them.
-    gram : int array, optional
-        ``WᵀW`` or ``WWᵀ``, the smaller, where whole vectors may move.
     spread : int
         The most by which one attribute, changed by one, moves two coordinates apart.
     entries : int array, shape (dim, k), optional
-        The map itself, where whole vectors may move two coordinates apart.
+        The map itself, where whole vectors may move.
     """
 
     moves: Sensitivity
     largest: Longs
     max_column_l1: int
     sound: bool
-    gram: Longs | None
     spread: int
     entries: Longs | None
 
@@ -99,10 +96,10 @@ def code_checks(spec: Spec) -> tuple[list[Check], Difference]:
         return checks, replace(apart, spread=spread * steps)
     if spec.design is not None:
         checks.append(_design_check(spec, spec.design, realised_map.max_column_l1))
-    if realised_map.gram is not None:
+    if realised_map.entries is not None:
         operator_norm = Fraction(float(spec.linear_projection.operator_norm))
         square = operator_norm**2
-        checks.append(_norm_check(realised_map.gram, square))
+        checks.append(_norm_check(realised_map.entries, square))
         moves = replace(moves, count=spec.code_length)
         apart = replace(apart, moves=moves, ball=above_root(square) * steps)
     return checks, apart
@@ -144,9 +141,8 @@ def read_map(spec: Spec) -> RealisedMap:
     dim = spec.dim
     k = spec.projection.k
     whole_vectors = spec.adjacency.kind == "l2"
-    scores = isinstance(spec.law, SymbolLaw)
-    needs_gram = whole_vectors and not scores
-    if dim * k > _MAX_ENTRIES or (needs_gram and min(dim, k) > _MAX_GRAM):
+    needs_norm = whole_vectors and not isinstance(spec.law, SymbolLaw)
+    if dim * k > _MAX_ENTRIES or (needs_norm and min(dim, k) > _MAX_GRAM):
         raise InputError(
             f"the verifier reads at most {_MAX_ENTRIES} entries of a projection, and proves an "
             f"operator norm for at most {_MAX_GRAM} attributes or coordinates, not for {dim} × "
@@ -173,14 +169,12 @@ def read_map(spec: Spec) -> RealisedMap:
         sums += sizes.sum(axis=0)
         if whole_vectors:
             blocks.append(image.astype(np.int64))
-    gram = entries = None
+    entries = None
     if whole_vectors:
         entries = np.concatenate(blocks)
-        if needs_gram:
-            gram = entries.T @ entries if k <= dim else entries @ entries.T
     max_column_l1 = int(sums.max())
     moves = Sensitivity(*norms)
-    return RealisedMap(moves, largest, max_column_l1, sound, gram, spread, entries)
+    return RealisedMap(moves, largest, max_column_l1, sound, spread, entries)
 
 
 def grid_checks(spec: Spec, realised_map: RealisedMap) -> tuple[list[Check], Fraction]:
@@ -339,7 +333,9 @@ def _design_check(spec: Spec, design: Design, max_column_l1: int) -> Check:
     )
 
 
-def _norm_check(gram: Longs, square: Fraction) -> Check:
+def _norm_check(entries: Longs, square: Fraction) -> Check:
+    dim, k = entries.shape
+    gram = entries.T @ entries if k <= dim else entries @ entries.T
     proved = norm_at_most(gram, square)
     return Check(
         "projection: operator norm",
