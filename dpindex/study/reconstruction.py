@@ -82,29 +82,6 @@ class _Moments:
     variance: float
     centred: Doubles
 
-    @classmethod
-    def of_spec(cls, spec: Spec) -> _Moments:
-        """Return the moments of independent attributes, uniform over the bounds, or of a norm.
-
-        Codes that depend on directions alone, and a norm with symmetric bounds, have mean 0 and
-        variance ``norm²/dim``.
-        """
-        low, high = spec.bounds
-        middle = (low + high) / 2
-        variance = (high - low) ** 2 / 12
-        if directions_only(spec) or (spec.norm is not None and middle == 0.0):
-            middle = 0.0
-            variance = (spec.norm or 1.0) ** 2 / spec.dim
-        return cls(np.full(spec.dim, middle), variance, np.empty((0, spec.dim)))
-
-    @classmethod
-    def of_public(cls, vectors: Doubles) -> _Moments:
-        """Return the moments of public vectors in scaled units."""
-        mean = vectors.mean(axis=0)
-        centred = vectors - mean
-        variance = float(np.square(centred).mean())
-        return cls(mean, max(variance, _LEAST_VARIANCE), centred)
-
     def covariances(self, projection: Doubles) -> tuple[Doubles, Doubles]:
         """Return the covariance of vectors and their projections, and that of projections."""
         across = self.variance * projection
@@ -117,6 +94,26 @@ class _Moments:
         across = _SHRINKAGE * across + observed * (self.centred.T @ projected)
         within = _SHRINKAGE * within + observed * (projected.T @ projected)
         return across, within
+
+
+def _moments(spec: Spec, public: Doubles) -> _Moments:
+    """Return the moments of public vectors, in scaled units.
+
+    Without any, those of independent attributes that are uniform over the bounds. Codes that depend
+    on directions alone, and a norm with symmetric bounds, have mean 0 and variance ``norm²/dim``.
+    """
+    if len(public):
+        mean = public.mean(axis=0)
+        centred = public - mean
+        variance = float(np.square(centred).mean())
+        return _Moments(mean, max(variance, _LEAST_VARIANCE), centred)
+    low, high = spec.bounds
+    middle = (low + high) / 2
+    variance = (high - low) ** 2 / 12
+    if directions_only(spec) or (spec.norm is not None and middle == 0.0):
+        middle = 0.0
+        variance = (spec.norm or 1.0) ** 2 / spec.dim
+    return _Moments(np.full(spec.dim, middle), variance, public)
 
 
 class Reconstructor:
@@ -170,10 +167,8 @@ class Reconstructor:
         if public is not None and public.shape[0] >= _MIN_PUBLIC:
             vectors = dense_units(spec, public)
         held = not_codewords(spec, vectors[::4])
-        self._moments = _Moments.of_spec(spec)
         learned = np.delete(vectors, np.s_[::4], axis=0)
-        if len(vectors):
-            self._moments = _Moments.of_public(learned / spec.scale)
+        self._moments = _moments(spec, learned / spec.scale)
         self.guess = self._moments.mean * spec.scale
         if spec.codebook is not None:
             estimates = [self.symbol_estimate()]
