@@ -221,7 +221,7 @@ class _Panel:
         self._privatizer = Privatizer(spec, allow_unprotected=True)  # discarded, never published
         self._codes = self._privatizer.privatize(self._base)
         self._reconstruct = reconstructor_of(spec, self._public[self._learned], self._codes)
-        self._readings = self._read(self._codes)
+        self._readings = _centred(self._read(self._codes))
         self._estimates = self._estimate(self._codes.take(self._attacked))
 
     def figures(self) -> Iterator[Attack]:
@@ -266,12 +266,10 @@ class _Panel:
 
     def _ranked(self) -> Iterator[Attack]:
         own = self._attacked
-        expected = self._expected(self._base)
-        deviations = expected - expected.mean(axis=0)
-        readings = self._readings - self._readings.mean(axis=0)
+        expected = _centred(self._expected(self._base))
         rankings = [
             rank_candidates(self._estimates, self._base - self._reconstruct.guess, own),
-            rank_candidates(readings[own], deviations, own),
+            rank_candidates(self._readings[own], expected, own),
             rank_by_law(self._spec, self._codes.take(own), self._base, own),
         ]
         count = len(self._base)
@@ -305,15 +303,12 @@ class _Panel:
         strangers = not_codewords(self._spec, self._public[~self._learned])
         both = np.concatenate([self._base[self._attacked], strangers])
         members = len(self._attacked)
-        readings = self._readings - self._readings.mean(axis=0)
-
-        def best_cosines(queries: Floats) -> Doubles:
-            return best_scores(queries - queries.mean(axis=0), readings)
-
         likelihoods = kind_of(self._spec).likelihoods(self._privatizer, both)
         odds = best_odds(likelihoods, self._codes)
-        exact = best_cosines(self._expected(both))
-        private = best_cosines(self._read(self._privatizer.privatize(both)))
+        expected = _centred(self._expected(both))
+        exact = best_scores(expected, self._readings)
+        queries = _centred(self._read(self._privatizer.privatize(both)))
+        private = best_scores(queries, self._readings)
         modes = {"exact query": [odds, exact], "private query": [private]}
         for (mode, scores), share in product(modes.items(), _FALSE_POSITIVES):
             if share * len(strangers) < 1.0:
@@ -362,6 +357,10 @@ class _Panel:
         means = labels.T @ public / labels.sum(axis=0)[:, None]
         directions = unit(means - self._reconstruct.guess).astype(np.float64)
         return [learned_map(estimates, labels), lambda vectors: vectors @ directions.T]
+
+
+def _centred(rows: Floats) -> Floats:
+    return np.asarray(rows - rows.mean(axis=0))
 
 
 def _encoded(spec: Spec, vectors: Floats) -> Doubles:
