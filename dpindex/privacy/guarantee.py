@@ -373,6 +373,7 @@ def _certainty(epsilon: float, delta: float) -> str:
         return "practically 100 %"
     decimals = max(1, math.ceil(-math.log10(wrong)) - 2)
     unit = 10.0**decimals
+    # Less 1e-6: a whole number that floats have raised by their rounding stays what it is.
     return f"{math.ceil(100 * (1.0 - wrong) * unit - 1e-6) / unit:.{decimals}f} %"
 
 
@@ -511,7 +512,7 @@ class Clones:
         cut = delta * _CUT
         others = binom(count - 1, math.exp(-epsilon))
         fewest = max(0.0, others.ppf(cut) - 1.0)
-        most = others.ppf(0.999)
+        most = others.ppf(0.999)  # more clones than this count as so many
         edges = np.unique(np.linspace(fewest, most, _BLOCKS) // 1)
         reached = np.append(others.sf(edges - 1.0), 0.0)
         truth = 1.0 / (1.0 + math.exp(-epsilon))
