@@ -372,7 +372,8 @@ def _parquet_files(place: str) -> tuple[Store, list[str]]:
         folder, path = os.path.split(place)
         return open_store(folder), [path]
     store = open_store(place)
-    paths = [path for path in store.sizes() if path.lower().endswith(_SUFFIX)]
+    names = store.sizes()
+    paths = [path for path in names if path.lower().endswith(_SUFFIX)]
     if not paths and is_url(place) and place.lower().endswith(_SUFFIX):
         prefix, _, path = place.rpartition("/")
         return open_store(prefix), [path]

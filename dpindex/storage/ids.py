@@ -191,7 +191,9 @@ class StoredIds:
             self._order = np.argsort(keys, kind="stable")
             keys = keys[self._order]
             equal = keys[1:] == keys[:-1]
-            self._refuse_twice(self._order[:-1][equal], self._order[1:][equal])
+            first = self._order[:-1][equal]
+            second = self._order[1:][equal]
+            self._refuse_twice(first, second)
         self._sorted = keys
         self.next_number = 0  # above all of them
         if self.kind == "i":
@@ -354,7 +356,8 @@ class Ids:
             place = places(added, missing)
             place = np.minimum(place, len(added) - 1)
             is_present = added[place] == missing
-            rows[is_missing] = np.where(is_present, self.stored.count + place, -1)
+            found = self.stored.count + place
+            rows[is_missing] = np.where(is_present, found, -1)
         else:
             row_of = self._rows_by_id
             rows[is_missing] = [row_of.get(value, -1) for value in missing.tolist()]
@@ -421,7 +424,8 @@ class Ids:
         # Made again, should anything go wrong half-way.
         rows_by_id = vars(self).pop("_rows_by_id", None)
         if self._ascend:
-            self._ascend = _ascend(self._room[max(0, count - 1) : end])
+            last = max(0, count - 1)
+            self._ascend = _ascend(self._room[last:end])
         self._count = end
         if rows_by_id is not None:
             rows = range(self.stored.count + count, len(self))
@@ -526,7 +530,9 @@ def id_block(data: Buffer, *, verified: bool = False) -> IdBlock:
         For what :func:`ids_to_bytes` does not write.
     """
     _, arrays = unpack(data, "ids", verified=verified)
-    forms = {name: (array.dtype.str, array.ndim) for name, array in arrays.items()}
+    forms = {}
+    for name, array in arrays.items():
+        forms[name] = (array.dtype.str, array.ndim)
     if forms == {"numbers": ("<i8", 1)}:
         return arrays["numbers"].astype(np.int64)
     if forms == {"lengths": ("<u4", 1), "text": ("|u1", 1)}:

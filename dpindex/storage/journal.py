@@ -347,7 +347,8 @@ class Journal:
             With the names of what differs.
         """
         assert self.begun, "begin comes first"
-        names = [name for name, value in facts.items() if self._facts.get(name) != value]
+        known = self._facts
+        names = [name for name, value in facts.items() if known.get(name) != value]
         if names:
             raise InputError(
                 f"{self.target} has an unfinished build of other input (its {' and '.join(names)} "

@@ -376,7 +376,8 @@ class Manifest:
         ValueError, KeyError, TypeError or AttributeError
             For anything else. An InputError is a ValueError.
         """
-        files = {path: FileMark(**mark) for path, mark in data["files"].items()}
+        stated = data["files"]
+        files = {path: FileMark(**mark) for path, mark in stated.items()}
         manifest = cls(
             settings=Settings.from_dict(data),
             files=files,
