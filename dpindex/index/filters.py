@@ -7,7 +7,7 @@ An expression in text is parsed by Python's own parser and translated, node by n
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator, Mapping, Set
+from collections.abc import Callable, Mapping, Set
 from contextlib import suppress
 from functools import cached_property, reduce
 from operator import and_, eq, ge, gt, le, lt, ne, or_
@@ -305,23 +305,18 @@ class Selection:
 
     def _search_alone(self, queries: Queries, count: int) -> tuple[Doubles, Rows]:
         """Search the rows by themselves, exactly."""
-        if len(self._rows) <= self._ranking.backend.max_subset:
+        backend = self._ranking.backend
+        if len(self._rows) <= backend.max_subset:
             # In the order of the backend, also among equals.
             scores, places = self._ranking.search(queries, count, self._subset)
             return scores, self._rows[places]
         scores, rows = unfilled(len(queries))
-        for block, backend in self._blocks():
+        for part in row_blocks(len(self._rows), backend.max_subset):  # as fits into memory
+            block = self._rows[part]
             depth = min(count, len(block))
-            near, places = self._ranking.search(queries, depth, backend)
+            near, places = self._ranking.search(queries, depth, backend.subset(block))
             scores, rows = best_of([(scores, rows), (near, block[places])], count)
         return scores, rows
-
-    def _blocks(self) -> Iterator[tuple[Rows, SearchBackend]]:
-        """Yield the rows, as many at a time as fit into memory, and a backend of them."""
-        backend = self._ranking.backend
-        for places in row_blocks(len(self._rows), backend.max_subset):
-            block = self._rows[places]
-            yield block, backend.subset(block)
 
     @cached_property
     def _subset(self) -> SearchBackend:

@@ -222,7 +222,7 @@ class Searchable(ABC):
 
     @abstractmethod
     def _selected(self, filter_: Filter, count: int) -> AbstractContextManager[Any]:
-        """Be ready to find ``count`` rows a query, and read what a filter selects; None if all."""
+        """Be ready to find ``count`` rows a query, and give what selects those of a filter."""
 
     @abstractmethod
     def _find(
