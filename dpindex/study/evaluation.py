@@ -356,26 +356,26 @@ def _measured(
             measured = list(_runs(trial, curve, build, queries, truth))
         if shown_in is None:
             return measured, None
-        return measured, shown_in.sample(trial, build.keys)
+        return measured, shown_in.of_build(trial, build.keys)
 
     runs: list[Run] = []
-    samples: list[ExampleBuild] = []
+    shown: list[ExampleBuild] = []
     with closing(in_threads(measure, task.builds, workers)) as results:
         for done, build in enumerate(task.builds):
             name = label(build.spec)
             if build.spec.epsilon is not None:
                 name += f", ε = {build.spec.epsilon:g}"
             progress(done, len(task.builds), name)
-            measured, sample = next(results)
+            measured, example = next(results)
             kept.append([curve.line(run) for run in measured if run.key not in known])
-            if sample is not None:
-                samples.append(sample)
+            if example is not None:
+                shown.append(example)
             for mode, key in build.keys.items():
                 run = curve.run_of(kept.lines[key], build.spec, mode)
                 runs.append(run)
     progress(len(task.builds), len(task.builds), "done")
     if gallery is not None:
-        curve = replace(curve, examples=gallery.examples(samples))
+        curve = replace(curve, examples=gallery.examples(shown))
     return replace(curve, runs=tuple(runs))
 
 

@@ -42,7 +42,7 @@ from dpindex.study.reconstruction import (
 from dpindex.study.trial import Trial, attacked_rows
 from dpindex.study.truth import GroundTruth, ground_truth
 
-SHOWN = 10
+ANSWERS = 10
 """Answers shown for each query."""
 
 _MAX_TEXT_BYTES = 1 << 30
@@ -101,18 +101,18 @@ class Examples:
         Rows of the queries that are asked, and of the base that are attacked.
     truth : int64 array, shape (queries, 10)
         The true neighbours of each query, best first.
-    samples : tuple of ExampleBuild
+    builds : tuple of ExampleBuild
         One for each spec of the curve.
 
     >>> rows = np.zeros(0, dtype=np.int64)
-    >>> Examples(rows, rows, rows[:, None], ()).samples
+    >>> Examples(rows, rows, rows[:, None], ()).builds
     ()
     """
 
     queries: Rows
     records: Rows
     truth: Rows
-    samples: tuple[ExampleBuild, ...]
+    builds: tuple[ExampleBuild, ...]
 
 
 class Gallery:
@@ -150,18 +150,18 @@ class Gallery:
         self._truth = truth.of_queries(self._rows)
         self._scores = _scores(base, self._queries, metric)
 
-    def sample(self, trial: Trial, modes: Iterable[QueryMode]) -> ExampleBuild:
+    def of_build(self, trial: Trial, modes: Iterable[QueryMode]) -> ExampleBuild:
         """Return what searches of a build find, and what attacks on its codes give back."""
         spec = trial.index.spec
         found = {}
         true = {}
         for mode in modes:
             rows = trial.nearest(self._queries, self._levels[-1], mode)
-            answers = [rows[:, :SHOWN]]
+            answers = [rows[:, :ANSWERS]]
             for level in self._levels[1:]:
                 answers.append(_ordered(rows[:, :level], self._scores))
             found[mode] = np.stack(answers)
-            true[mode] = np.stack([self._truth.relevant(answer, SHOWN) for answer in answers])
+            true[mode] = np.stack([self._truth.relevant(answer, ANSWERS) for answer in answers])
         reconstructed = None
         if can_be_reconstructed(spec):
             vectors = trial.attacker(trial.index.codes.take(self._records))
@@ -170,10 +170,10 @@ class Gallery:
             reconstructed = Reconstructed(vectors, cosines(vectors, originals), nearest)
         return ExampleBuild(spec, found, true, reconstructed)
 
-    def examples(self, samples: Iterable[ExampleBuild]) -> Examples:
-        """Return samples, with what they are of."""
-        truth = self._truth.ids[:, :SHOWN]
-        return Examples(self._rows, self._records, truth, tuple(samples))
+    def examples(self, builds: Iterable[ExampleBuild]) -> Examples:
+        """Return what builds make of the queries and records, with these."""
+        truth = self._truth.ids[:, :ANSWERS]
+        return Examples(self._rows, self._records, truth, tuple(builds))
 
 
 def _scores(base: VectorSource, queries: AnyArray, metric: Metric) -> Doubles:
@@ -190,7 +190,7 @@ def _ordered(rows: AnyArray, scores: Doubles) -> Rows:
     """Return the first ten of each line of rows after their owner put them in order."""
     own_scores = np.take_along_axis(scores, rows, axis=1)
     order = np.argsort(-own_scores, axis=1, kind="stable")
-    return np.take_along_axis(rows, order[:, :SHOWN], axis=1)
+    return np.take_along_axis(rows, order[:, :ANSWERS], axis=1)
 
 
 def _nearest(base: VectorSource, vectors: Singles) -> Rows:

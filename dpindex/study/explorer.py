@@ -22,7 +22,7 @@ from dpindex.data.source import check_one_each
 from dpindex.index.search import QueryMode
 from dpindex.privacy import Guarantee
 from dpindex.study.curve import Curve, Point, recall_within
-from dpindex.study.examples import SHOWN, ExampleBuild, Examples
+from dpindex.study.examples import ANSWERS, ExampleBuild, Examples
 from dpindex.study.specs import common_adjacency, hides_records
 from dpindex.study.trial import LINKED
 from dpindex.version import __version__
@@ -30,7 +30,7 @@ from dpindex.version import __version__
 NEED = "a report needs jinja2 and pillow"
 """What an error says about a missing library."""
 
-_RECALL = f"recall@{SHOWN}"
+_RECALL = f"recall@{ANSWERS}"
 _DIGITS = 4
 _MAX_TEXT = 200
 _MAX_SIDE = 32
@@ -206,7 +206,7 @@ def page_data(curves: Sequence[Curve], shown: Shown | None = None) -> dict[str, 
         "queries": {"name": curve.queries[0], "count": curve.queries[1]},
         "metric": curve.metric,
         "denoise": curve.denoise,
-        "found": SHOWN,
+        "found": ANSWERS,
         "candidates": list(curve.candidates),
         "views": [_view(curve) for curve in curves],
         "opens": _opening(curves, shown),
@@ -336,7 +336,7 @@ def _add_examples(
     norms = row_norms(originals)
     for curve, examples, view in zip(curves, chosen, data["views"], strict=True):
         view["truth"] = np.searchsorted(rows, examples.truth).tolist()
-        builds = {build.spec: build for build in examples.samples}
+        builds = {build.spec: build for build in examples.builds}
         lines = curve.series(curve.query_modes[0]).values()
         for line, method in zip(lines, view["methods"], strict=True):
             ordered = [builds[point.spec] for point in line]
@@ -350,7 +350,7 @@ def _add_examples(
 def _rows(examples: Examples) -> AnyArray:
     """Return every row of the base that the examples of one curve show."""
     shown = [examples.truth, examples.records]
-    for build in examples.samples:
+    for build in examples.builds:
         shown += build.found.values()
         if build.reconstructed is not None:
             shown.append(build.reconstructed.nearest)

@@ -179,7 +179,7 @@ def test_without_noise_everything_is_found_and_rebuilt(curves: list[Curve]) -> N
 def test_an_answer_that_is_no_neighbour_is_negative(curves: list[Curve]) -> None:
     data = data_of(curves)
     for curve, shown in zip(curves, data["views"], strict=True):
-        for sample in curve.examples.samples:
+        for sample in curve.examples.builds:
             found = [f"row {row}" for row in sample.found["private"].ravel()]
             for method in shown["methods"]:
                 for epsilon, hits in zip(
@@ -197,7 +197,7 @@ def test_answers_follow_the_number_of_candidates(curves: list[Curve]) -> None:
     """Of so many candidates the owner lists the nearest ten: those that are true come first."""
     for curve in curves:
         assert len(curve.candidates) > 1
-        for sample in curve.examples.samples:
+        for sample in curve.examples.builds:
             for rows, true in zip(sample.found.values(), sample.true.values(), strict=True):
                 assert rows.shape == true.shape == (len(curve.candidates), 4, 10)
                 counts = true.sum(axis=2)
