@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, fields, replace
 from functools import cached_property, partial
-from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -373,13 +372,12 @@ class RaceSketch:
         """
         if not isinstance(other, RaceSketch) or other is self:
             raise InputError("merge takes another RaceSketch.")
-        places = attrgetter("dim", "rows", "width", "hash", "seed", "ranges")
-        if places(self.spec) != places(other.spec):
+        mine = self.spec
+        if replace(other.spec, epsilon=mine.epsilon, delta=mine.delta) != mine:
             raise InputError(
-                "only sketches with the same dim, rows, width, hash, seed and ranges can be merged."
+                "merged sketches may differ in epsilon and delta alone: neither in dim, rows, "
+                "width, hash, seed and ranges, nor in neighbouring."
             )
-        if self.spec.neighbouring != other.spec.neighbouring:
-            raise InputError("sketches with different neighbouring make no common promise.")
         if self.released is None and other.released is None:
             self._merge_secret(other)
         else:

@@ -309,7 +309,6 @@ class RaceClassifier(base.ClassifierMixin, _KernelEstimator):  # type: ignore[mi
             if label in labels:  # a public class without records still gets a noisy sketch
                 sketch.fit(records[labels == label])
             sketch.release()
-        for label, sketch in zip(self.classes_, self.sketches_, strict=True):
             _warn([f"class {label}: {sentence}" for sentence in sketch.warnings()])
         return self
 

@@ -400,7 +400,7 @@ def test_merged_answers_stay_unbiased() -> None:
 )
 def test_other_hashes_do_not_merge(change: dict[str, Any]) -> None:
     other = small(**change)
-    with pytest.raises(InputError, match="same dim, rows, width, hash, seed and ranges"):
+    with pytest.raises(InputError, match="neither in dim, rows, width, hash, seed and ranges"):
         small().merge(other)
 
 
