@@ -106,8 +106,8 @@ class Channel:
         # E[v₀ + v₁y + v₂y² | x] = Var(y | x)·(1 + v₂).
         scale = 1.0 / (1.0 + self.variance[2])
         constant, first, second = (np.float32(v * scale) for v in self.variance)
-        estimate = (second * y + first) * y + constant
-        return np.asarray(estimate, dtype=np.float32)
+        estimate: Singles = (second * y + first) * y + constant
+        return estimate
 
 
 class ScoreTable:
@@ -171,7 +171,7 @@ class ScoreTable:
         log = np.log(np.maximum(variance, 1e-300))
         log_rows = np.log(self.variances)
         place = np.interp(log, log_rows, np.arange(_VARIANCES))
-        return np.asarray(np.rint(place), dtype=np.intp)
+        return np.rint(place).astype(np.intp)
 
     def equivalent_noise(self, row: Indices) -> Doubles:
         """Variance of the Gaussian noise that would be as informative as the code."""
@@ -291,8 +291,8 @@ class EPIteration:
         """Noise variance of each coordinate's message, averaged over rows, shape (k,)."""
         by_bin = self.table.equivalent_noise(self._row)
         _, place, _ = self.predict(z)
-        noise = np.take(by_bin, place)
-        return np.asarray(noise.mean(axis=0), dtype=np.float32)
+        noise: Singles = np.take(by_bin, place).mean(axis=0).astype(np.float32)
+        return noise
 
     def posterior(self, z: Singles, location: Singles) -> tuple[Singles, Singles]:
         """Posterior means of the coordinates given all codes, ``m + v·g``, shape (n, k).

@@ -455,7 +455,8 @@ def _error_variance(filter_: MixtureFilter, rows: TrainingCodes) -> Doubles:
     inside = float(np.sum(of_directions * synthesis))
     beyond = max(0.0, total - inside)
     relative_scales = SCALES / (prior.weight @ SCALES)
-    return np.asarray(within + beyond * relative_scales, dtype=np.float64)
+    error: Doubles = within + beyond * relative_scales
+    return error
 
 
 def _iteration(

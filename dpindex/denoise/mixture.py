@@ -410,7 +410,7 @@ class _Common:
             means = (member.T @ points) / np.maximum(sizes, 1)
             centres = np.where(sizes > 0, means, centres)
         elsewhere = np.float32(0.1 / components)
-        return np.asarray(0.9 * member + elsewhere, dtype=np.float32)
+        return 0.9 * member + elsewhere
 
 
 @dataclass(frozen=True, eq=False)
@@ -464,12 +464,12 @@ class MixtureFilter:
         # S(S + D)⁻¹ = ED⁻¹ for signal S, noise D and error covariance E.
         root = self.error_root_under(noise)
         filter_ = (root / noise[:, None]) @ root.T
-        return np.asarray(filter_, dtype=np.float32)
+        return filter_.astype(np.float32)
 
     def error_root(self) -> Singles:
         """L such that the errors of ``apply`` have the covariance LLᵀ, as the prior claims it."""
         root = _root(self.prior.error())
-        return np.asarray(self.synthesis @ root, dtype=np.float32)
+        return (self.synthesis @ root).astype(np.float32)
 
     def error_root_under(self, noise: Doubles) -> Doubles:
         """Return the root of the error covariance of the filter ``under`` that noise.
