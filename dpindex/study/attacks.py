@@ -58,12 +58,17 @@ from dpindex.study.reconstruction import (
 from dpindex.study.specs import in_ranges
 from dpindex.study.trial import in_threads
 
+# Vectors that are privatized, and those of them that are attacked.
 _COLLECTION = 20_000
 ATTACKED_ROWS = 500
+# Candidate ranking: how many there are, and among how many first ones the true vector counts.
 _CANDIDATES = (10, 1000)
 _PLACES = (1, 10)
+# Alignment: pairs of code and vector that are known.
 _PAIRS = (10, 100, 1000)
+# Membership: shares of false positives.
 _FALSE_POSITIVES = (0.001, 0.01)
+# Attribute inference: nearest other records.
 _CROWD = 10
 _MIN_PUBLIC = 100
 

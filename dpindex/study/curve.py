@@ -47,6 +47,7 @@ MEASURES = (
 RUNS_FILE = "runs.csv"
 _REPORT_FILES = ("curve.csv", "report.html")
 _MAX_BYTES = 1 << 30
+# Numbers of candidates: up to so many, or up to a share of the collection.
 _LEVELS = (10, 20, 50, 100, 200, 500, 1000, 2000, 5000)
 _MANY = 100
 _MAX_SHARE = 0.1

@@ -39,7 +39,10 @@ from dpindex.study.trial import LINKED, Trial, in_threads
 from dpindex.study.truth import GroundTruth, ground_truth, recall_of
 
 _MAX_COUNT = 2**31 - 1
+# Answers that every run finds for each query.
 _FOUND = 100
+# The curve of specs that hide whole records; their vectors are brought to norm 1, unless norms
+# differ from it by less than this.
 _RECORD = "record"
 _SAME_NORM = 1e-3
 # Fields that all specs of one curve must agree in, so that their epsilons can be compared.

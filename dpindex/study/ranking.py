@@ -96,10 +96,12 @@ def rank_by_scores(scores: Callable[[slice], Floats], own: Integers, candidates:
     return TruePlaces(better, candidates)
 
 
+# Added to the scores of candidates that come before all that are ranked by cosine.
 _ABOVE_ALL_COSINES = 3.0
 _LEAST_LIKELIHOOD = 1e-12  # over the largest: more noise than a law ever adds
 # Of a code of numbers, candidates of the highest cosines to it; the others come after them.
 _SHORT_LIST = 1000
+# Cells of the table of log-likelihoods.
 _CELLS = 1 << 18
 
 

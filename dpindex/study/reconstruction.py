@@ -52,9 +52,9 @@ _PUBLIC = 2000
 _MAX_PUBLIC_NUMBERS = 1 << 25
 # Weight of independent attributes beside the covariance of public vectors.
 _SHRINKAGE = 0.1
-# Codewords whose neighbours are looked at.
+# Codewords whose neighbours are looked at, and codewords that stand for records.
 _CODEWORDS = 256
-_PLAYED = 4096
+_RECORD_CODEWORDS = 4096
 # Public values of an attribute that are weighed.
 _VALUES = 64
 _LEAST_LIKELIHOOD = 1e-300
@@ -279,7 +279,7 @@ class Reconstructor:
         words = law.codebook.vectors.astype(np.float64)
         if not isinstance(law, CodebookResponse):
             # The mean of codewords, as often as they give the symbol if it is not their own.
-            records = spaced(law.size, _PLAYED)
+            records = spaced(law.size, _RECORD_CODEWORDS)
             chances = law.of_codewords(records)
             totals = chances.sum(axis=0)[:, None]
             return partial(_of_symbols, (chances.T @ words[records]) / totals)
