@@ -256,7 +256,6 @@ class IndexDirectory:
             private.discard(_OF_SAVES)
         else:  # what a loss of power brings back of it is removed by the next writer
             shutil.rmtree(self.unpublished, ignore_errors=True)
-        private.close()
 
     def publish_staged(self, staged: Path, text: bytes) -> None:
         for folder in FOLDERS:
@@ -663,7 +662,6 @@ def fetched(url: str) -> Iterator[Path]:
             file.write_bytes(data)
 
         with ThreadPoolExecutor(_REQUESTS) as pool:
-            for _ in pool.map(copy, files):
-                pass
+            list(pool.map(copy, files))
         (place / MANIFEST).write_bytes(text)
         yield place

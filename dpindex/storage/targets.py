@@ -346,8 +346,7 @@ class BucketIndex(IndexTarget):
                 raise InputError(f"{self._bucket.location}/{path} is not of this build; remove it.")
 
         with ThreadPoolExecutor(_UPLOADS) as pool:
-            for _ in pool.map(upload, manifest.files):
-                pass
+            list(pool.map(upload, manifest.files))
         if not self._bucket.create(MANIFEST, manifest.text):
             raise InputError(
                 f"{self._bucket.location} was committed with other codes; it was changed."
