@@ -72,7 +72,7 @@ if TYPE_CHECKING:  # most indexes have none
     from dpindex.denoise import Denoiser
 
 _OF_SAVES = re.compile(r"(save|part)-[0-9a-f]{32}|seal-[0-9a-f-]+")
-_SEAL = re.compile(r"seal-([0-9a-f]{64})-([0-9a-f]*)")
+_SEAL = re.compile(r"seal-(?P<digest>[0-9a-f]{64})-(?P<token>[0-9a-f]*)")
 """The name of a staging that is sealed: it grows the index of that digest, by the codes of that
 release if it has a token."""
 
@@ -240,11 +240,12 @@ class IndexDirectory:
             return
         private = PrivateFolder(self.unpublished)
         for seal in self._sealed():
+            name = seal[0]
             # None where it was published before, and its removal was cut off.
-            text = private.get(f"{seal[0]}/{MANIFEST}", MAX_MANIFEST_BYTES)
-            if text is not None and seal[1] == self.manifest_digest:
-                self.publish_staged(self.unpublished / seal[0], text)
-            if seal[2] and text in (None, self._text()):
+            text = private.get(f"{name}/{MANIFEST}", MAX_MANIFEST_BYTES)
+            if text is not None and seal["digest"] == self.manifest_digest:
+                self.publish_staged(self.unpublished / name, text)
+            if seal["token"] and text in (None, self._text()):
                 # The release has ended. A loss of power may bring its mark back: then the seal,
                 # which is removed later, is back too, and ends the release once more.
                 (self.unpublished / RELEASE_MARK).unlink(missing_ok=True)
