@@ -243,7 +243,8 @@ class Ledger:
         with self._opened(_WRITE) as (db, releases):
             key = self._key(releases)
             work = (text, token, _put_wanted(db, names, key))
-            if token and any(tuple(row)[1:4] == work for row in releases):
+            recorded = ((row["spec"], row["token"], row["digests"]) for row in releases)
+            if token and work in recorded:
                 return 0
             known = self._count_known(db, names, allow_rerelease)
             number = len(releases) + 1
