@@ -109,6 +109,13 @@ def tight_epsilon(
     delta: float,
     change: Adjacency,
 ) -> float:
+    """Return the least epsilon that privacy-loss distributions give at this delta, rounded up.
+
+    Raises
+    ------
+    InputError
+        For a release about which they say nothing, and where roundings would show.
+    """
     for spec in releases:
         if spec.guarantee.weakness:
             raise InputError(
@@ -128,7 +135,8 @@ def tight_epsilon(
     together = reduce(lambda left, right: left.compose(right), parts)
     unrounded = delta * (1 - _FOR_ROUNDING)
     epsilon = float(together.get_epsilon_for_delta(unrounded))
-    # E_(e^ε) moves by at most (1 + e^ε) times the distance in total variation (both sides).
+    # The hockey-stick divergence E_(e^ε) moves by at most (1 + e^ε) times the distance in total
+    # variation, as both laws may be off.
     factor = math.exp(min(epsilon, 700.0))
     slack = distance * (1 + factor)
     if not math.isfinite(epsilon) or slack > delta * _FOR_ROUNDING / 2:

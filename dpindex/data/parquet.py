@@ -17,6 +17,7 @@ _BATCH_BYTES = 1 << 20
 
 
 def open_parquet(location: Location) -> VectorSource:
+    """The list column of the key, or the only one."""
     file = open_file(location)
     return vectors_of(location, file, range(file.num_row_groups))
 

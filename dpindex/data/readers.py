@@ -249,6 +249,7 @@ def _is_numbers(line: str) -> bool:
 
 
 def open_hdf5(location: Location) -> VectorSource:
+    """The dataset of the key; without one ``train``, or the only matrix."""
     import h5py
 
     file = _hdf5(location)
@@ -352,10 +353,12 @@ def _as_matrix(array: AnyArray) -> AnyArray:
 
 
 def open_npy(location: Location) -> VectorSource:
+    """The array of the file, as one vector if it has one dimension."""
     return _of_mapped(location, _as_matrix(_mapped(location)))
 
 
 def npy_ids(location: Location) -> AnyArray:
+    """The array of the file, in memory."""
     return np.array(_mapped(location))
 
 
@@ -411,6 +414,7 @@ def _archive(location: Location) -> Any:
 
 
 def npz_ids(location: Location) -> AnyArray:
+    """The array of the key."""
     return _array(location, _archive(location))
 
 
@@ -423,6 +427,7 @@ def _array(location: Location, arrays: Any) -> AnyArray:
 
 
 def open_npz(location: Location) -> VectorSource:
+    """The array of the key; without one the only matrix, or a sparse one that fills the file."""
     arrays = _archive(location)
     if location.key is None and set(arrays.files) >= _SPARSE_MEMBERS:
         return _open_sparse(location)

@@ -259,6 +259,7 @@ class IndexDirectory:
             shutil.rmtree(self.unpublished, ignore_errors=True)
 
     def publish_staged(self, staged: Path, text: bytes) -> None:
+        """Link staged files into the directory; they count once the manifest is replaced, last."""
         for folder in FOLDERS:
             if not (staged / folder).is_dir():
                 continue

@@ -639,6 +639,7 @@ class ReleaseRun(Generic[Published]):
     progress: Progress
 
     def release(self) -> Outcome[Published]:
+        """Check, begin, draw, record what is drawn, and publish, under the lock of the journal."""
         target = self.target
         ledger = self.terms.ledger
         target.check(self.dataset)
