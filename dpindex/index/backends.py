@@ -188,33 +188,31 @@ class SymbolLists(SearchBackend):
         self.begin(np.empty((0, 1)))
 
     def __len__(self) -> int:
-        return self._count
+        return len(self._symbols)
 
     def begin(self, sample: AnyArray, count: int = 0) -> None:
-        self._parts: list[npt.NDArray[np.uint16]] = []
-        self._count = 0
+        self._symbols = RowParts()
         # Row numbers, symbol after symbol, and where the rows of each symbol start.
         self._rows: Rows = np.empty(0, dtype=np.int64)
         self._starts: Rows = np.zeros(1, dtype=np.int64)
 
     def add(self, items: AnyArray) -> None:
-        self._parts.append(items[:, 0].astype(np.uint16, copy=False))
-        self._count += len(items)
+        symbols = items[:, 0].astype(np.uint16, copy=False)
+        self._symbols = RowParts([*self._symbols.arrays, symbols])
 
     def finish(self) -> None:
-        self._parts = [np.concatenate(self._parts)]
-        self._sort(np.arange(self._count))
+        self._symbols = RowParts([self._symbols.take(slice(None))])
+        self._sort(np.arange(len(self)))
 
     def subset(self, rows: Rows) -> SymbolLists:
         part = copy(self)
-        part._parts = [self._parts[0][rows]]
-        part._count = len(rows)
+        part._symbols = RowParts([self._symbols.take(rows)])
         part._sort(rows)
         return part
 
     def _sort(self, names: Rows) -> None:
         """Make the lists; within one, the row numbers in the whole index decide the order."""
-        (symbols,) = self._parts
+        (symbols,) = self._symbols.arrays
         chance = shuffled_numbers(names.astype("<u8"))
         # Keys of 16 bits are sorted by radix.
         keys = chance.view("<u2").reshape(-1, 4).T
