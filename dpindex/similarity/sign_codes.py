@@ -320,11 +320,9 @@ def _expected_signs(spec: Spec, projected: Floats) -> Doubles:
     """Return the mean signs of codes of projected vectors, shape (m, k)."""
     beta = spec.projection.scale * spec.change
     in_betas = projected / beta
-    mean_squares = np.square(in_betas).mean(axis=1)
+    mean_squares = np.square(in_betas).mean(axis=1, keepdims=True)
     deviations = np.maximum(np.sqrt(mean_squares), 1e-30)
-    law = spec.sign_law
-    rows = zip(in_betas, deviations, strict=True)
-    return np.stack([law.expected_signs(row, rms) for row, rms in rows])
+    return spec.sign_law.expected_signs(in_betas, deviations)
 
 
 def _half_log_odds(signs: Doubles | Singles) -> Doubles:

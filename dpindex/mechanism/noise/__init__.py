@@ -360,15 +360,15 @@ class SignLaw(Law):
     """True if only ratios of magnitudes count, so that no norm need be known."""
 
     @abstractmethod
-    def flip_probability(self, x: Floats, rms: float) -> Doubles:
+    def flip_probability(self, x: Floats, rms: float | Doubles) -> Doubles:
         """Chance that the sign of a coordinate of magnitude ``x`` (in betas) comes out flipped.
 
         It may jump at whole betas only: estimators integrate it from one to the next. ``rms``
-        is the standard deviation of a coordinate in betas; it matters only where the flips of one
-        coordinate depend on the others (iDP).
+        is the standard deviation of a coordinate in betas, one number or a column of one for each
+        row; it matters only where the flips of one coordinate depend on the others.
         """
 
-    def expected_signs(self, x: Floats, rms: float) -> Doubles:
+    def expected_signs(self, x: Floats, rms: float | Doubles) -> Doubles:
         """Return the mean of the code's sign for coordinates ``x``, in betas; rms as above."""
         kept = 1.0 - 2.0 * self.flip_probability(np.abs(x), rms)
         return np.sign(x) * kept

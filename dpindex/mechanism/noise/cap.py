@@ -322,7 +322,7 @@ class CapResponse(SignLaw):
         chance_to_agree = p * agree[1] + (1.0 - p) * agree[0]
         return np.asarray(2.0 * chance_to_agree - 1.0)
 
-    def flip_probability(self, x: Floats, rms: float) -> Doubles:
+    def flip_probability(self, x: Floats, rms: float | Doubles) -> Doubles:
         """By the rank that a magnitude has among normal coordinates."""
         k = len(self.cap.weights)
         size = np.asarray(x, dtype=np.float64) / rms

@@ -142,7 +142,7 @@ class FlipsByLevel(SignLaw):
         np.minimum(level, len(self.thresholds), out=level)
         return (x > 0) ^ draw_flips(self.table, level.astype(np.intp), stream)
 
-    def flip_probability(self, x: Floats, rms: float) -> Doubles:
+    def flip_probability(self, x: Floats, rms: float | Doubles) -> Doubles:
         weights, counts = np.unique(self.weights, return_counts=True)
         shares = counts / len(self.weights)
         chances = np.zeros(np.shape(x), dtype=np.float64)
@@ -192,7 +192,7 @@ class NoFlips(SignLaw):
         coins = _fair_coins(x.size, stream).reshape(x.shape)
         return np.where(x == 0, coins, x > 0)
 
-    def flip_probability(self, x: Floats, rms: float) -> Doubles:
+    def flip_probability(self, x: Floats, rms: float | Doubles) -> Doubles:
         return np.zeros(np.shape(x), dtype=np.float64)
 
 
@@ -345,10 +345,10 @@ def perturbed_set(x: Floats) -> tuple[Bools, Indices]:
     return near, np.count_nonzero(near, axis=1)
 
 
-def _expected_size(code_length: int, rms: float) -> float:
+def _expected_size(code_length: int, rms: float | Doubles) -> Doubles:
     """Mean of ``|A|`` when coordinates are normal with deviation ``rms`` (in betas)."""
-    within = math.erf(1.0 / (rms * math.sqrt(2)))
-    return max(1.0, code_length * within)
+    within = scipy.special.erf(1.0 / (rms * math.sqrt(2)))
+    return np.asarray(np.maximum(1.0, code_length * within))
 
 
 class IndividualFlips(SignLaw):
@@ -392,9 +392,9 @@ class IndividualFlips(SignLaw):
         index[x == 0] = 0
         return (x > 0) ^ draw_flips(self.table, index, stream)
 
-    def flip_probability(self, x: Floats, rms: float) -> Doubles:
-        signs = min(self.changes, _expected_size(self.code_length, rms))
-        inside = 1.0 / (1.0 + math.exp(self.epsilon / signs))
+    def flip_probability(self, x: Floats, rms: float | Doubles) -> Doubles:
+        signs = np.minimum(self.changes, _expected_size(self.code_length, rms))
+        inside = 1.0 / (1.0 + np.exp(self.epsilon / signs))
         return np.where(x <= 1.0, inside, 0.0)
 
 
@@ -439,9 +439,9 @@ class IndividualGaussian(SignLaw):
         signs[near] = np.where(noisy == 0, coins, noisy > 0)
         return signs
 
-    def flip_probability(self, x: Floats, rms: float) -> Doubles:
-        size = min(self.changes, _expected_size(self.code_length, rms))
-        deviation = self.sigma * math.sqrt(size)
+    def flip_probability(self, x: Floats, rms: float | Doubles) -> Doubles:
+        size = np.minimum(self.changes, _expected_size(self.code_length, rms))
+        deviation = self.sigma * np.sqrt(size)
         standardised = np.asarray(x, dtype=np.float64) / deviation
         return np.where(x <= 1.0, scipy.special.ndtr(-standardised), 0.0)
 
