@@ -87,6 +87,7 @@ class CandidateSpecs:
                     f"{', '.join(sorted(changed))} out."
                 )
         self._target = target
+        self._reranked = target.counted_candidates > target.at
         self._terms = {**terms, "adjacency": target.adjacency}
         self._source = source
         self._sample = sample
@@ -224,18 +225,17 @@ class CandidateSpecs:
 
     def _books(self, epsilon: float) -> Iterator[tuple[Codebook, int]]:
         """Yield codebooks and sizes of sets of nearest codewords, the largest codebooks first."""
-        reranked = self._target.counted_candidates > self._target.at
         rows = len(self._sample)
         for share in _VECTORS_PER_CODEWORD:
             book = self._sample.book_of_vectors(min(rows // share, MAX_SIZE))
-            for subset in promising_subsets(len(book), epsilon, reranked):
+            for subset in promising_subsets(len(book), epsilon, self._reranked):
                 yield book, subset
         few = {rows // share for share in _VECTORS_PER_CENTROID}
         for size in self._cells(few):
             book = self._sample.book_of_centroids(size)
             subsets = {1}
             if size in few:
-                subsets.update(promising_subsets(size, epsilon, reranked))
+                subsets.update(promising_subsets(size, epsilon, self._reranked))
             for subset in sorted(subsets):
                 yield book, subset
 
@@ -251,13 +251,12 @@ class CandidateSpecs:
 
     def like(self, spec: Spec, epsilon: float) -> list[Spec]:
         """Return specs of the same method and length at another epsilon; none if none is sound."""
-        reranked = self._target.counted_candidates > self._target.at
         with suppress(NoGuaranteeError):
             if spec.design is not None:
                 made = self._design(spec.method_row, spec.code_length, epsilon)
                 return [replace(spec, design=made, epsilon=epsilon)]
             if spec.subset is not None and spec.codebook is not None:
-                subsets = promising_subsets(len(spec.codebook), epsilon, reranked)
+                subsets = promising_subsets(len(spec.codebook), epsilon, self._reranked)
                 return [replace(spec, subset=w, epsilon=epsilon) for w in subsets[-2:]]
             return [spec.with_epsilon(epsilon)]
         return []

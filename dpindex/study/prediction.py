@@ -15,7 +15,8 @@ be ``level·d^γ + other``:
   does, or as ``d^γ`` if that is slower.
 
 The noise around the mean is normal: few draws have no tail, and the best of many codes are in it.
-A near rank of symbols has instead one that was drawn for either vector.
+A near rank of symbols has instead the score of one code of either vector: of the farther one with
+probability ``(d/d_farther)^γ``.
 """
 
 from __future__ import annotations
@@ -235,6 +236,7 @@ class Prediction:
         """Return what queries find by scores with counted codes, (q, n), and with own, (q, 16)."""
         population = self._population
         if denoised:
+            # Own codes do not stand out where a denoiser has learned noise.
             spread = np.maximum(scores.std(axis=1), _TINY)
             lead = (own.mean(axis=1) - scores.mean(axis=1)) / spread
             if lead.mean() < _MIN_LEAD:
@@ -329,7 +331,9 @@ class _Interpolation:
 
     def _noise(self, shrunk: Doubles) -> Doubles:
         """Return normal noise, (q, s), of a deviation between own codes' and the nearest's."""
-        normal = ndtri(PublicStream(0, "plan noise").uniform(*shrunk.shape) + 0.5**33)
+        # Quantiles of the normal law, half a step above the uniform numbers, which may be 0.
+        uniform = PublicStream(0, "plan noise").uniform(*shrunk.shape)
+        normal = ndtri(uniform + 0.5**33)
         deviation = self._own.std(axis=1, ddof=1, keepdims=True)
         rounds = self._scores.shape[1]
         if rounds > 1:
@@ -343,10 +347,7 @@ class _Interpolation:
         return np.asarray(added * deviation * normal)
 
     def symbols(self) -> Doubles:
-        """Return the scores of symbols, (q, s): each of a code of its own or its farther vector.
-
-        The probability of a symbol lies between those for the two vectors.
-        """
+        """Return the scores of symbols, (q, s): each of a code of its own or its farther vector."""
         population = self._population
         queries, ranks = population.closeness.shape
         chance, place = PublicStream(0, "plan symbols").uniform(2, queries, ranks)
@@ -401,7 +402,8 @@ def counted(
     of_codes = np.tile(np.arange(rows), rounds)
     of_near = rows + np.arange(near.shape[1])
     of = np.append(of_codes, of_near)
-    seen = population.weight[:, of] > 0
+    has_weight = population.weight > 0
+    seen = has_weight[:, of]
     codes_seen: Any = rounds
     if absent is not None:
         seen[:, : rounds * rows] &= ~absent.reshape(queries, -1)
