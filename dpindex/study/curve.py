@@ -283,10 +283,11 @@ class Curve:
 
 def _by_measure(statistic: Callable[[list[float]], float], runs: Sequence[Run]) -> dict[str, float]:
     """Return a statistic of every measure; some are measured in the first run alone."""
-    return {
-        name: statistic([run.values[name] for run in runs if name in run.values])
-        for name in runs[0].values
-    }
+    values = {}
+    for name in runs[0].values:
+        measured = [run.values[name] for run in runs if name in run.values]
+        values[name] = statistic(measured)
+    return values
 
 
 def _std(values: Sequence[float]) -> float:
@@ -345,17 +346,19 @@ def kept_in(
     except OSError as error:
         reason = error.strerror or error
         raise InputError(f"{folder}: {reason}; choose another directory.") from error
-    with holding_lock(folder / RUNS_FILE, str(folder)):
+    path = folder / RUNS_FILE
+    with holding_lock(path, str(folder)):
         lines = [line for line in read_runs(folder) if line.get("run") in keys]
-        with open(folder / RUNS_FILE, "r+b") as file:  # in place: the lock is that of this file
+        with open(path, "r+b") as file:  # in place: the lock is that of this file
             # Without what was cut off, and without the runs that are to be replaced.
-            file.write(csv_bytes(lines) if lines else b"")
+            if lines:
+                file.write(csv_bytes(lines))
             file.truncate()
         try:
-            yield RunsFile(folder / RUNS_FILE, lines)
+            yield RunsFile(path, lines)
         finally:
-            if not (folder / RUNS_FILE).stat().st_size:
-                (folder / RUNS_FILE).unlink()
+            if not path.stat().st_size:
+                path.unlink()
 
 
 def refuse_other_report(folder: Path, is_ours: Callable[[dict[str, str]], bool]) -> None:
@@ -374,10 +377,12 @@ def refuse_other_report(folder: Path, is_ours: Callable[[dict[str, str]], bool])
 
 def read_runs(folder: Path) -> list[dict[str, str]]:
     """The whole lines of the file; a last one that was cut off is left out."""
-    if not (folder / RUNS_FILE).exists():
+    path = folder / RUNS_FILE
+    if not path.exists():
         return []
-    data = read_file(folder / RUNS_FILE, _MAX_BYTES)
-    text = data[: data.rfind(b"\n") + 1].decode("utf-8", "replace")
+    data = read_file(path, _MAX_BYTES)
+    whole_lines = data[: data.rfind(b"\n") + 1]
+    text = whole_lines.decode("utf-8", "replace")
     return list(csv.DictReader(io.StringIO(text)))
 
 
@@ -388,10 +393,10 @@ def as_text(line: Line) -> dict[str, str]:
 
 def csv_bytes(lines: Iterable[Line], *, header: bool = True) -> bytes:
     """Lines of equal columns as CSV."""
-    first, *rest = lines
+    lines = list(lines)
     buffer = io.StringIO()
-    writer = csv.DictWriter(buffer, first, lineterminator="\n")
+    writer = csv.DictWriter(buffer, lines[0], lineterminator="\n")
     if header:
         writer.writeheader()
-    writer.writerows([first, *rest])
+    writer.writerows(lines)
     return buffer.getvalue().encode()

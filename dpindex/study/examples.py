@@ -346,8 +346,10 @@ def _three_epsilons(specs: Iterable[Spec]) -> list[Spec]:
     """Three epsilons of the first code length of each private method, ascending."""
     lines: dict[str, list[Spec]] = {}
     for spec in specs:
-        line = lines.setdefault(spec.method, [])
-        if spec.epsilon is not None and (not line or line[0].code_length == spec.code_length):
+        if spec.epsilon is None:
+            continue
+        line = lines.setdefault(spec.method, [spec])
+        if spec.code_length == line[0].code_length and spec not in line:
             line.append(spec)
     chosen = []
     for line in lines.values():
