@@ -89,6 +89,7 @@ def test_sets_are_near_the_size_at_which_reports_are_half_true() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("few_queries")
 def test_a_recall_gets_its_epsilon() -> None:
     outcome = plan(epsilon=None, recall=0.15, candidates=10)
     assert outcome.best.private.recall >= 0.1
