@@ -344,7 +344,9 @@ class _Planner:
         population = sample.population_of(spec, ALL_QUERIES)
         rounds = _rounds(spec, population, row.denoiser)
         ladder = self._target.ladder
-        *_, promised = predicted_rows(spec, population, rounds, ladder, row.noise, row.denoiser)
+        (promised,) = predicted_rows(
+            spec, population, rounds, ladder, row.noise, row.denoiser, plain=False
+        )
         return replace(promised, spec=row.spec, centroids=row.centroids)
 
     def _row(

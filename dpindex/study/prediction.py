@@ -90,6 +90,8 @@ def predicted_rows(
     ladder: Sequence[int],
     noise: float,
     denoise: DenoiserKind | None = None,
+    *,
+    plain: bool = True,
 ) -> list[Row]:
     """Return the row of codes as they are, and one of denoised codes if a denoiser can be fitted.
 
@@ -103,15 +105,20 @@ def predicted_rows(
         See :attr:`Row.noise`.
     denoise : "auto" or "linear", optional
         Kind of the denoiser.
+    plain : bool
+        Predict codes as they are even if there is a denoiser.
     """
     prediction = Prediction(spec, population, rounds)
     size = prediction.codes.stored[0].nbytes
-    rows = [Row(spec, None, *prediction.found(ladder), size, noise)]
+    denoiser = None
     if denoise is not None and noise >= _NO_NOISE:
         fit = partial(fit_denoiser, prediction.codes_to_learn_from, spec)
         denoiser = fit_if_possible(fit, spec, denoise)
-        if denoiser is not None:
-            rows.append(Row(spec, denoise, *prediction.found(ladder, denoiser), size, noise))
+    rows = []
+    if plain or denoiser is None:
+        rows.append(Row(spec, None, *prediction.found(ladder), size, noise))
+    if denoiser is not None:
+        rows.append(Row(spec, denoise, *prediction.found(ladder, denoiser), size, noise))
     return rows
 
 

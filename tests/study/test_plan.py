@@ -302,9 +302,9 @@ def test_codes_with_next_to_no_signal_are_not_tried(
     tried = set()
     predicted_rows = planner.predicted_rows
 
-    def noted(spec: dpi.Spec, *rest: Any) -> Any:
+    def noted(spec: dpi.Spec, *rest: Any, **named: Any) -> Any:
         tried.add(spec.method)
-        return predicted_rows(spec, *rest)
+        return predicted_rows(spec, *rest, **named)
 
     monkeypatch.setattr(planner, "predicted_rows", noted)
     stated = {**TERMS, "public": sample}
