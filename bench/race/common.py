@@ -7,7 +7,6 @@ import csv
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from copy import deepcopy
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
@@ -18,6 +17,9 @@ import numpy.typing as npt
 
 from dpindex.mechanism.noise import NoiseMoments
 from dpindex.race import Hash, RaceSketch, SketchSpec
+
+sys.path.append(str(Path(__file__).parents[2] / "tests"))
+from oracle import secret_counts
 
 DATA = Path(os.environ.get("DPINDEX_DATA", Path(__file__).parents[3] / "shared" / "data"))
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#5B4A9E")
@@ -73,20 +75,20 @@ def silenced(sketch: RaceSketch) -> RaceSketch:
 
 @dataclass(frozen=True)
 class Filled:
-    """One data set under one hash: hashed once, released many times to compare."""
+    """Exact counts of one data set under one hash: hashed once, released many times to compare."""
 
-    sketch: RaceSketch
+    spec: SketchSpec
+    counts: npt.NDArray[np.int64]
 
     @classmethod
     def of(cls, x: Array, rows: int, width: int | None, hash: Hash, seed: int) -> Filled:
         spec = SketchSpec(x.shape[1], rows, width, hash, epsilon=1.0, seed=seed)
-        return cls(RaceSketch(spec).fit(x))
+        return cls(spec, secret_counts(RaceSketch(spec).fit(x)))
 
     def release(self, epsilon: float | None, **options: Any) -> RaceSketch:
         """A release under epsilon, or the ceiling for None."""
-        sketch = deepcopy(self.sketch)
-        sketch.spec = replace(sketch.spec, epsilon=epsilon or 1.0, **options)
-        sketch.law = sketch.spec.law
+        sketch = RaceSketch(replace(self.spec, epsilon=epsilon or 1.0, **options))
+        secret_counts(sketch)[:] = self.counts
         return (sketch if epsilon is not None else silenced(sketch)).release()
 
 
