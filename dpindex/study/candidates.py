@@ -21,10 +21,9 @@ from dpindex.mechanism.optimiser import design, usual_length
 from dpindex.mechanism.public_parts import MAX_SIZE, Codebook, Design
 from dpindex.mechanism.spec import Spec
 from dpindex.privacy import Attribute, Record, l2
-from dpindex.study.population import MAX_DENSE_DIM
 from dpindex.study.sample import Sample, fit_codebook
 from dpindex.study.specs import spec_grid
-from dpindex.study.target import PlanTarget
+from dpindex.study.target import MAX_DENSE_DIM, PlanTarget
 
 # Bounds are narrowed to the middle of the sample's values, where these lie within such a share of a
 # change, up to an epsilon beyond which noise costs less than clipping.

@@ -1,4 +1,4 @@
-"""A public sample that stands for a larger collection: checked, and ranked for its queries.
+"""A public sample that stands for a larger collection: who is near, and what scores find.
 
 Each of m public vectors stands for n/m vectors of the collection, so that a rank in the sample is a
 share of the collection. That is too coarse for the nearest: the ten nearest of n are all nearer
@@ -16,6 +16,7 @@ sorted, are the nearest of a collection, near duplicates among them in the right
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ import scipy.sparse.csgraph
 
 from dpindex.base.arrays import (
     AnyArray,
+    Bools,
     Doubles,
     Floats,
     Integers,
@@ -40,13 +42,8 @@ from dpindex.data import VectorSource
 from dpindex.data.source import check_one_each
 from dpindex.mechanism.public_random import PublicStream
 from dpindex.similarity.similarity import Metric
+from dpindex.study.target import FOUND, NEIGHBOURS, FoundShares
 from dpindex.study.truth import TIE
-
-MAX_DENSE_DIM = 4096
-"""Attributes up to which vectors are held dense; wider ones are sparse matrices."""
-
-NEIGHBOURS = 50
-"""True neighbours that precision counts (Li & Li 2023, Sec. 5.1)."""
 
 # Nearest vectors whose scores say how scores fall with the distance.
 _NEAREST = 50
@@ -60,6 +57,9 @@ _MAX_SAMPLES = 1000
 _FARTHER_STEPS = 400
 # Nearest vectors between which and the query near ranks lie.
 _SOURCES = 30
+# Scores that differ by less are equal, up to rounding.
+_EQUAL = 2e-6
+_APART = 64
 _TINY = 1e-30
 
 
@@ -269,6 +269,90 @@ class Population:
         What is as near as the last of the ``neighbours`` counts too.
         """
         return np.asarray(np.clip(neighbours - self._nearer, 0.0, self.weight))
+
+    def found(
+        self,
+        scores: AnyArray,
+        near: AnyArray,
+        ladder: Sequence[int],
+        absent: Bools | None = None,
+    ) -> FoundShares:
+        """Return the shares of true neighbours among the best codes and near ranks.
+
+        Parameters
+        ----------
+        scores : float array, shape (q, rounds, m)
+            Of each query with so many codes of each vector.
+        near : float array, shape (q, s)
+            Of each query with near ranks.
+        ladder : sequence of int
+            Numbers of answers among which true neighbours are counted, ascending. As many true
+            neighbours are counted as the first of them says.
+        absent : bool array, shape (q, rounds, m), optional
+            Codes that a query does not see.
+        """
+        queries, rounds, rows = scores.shape
+        # What each code or near rank is of, among vectors and near ranks.
+        of_codes = np.tile(np.arange(rows), rounds)
+        of_near = rows + np.arange(near.shape[1])
+        of = np.append(of_codes, of_near)
+        has_weight = self.weight > 0
+        seen = has_weight[:, of]
+        codes_seen: Any = rounds
+        if absent is not None:
+            seen[:, : rounds * rows] &= ~absent.reshape(queries, -1)
+            codes_seen = np.maximum(rounds - absent.sum(axis=1), 1)
+        # Codes that so many answers may be, in the order of their scores.
+        most_codes = math.ceil(ladder[-1] * rounds / self.vectors_per_row)
+        needed = min(near.shape[1] + most_codes + 1, len(of))
+        of_all = np.hstack([scores.reshape(queries, -1), near])
+        best = of[_best_first(of_all, seen, needed)]
+
+        def of_best(values: Doubles) -> Doubles:
+            """Return values of the best codes, which share that of their vector, and near ranks."""
+            shared = np.hstack([values[:, :rows] / codes_seen, values[:, rows:]])
+            return np.take_along_axis(shared, best, axis=1)
+
+        weight = of_best(self.weight)
+        before = np.cumsum(weight, axis=1) - weight
+
+        def shares(neighbours: int, numbers: Sequence[int]) -> list[float]:
+            """Return the share of true neighbours among each number of answers."""
+            every = of_best(self.true(neighbours))
+            at = np.nonzero(every)
+            query, _ = at
+            true = every[at]
+            ahead = before[at]
+            width = weight[at]
+            found = []
+            for answers in numbers:
+                # The last answer counts in part.
+                part = np.clip((answers - ahead) / width, 0.0, 1.0)
+                by_query = np.bincount(query, part * true, minlength=queries)
+                possible = min(answers, neighbours)
+                mean = np.minimum(by_query, possible).mean()
+                found.append(float(mean / possible))
+            return found
+
+        (precision,) = shares(NEIGHBOURS, [FOUND])
+        within = shares(ladder[0], ladder)
+        return FoundShares(precision, dict(zip(ladder, within, strict=True)))
+
+
+def _best_first(scores: AnyArray, seen: Bools, count: int) -> Integers:
+    """Return the columns of the highest scores among those seen, ties at random, (q, count)."""
+    queries, columns = scores.shape
+    # Each query has a part of one list of random numbers, some way behind that of the one before.
+    words = PublicStream(0, "plan ties").words(columns + _APART * queries, np.uint16)
+    ties = (_EQUAL * (words / 2.0**16)).astype(np.float32)
+    every = scores.astype(np.float32)
+    every += np.lib.stride_tricks.sliding_window_view(ties, columns)[:-_APART:_APART]
+    every[~seen] = -np.inf
+    first = columns - count
+    best = np.argpartition(every, first, axis=1)[:, first:]
+    highest = np.take_along_axis(every, best, axis=1)
+    falling = np.argsort(-highest, axis=1)
+    return np.take_along_axis(best, falling, axis=1)
 
 
 # Cosines that are held at a time.

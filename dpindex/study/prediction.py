@@ -21,10 +21,8 @@ probability ``(d/d_farther)^γ``.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from functools import cached_property, partial
-from typing import Any
 
 import numpy as np
 from scipy.special import ndtri
@@ -49,8 +47,8 @@ from dpindex.mechanism.spec import Spec
 from dpindex.similarity.designed import exact_coordinates
 from dpindex.similarity.similarity import ExactQueries, PrivateQueries, Queries
 from dpindex.storage.manifest import Settings
-from dpindex.study.population import NEIGHBOURS, Population
-from dpindex.study.target import FOUND, FoundShares, Row
+from dpindex.study.population import Population
+from dpindex.study.target import NEIGHBOURS, FoundShares, Row
 
 # Codes of each vector that are counted. With 5 precision is .01 to .02 too high, as each stands for
 # more vectors of the collection.
@@ -68,9 +66,6 @@ _MIN_LEAD = 1.0
 _PACKED = (PackedSigns, Symbols)
 # Noise share below which no denoiser is tried.
 _NO_NOISE = 1e-3
-# Scores that differ by less are equal, up to rounding.
-_TIE = 2e-6
-_APART = 64
 _TINY = 1e-30
 
 
@@ -100,7 +95,7 @@ def predicted_rows(
     spec, population, rounds
         As of :class:`Prediction`.
     ladder
-        As of :meth:`Prediction.found`.
+        As of :meth:`Population.found`.
     noise : float
         See :attr:`Row.noise`.
     denoise : "auto" or "linear", optional
@@ -191,9 +186,8 @@ class Prediction:
 
         Parameters
         ----------
-        ladder : sequence of int
-            Numbers of answers among which true neighbours are counted, ascending. As many true
-            neighbours are counted as the first of them says.
+        ladder
+            As of :meth:`Population.found`.
         """
         ranking = new_ranking(Settings(self._spec, self._population.metric), denoiser)
         codes = self._vectors(ranking, self._counted)
@@ -256,7 +250,7 @@ class Prediction:
         near = np.empty((len(own), 0))
         if population.closeness.size:
             near = self._near(scores, own, denoised)
-        return counted(population, scores, near, ladder, self._own_codewords)
+        return population.found(scores, near, ladder, self._own_codewords)
 
     @cached_property
     def _own_codewords(self) -> Bools | None:
@@ -381,87 +375,3 @@ def _at_levels(near: Doubles, scores: AnyArray) -> Doubles:
         high = levels[after]
         moved[row] = np.where(near[row] - low > chance * (high - low), high, low)
     return moved
-
-
-def counted(
-    population: Population,
-    scores: AnyArray,
-    near: AnyArray,
-    ladder: Sequence[int],
-    absent: Bools | None = None,
-) -> FoundShares:
-    """Return the shares of true neighbours among the best codes and near ranks.
-
-    Parameters
-    ----------
-    population : Population
-    scores : float array, shape (q, rounds, m)
-        Of each query with so many codes of each vector.
-    near : float array, shape (q, s)
-        Of each query with near ranks.
-    ladder
-        As of :meth:`Prediction.found`.
-    absent : bool array, shape (q, rounds, m), optional
-        Codes that a query does not see.
-    """
-    queries, rounds, rows = scores.shape
-    # What each code or near rank is of, among vectors and near ranks.
-    of_codes = np.tile(np.arange(rows), rounds)
-    of_near = rows + np.arange(near.shape[1])
-    of = np.append(of_codes, of_near)
-    has_weight = population.weight > 0
-    seen = has_weight[:, of]
-    codes_seen: Any = rounds
-    if absent is not None:
-        seen[:, : rounds * rows] &= ~absent.reshape(queries, -1)
-        codes_seen = np.maximum(rounds - absent.sum(axis=1), 1)
-    most_codes = math.ceil(ladder[-1] * rounds / population.vectors_per_row)
-    needed = min(near.shape[1] + most_codes + 1, len(of))
-    every_score = np.hstack([scores.reshape(queries, -1), near])
-    best = of[_best_first(every_score, seen, needed)]
-
-    def of_best(values: Doubles) -> Doubles:
-        """Return values of the best codes, which share that of their vector, and near ranks."""
-        shared = np.hstack([values[:, :rows] / codes_seen, values[:, rows:]])
-        return np.take_along_axis(shared, best, axis=1)
-
-    weight = of_best(population.weight)
-    before = np.cumsum(weight, axis=1) - weight
-
-    def shares(neighbours: int, numbers: Sequence[int]) -> list[float]:
-        """Return the share of true neighbours among each number of answers."""
-        every = of_best(population.true(neighbours))
-        at = np.nonzero(every)
-        query, _ = at
-        true = every[at]
-        ahead = before[at]
-        width = weight[at]
-        found = []
-        for answers in numbers:
-            # The last answer counts in part.
-            part = np.clip((answers - ahead) / width, 0.0, 1.0)
-            by_query = np.bincount(query, part * true, minlength=queries)
-            possible = min(answers, neighbours)
-            mean = np.minimum(by_query, possible).mean()
-            found.append(float(mean / possible))
-        return found
-
-    (precision,) = shares(NEIGHBOURS, [FOUND])
-    within = shares(ladder[0], ladder)
-    return FoundShares(precision, dict(zip(ladder, within, strict=True)))
-
-
-def _best_first(scores: AnyArray, seen: Bools, count: int) -> Integers:
-    """Return the columns of the highest scores among those seen, ties at random, (q, count)."""
-    queries, columns = scores.shape
-    # Each query has a part of one list of random numbers, some way behind that of the one before.
-    words = PublicStream(0, "plan ties").words(columns + _APART * queries, np.uint16)
-    ties = (_TIE * (words / 2.0**16)).astype(np.float32)
-    every = scores.astype(np.float32)
-    every += np.lib.stride_tricks.sliding_window_view(ties, columns)[:-_APART:_APART]
-    every[~seen] = -np.inf
-    first = columns - count
-    best = np.argpartition(every, first, axis=1)[:, first:]
-    highest = np.take_along_axis(every, best, axis=1)
-    falling = np.argsort(-highest, axis=1)
-    return np.take_along_axis(best, falling, axis=1)

@@ -33,13 +33,8 @@ from dpindex.mechanism.spec import Spec
 from dpindex.privacy import Record
 from dpindex.similarity.similarity import Metric
 from dpindex.storage.directory import IndexDirectory
-from dpindex.study.population import (
-    MAX_DENSE_DIM,
-    Population,
-    inferred_groups,
-    numbered_groups,
-)
-from dpindex.study.target import PlanTarget
+from dpindex.study.population import Population, inferred_groups, numbered_groups
+from dpindex.study.target import MAX_DENSE_DIM, PlanTarget
 
 # Vectors that a plan needs, and vectors that are used, of wide sparse ones fewer.
 _MIN_ROWS = 500

@@ -17,11 +17,13 @@ from dpindex.mechanism.codes import SignFormat
 from dpindex.mechanism.spec import Spec
 from dpindex.privacy import Guarantee, Record, VectorAdjacency
 from dpindex.similarity.similarity import Metric
-from dpindex.study.population import MAX_DENSE_DIM, NEIGHBOURS
 from dpindex.study.trial import Trial
 
-FOUND = 10
-"""Answers that precision counts (Li & Li 2023, Sec. 5.1)."""
+FOUND, NEIGHBOURS = 10, 50
+"""Answers, and true neighbours, that precision counts (Li & Li 2023, Sec. 5.1)."""
+
+MAX_DENSE_DIM = 4096
+"""Attributes up to which vectors are held dense; wider ones are sparse matrices."""
 
 
 @dataclass(frozen=True)

@@ -25,9 +25,10 @@ from dpindex.cli import main
 from dpindex.data import open_vectors
 from dpindex.similarity.similarity import Metric
 from dpindex.study import evaluate, ground_truth, planner
-from dpindex.study.population import NEIGHBOURS, Population
+from dpindex.study.population import Population
 from dpindex.study.prediction import predicted_rows
 from dpindex.study.sample import clipped
+from dpindex.study.target import NEIGHBOURS
 
 DIM, N = 24, 6000
 TERMS: dict[str, Any] = {
