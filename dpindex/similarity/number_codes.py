@@ -359,7 +359,7 @@ _TABLE = 1 << 25
 """Entries of a table, about."""
 
 _MIN_CELLS = 8
-_MAX_CELLS = 1024
+_MAX_CELLS = 1000  # no power of two, whose columns would compete for lines of the cache
 """Cells of one coordinate in the table."""
 
 _CELLS_PER_DEVIATION = 64
@@ -413,16 +413,19 @@ class NumberLikelihoods(CodeLikelihoods):
         total = _integral(self._likelihood, last_edge)
         inside = below[_PARTS:] - below[:-_PARTS]
         inside = inside.astype(np.float32)
-        steps = _PARTS * np.arange(self._cells)[:, None]
+        # Row p has the chances of all cells of a vector whose first one begins at part p. To copy
+        # such rows takes two thirds of the time that it takes to look up each chance.
+        last = _PARTS * (self._cells - 1)
+        windows = np.lib.stride_tricks.sliding_window_view(inside, last + 1)[:, ::_PARTS]
         shape = (coordinates, self._cells, count + 1)
         self._table = np.empty(shape, dtype=np.float32)
         for of_cells, place in zip(self._table, places.T, strict=True):
-            chance = inside[place + steps]
+            chance = windows[place]
             if not math.isfinite(moments.reach):
-                chance[0] = below[place + _PARTS]
-                chance[-1] = total - below[place + steps[-1]]
-            of_cells[:, :-1] = chance
-            of_cells[:, -1] = chance.mean(axis=1)
+                chance[:, 0] = below[place + _PARTS]
+                chance[:, -1] = total - below[place + last]
+            of_cells[:, :-1] = chance.T
+            of_cells[:, -1] = chance.mean(axis=0, dtype=np.float64)
             np.maximum(of_cells, _LEAST_CHANCE, out=of_cells)
             np.log(of_cells, out=of_cells)
 
