@@ -372,7 +372,7 @@ _DEVIATIONS = 2.5
 """Deviations of the noise beyond the known vectors that the table covers."""
 
 _CODES = 4096
-_COORDINATES = 64
+_COORDINATES = 8
 """What is looked up at a time: its part of the table fits the cache."""
 
 
