@@ -179,7 +179,9 @@ def attack_panel(
     'top 1 of 10'
     """
     specs, (base, public) = in_ranges(
-        specs, as_source(base, "base"), as_source(public, "the public vectors")
+        specs,
+        as_source(base, "base"),
+        as_source(public, "the public vectors"),
     )
     check_columns(public, base)
     if public.shape[0] < _MIN_PUBLIC:
@@ -293,8 +295,9 @@ class _Panel:
             if pairs > len(others):
                 return
             known = others[spaced(len(others), pairs)]
-            read = learned_map(self._readings[known], self._base[known])
-            mean = self._base[known].mean(axis=0)
+            vectors = self._base[known]
+            mean = vectors.mean(axis=0)
+            read = learned_map(self._readings[known], vectors)
             estimates = read(self._readings[self._attacked])
             yield self._cosine("alignment", f"{pairs} pairs, cosine", estimates, mean)
             ranking = rank_candidates(estimates - mean, self._base - mean, self._attacked)
@@ -328,13 +331,17 @@ class _Panel:
     def _inference(self, labels: Labels) -> Iterator[Attack]:
         names, public_labels = np.unique(labels.public[self._learned], return_inverse=True)
         truth = labels.base[self._attacked]
-        public_majority = names[np.bincount(public_labels).argmax()]
+        most_frequent = np.bincount(public_labels).argmax()
+        public_majority = names[most_frequent]
         majority = float((truth == public_majority).mean())
         classifiers = self._classifiers(np.eye(len(names))[public_labels])
 
         def rate(vectors: Floats) -> float:
-            answers = [names[classify(vectors).argmax(axis=1)] for classify in classifiers]
-            return max(float((answer == truth).mean()) for answer in answers)
+            rates = []
+            for classify in classifiers:
+                answers = names[classify(vectors).argmax(axis=1)]
+                rates.append(float((answers == truth).mean()))
+            return max(rates)
 
         own = rate(self._estimates)
         # Of these vectors, whatever the public ones are like: who knows that guesses it.
@@ -346,7 +353,8 @@ class _Panel:
         cosine = directions[self._attacked] @ directions.T
         cosine[np.arange(len(truth)), self._attacked] = -np.inf
         crowd = np.argsort(-cosine, axis=1)[:, :_CROWD]
-        estimates = self._estimate(self._codes.take(crowd.ravel()))
+        codes = self._codes.take(crowd.ravel())
+        estimates = self._estimate(codes)
         crowd_means = estimates.reshape(*crowd.shape, -1).mean(axis=1)
         of_others = rate(crowd_means)
         yield self._figure("attribute inference", "ten nearest others", of_others, majority)

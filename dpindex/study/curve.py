@@ -325,7 +325,10 @@ class RunsFile:
 
 @contextmanager
 def kept_in(
-    report: AnyPath | None, keys: Collection[str], *, replace: bool = False
+    report: AnyPath | None,
+    keys: Collection[str],
+    *,
+    replace: bool = False,
 ) -> Iterator[RunsFile]:
     """The runs of a report that is made or continued; nothing is kept without a folder.
 

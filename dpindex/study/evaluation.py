@@ -145,7 +145,9 @@ def evaluate(
     """
     whole_number(runs, "runs", 1, _MAX_COUNT)
     specs, (base, queries) = in_ranges(
-        specs, as_source(base, "base"), as_source(queries, "queries")
+        specs,
+        as_source(base, "base"),
+        as_source(queries, "queries"),
     )
     if max_queries is not None:
         whole_number(max_queries, "max_queries", 1, _MAX_COUNT)
@@ -211,7 +213,9 @@ class _Task:
 
 
 def _check_request(
-    curve: Curve, groups: Mapping[str, Sequence[Spec]], modes: Sequence[QueryMode]
+    curve: Curve,
+    groups: Mapping[str, Sequence[Spec]],
+    modes: Sequence[QueryMode],
 ) -> None:
     if not groups:
         raise InputError("there is nothing to evaluate: give at least one spec.")
@@ -335,7 +339,11 @@ def run_key(**facts: Any) -> str:
 
 
 def _measured(
-    task: _Task, kept: RunsFile, examples: int, workers: int, progress: Progress
+    task: _Task,
+    kept: RunsFile,
+    examples: int,
+    workers: int,
+    progress: Progress,
 ) -> Curve:
     """Measure the runs of one curve that are not kept yet, and return the curve of all."""
     curve = task.curve
@@ -383,7 +391,11 @@ def _measured(
 
 
 def _runs(
-    trial: Trial, curve: Curve, build: _Build, queries: Any, truth: GroundTruth
+    trial: Trial,
+    curve: Curve,
+    build: _Build,
+    queries: Any,
+    truth: GroundTruth,
 ) -> Iterator[Run]:
     """Yield the run of a build in each query mode."""
     values: dict[str, float] = {
@@ -404,7 +416,11 @@ def _runs(
 
 
 def _retrieval(
-    trial: Trial, queries: Any, mode: QueryMode, truth: GroundTruth, candidates: Sequence[int]
+    trial: Trial,
+    queries: Any,
+    mode: QueryMode,
+    truth: GroundTruth,
+    candidates: Sequence[int],
 ) -> dict[str, float]:
     """Return the quality and the speed of a search, by measure."""
     count = min(_FOUND, len(trial.index))

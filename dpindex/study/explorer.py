@@ -107,7 +107,8 @@ class Shown:
 
     def names(self, rows: AnyArray) -> list[str]:
         """Return what the vectors of some rows are called."""
-        return _names(self.ids if self.texts is None else self.texts, rows, "row")
+        lines = self.ids if self.texts is None else self.texts
+        return _names(lines, rows, "row")
 
     def query_names(self, rows: AnyArray) -> list[str]:
         """Return what the queries of some rows are called."""
@@ -150,16 +151,18 @@ class Sheet:
         low, high = self._limits
         span = (high - low) or 1.0
         share = (np.asarray(vectors, dtype=np.float64) - low) / span
-        grey = np.rint(255 * np.clip(share, 0, 1)).astype(np.uint8)
+        visible = np.clip(share, 0, 1)
+        grey = np.rint(255 * visible).astype(np.uint8)
         height, width = self._shape[:2]
         shrink = max(height, width) / _MAX_SIDE
-        small = (max(1, round(width / shrink)), max(1, round(height / shrink)))
+        small = tuple(max(1, round(side / shrink)) for side in (width, height))
         values = math.prod(self._shape)
         for row in grey:
             tile = row[:values].reshape(self._shape)
             if height > 1 and shrink > 1:
                 picture = self._image.fromarray(tile)
-                tile = np.asarray(picture.resize(small, self._image.Resampling.BOX))
+                smaller = picture.resize(small, self._image.Resampling.BOX)
+                tile = np.asarray(smaller)
             self._tiles.append(tile)
         return first
 
@@ -258,6 +261,12 @@ def _method(curve: Curve, label: str) -> dict[str, Any]:
     def by_mode(figures: Callable[[list[Point]], Any]) -> dict[QueryMode, Any]:
         return {mode: figures(points) for mode, points in lines.items()}
 
+    def recall(points: list[Point]) -> list[float | None]:
+        return _means(points, _RECALL)
+
+    def spread(points: list[Point]) -> list[float | None]:
+        return [_number(point.std[_RECALL]) for point in points]
+
     def within(points: list[Point]) -> list[list[float | None]]:
         return [_means(points, recall_within(level)) for level in curve.candidates]
 
@@ -272,9 +281,9 @@ def _method(curve: Curve, label: str) -> dict[str, Any]:
         "promise": promise(spec.guarantee),
         "bytes": line[0].mean["bytes_per_vector"],
         "epsilons": [point.spec.epsilon for point in line],
-        "recall": by_mode(lambda points: _means(points, _RECALL)),
+        "recall": by_mode(recall),
         "within": by_mode(within),
-        "spread": by_mode(lambda points: [_number(point.std[_RECALL]) for point in points]),
+        "spread": by_mode(spread),
         "exposed": [_number(share) for share in recovered],
         "linked": _means(line, LINKED),
     }
@@ -309,7 +318,10 @@ def _number(value: float) -> float | None:
 
 
 def _add_examples(
-    data: dict[str, Any], curves: Sequence[Curve], chosen: Sequence[Examples], shown: Shown
+    data: dict[str, Any],
+    curves: Sequence[Curve],
+    chosen: Sequence[Examples],
+    shown: Shown,
 ) -> None:
     """Add what is shown of single vectors to the data of a page."""
     first = chosen[0]
@@ -365,7 +377,10 @@ def _hits(build: ExampleBuild, mode: QueryMode, rows: AnyArray) -> Any:
 
 
 def _reconstructed(
-    build: ExampleBuild, rows: AnyArray, sheet: Sheet, norms: Doubles
+    build: ExampleBuild,
+    rows: AnyArray,
+    sheet: Sheet,
+    norms: Doubles,
 ) -> dict[str, Any] | None:
     """Return what comes back from the codes of the records, with their tiles."""
     found = build.reconstructed
@@ -374,9 +389,10 @@ def _reconstructed(
     vectors = found.vectors
     if hides_records(build.spec):  # directions, shown as bright as the originals
         vectors = unit(vectors) * norms[:, None].astype(np.float32)
-    items = np.searchsorted(rows, found.nearest).tolist()
+    items = np.searchsorted(rows, found.nearest)
+    nearest = [None if row < 0 else int(i) for row, i in zip(found.nearest, items, strict=True)]
     return {
         "tile": sheet.add(vectors),
         "cosine": found.cosines.round(2).tolist(),
-        "nearest": [None if row < 0 else i for row, i in zip(found.nearest, items, strict=True)],
+        "nearest": nearest,
     }

@@ -75,7 +75,11 @@ def rank_candidates(estimates: Floats, candidates: Floats, own: Integers) -> Tru
     return rank_by_scores(scores, own, len(candidates))
 
 
-def rank_by_scores(scores: Callable[[slice], Floats], own: Integers, candidates: int) -> TruePlaces:
+def rank_by_scores(
+    scores: Callable[[slice], Floats],
+    own: Integers,
+    candidates: int,
+) -> TruePlaces:
     """Rank candidates by scores of theirs.
 
     Parameters
@@ -105,7 +109,12 @@ _SHORT_LIST = 1000
 _CELLS = 1 << 18
 
 
-def rank_by_law(spec: Spec, codes: Codes, candidates: Floats, own: Integers) -> TruePlaces:
+def rank_by_law(
+    spec: Spec,
+    codes: Codes,
+    candidates: Floats,
+    own: Integers,
+) -> TruePlaces:
     """Rank candidates by the likelihood of codes under their public law.
 
     Parameters
@@ -128,16 +137,21 @@ def rank_by_law(spec: Spec, codes: Codes, candidates: Floats, own: Integers) -> 
     def scores(rows: slice) -> Floats:
         chosen = codes.take(rows)
         logs = likelihoods.logs(chosen)[:-1].T
-        if isinstance(spec.law, CodebookResponse):  # has two levels: cosines order the ties
-            cosine = unit(chosen.to_float()) @ directions.T
-            return np.asarray(cosine + _ABOVE_ALL_COSINES * (logs > logs.min()))
-        return logs
+        if not isinstance(spec.law, CodebookResponse):
+            return logs
+        # It has two levels: cosines order the ties.
+        cosine = unit(chosen.to_float()) @ directions.T
+        is_likely = logs > logs.min()
+        return np.asarray(cosine + _ABOVE_ALL_COSINES * is_likely)
 
     return rank_by_scores(scores, own, len(candidates))
 
 
 def _rank_numbers(
-    likelihood: Likelihood, readings: Doubles, projected: Floats, own: Integers
+    likelihood: Likelihood,
+    readings: Doubles,
+    projected: Floats,
+    own: Integers,
 ) -> TruePlaces:
     """Rank the candidates of the highest cosines by likelihood, and the others by cosine."""
     mean = projected.mean(axis=0)
@@ -148,11 +162,13 @@ def _rank_numbers(
     logs = np.log(np.maximum(levels, least))
     # A table of equal cells is read five times as fast as the edges are searched.
     edges = likelihood.edges
-    width = (edges[-1] - edges[0]) / (_CELLS - 2)
-    middles = edges[0] + width * (np.arange(_CELLS) - 0.5)  # the first is below all edges
-    table = logs[np.searchsorted(edges, middles)]
+    lowest = edges[0]
+    width = (edges[-1] - lowest) / (_CELLS - 2)
+    middles = lowest + width * (np.arange(_CELLS) - 0.5)  # the first is below all edges
+    cells = np.searchsorted(edges, middles)
+    table = logs[cells]
     places = (projected / width).astype(np.float32)
-    starts = (likelihood.locate(readings) - edges[0]) / width + 1.0
+    starts = (likelihood.locate(readings) - lowest) / width + 1.0
     starts = starts.astype(np.float32)
     short = min(_SHORT_LIST, len(projected))
 
@@ -160,8 +176,9 @@ def _rank_numbers(
         score = (targets[codes] @ directions.T).astype(np.float64)
         for row, start in zip(score, starts[codes], strict=True):
             likely = np.argpartition(-row, short - 1)[:short]
-            cells = np.clip(start - places[likely], 0, _CELLS - 1).astype(np.int32)
-            fits = table.take(cells).sum(axis=1)
+            cells = np.clip(start - places[likely], 0, _CELLS - 1)
+            logs = table.take(cells.astype(np.int32))
+            fits = logs.sum(axis=1)
             row[likely] = _ABOVE_ALL_COSINES + fits - fits.min()
         return score
 
@@ -202,9 +219,12 @@ def learned_map(readings: Floats, values: Floats) -> Callable[[Floats], Doubles]
 
     def left_out_error(penalty: float) -> float:
         kept = shrinkage(penalty)
-        residual = deviations - left @ (kept[:, None] * projected)
+        predicted = left @ (kept[:, None] * projected)
+        residual = deviations - predicted
+        # What a pair adds to its own prediction.
         leverage = np.square(left) @ kept + 1.0 / len(left)
-        left_out = residual / np.maximum(1.0 - leverage, _LEAST_REST)[:, None]
+        rest = np.maximum(1.0 - leverage, _LEAST_REST)
+        left_out = residual / rest[:, None]
         return float(np.square(left_out).sum())
 
     best = min(_PENALTIES, key=left_out_error)
@@ -252,5 +272,6 @@ def true_positive_rate(members: Doubles, others: Doubles, false_positives: float
     0.5
     """
     allowed = int(false_positives * len(others))
-    threshold = np.sort(others)[len(others) - 1 - allowed]
+    falling = -np.sort(-others)
+    threshold = falling[allowed]
     return float((members > threshold).mean())

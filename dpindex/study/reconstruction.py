@@ -113,7 +113,8 @@ def _moments(spec: Spec, public: Doubles) -> _Moments:
     if directions_only(spec) or (spec.norm is not None and middle == 0.0):
         middle = 0.0
         variance = (spec.norm or 1.0) ** 2 / spec.dim
-    return _Moments(np.full(spec.dim, middle), variance, public)
+    mean = np.full(spec.dim, middle)
+    return _Moments(mean, variance, public)
 
 
 class Reconstructor:
@@ -154,7 +155,10 @@ class Reconstructor:
     """
 
     def __init__(
-        self, spec: Spec, public: Vectors | None = None, denoiser: Denoiser | None = None
+        self,
+        spec: Spec,
+        public: Vectors | None = None,
+        denoiser: Denoiser | None = None,
     ) -> None:
         if spec.dim * spec.code_length > _MAX_ENTRIES and spec.codebook is None:
             raise InputError(
@@ -245,7 +249,8 @@ class Reconstructor:
     def _bounded(self, deviation: Doubles) -> Doubles:
         """Return the mean and a deviation from it, clipped to the bounds, in units of vectors."""
         low, high = self._spec.bounds
-        return np.clip(self._moments.mean + deviation, low, high) * self._spec.scale
+        scaled = np.clip(self._moments.mean + deviation, low, high)
+        return scaled * self._spec.scale
 
     def _public_estimates(self, privatizer: Privatizer, public: Doubles) -> list[_Estimate]:
         """Return the means of public vectors, and of values of theirs, given codes (Bayes)."""
@@ -265,7 +270,8 @@ class Reconstructor:
         def single(codes: Codes) -> Doubles:
             readings = law.locate(codes.to_float().astype(np.float64))
             estimates = np.empty_like(readings)
-            attributes = zip(readings.T, values.T[:, :, None], estimates.T, strict=True)
+            columns = values.T[:, :, None]
+            attributes = zip(readings.T, columns, estimates.T, strict=True)
             for reading, value, estimate in attributes:
                 places = np.searchsorted(law.edges, reading - value)
                 estimate[:] = _expected(logs[places], value)[:, 0]
@@ -291,7 +297,8 @@ class Reconstructor:
         near = float(nearest.mean()) * words
         share = law.subset / law.size
         far = (words.mean(axis=0) - share * near) / (1.0 - share)
-        likely = law.chance_inside * near + (1.0 - law.chance_inside) * far
+        inside = law.chance_inside
+        likely = inside * near + (1.0 - inside) * far
         return partial(_of_symbols, likely)
 
 
@@ -320,7 +327,11 @@ def _of_symbols(means: Doubles, codes: Codes) -> Doubles:
     return means[codes.stored.ravel()]
 
 
-def public_rows(count: int, dim: int, attacked: AnyArray) -> AnyArray:
+def public_rows(
+    count: int,
+    dim: int,
+    attacked: AnyArray,
+) -> AnyArray:
     """Return rows other than the attacked ones, which stand for public vectors of the kind.
 
     At most 2000, at equal distances, and no more than 2^25 numbers in all; half of the rows are
@@ -342,7 +353,10 @@ def dense_units(spec: Spec, vectors: Vectors) -> Doubles:
 
 
 def invert(
-    codes: Codes, spec: Spec, denoiser: Denoiser | None = None, public: Vectors | None = None
+    codes: Codes,
+    spec: Spec,
+    denoiser: Denoiser | None = None,
+    public: Vectors | None = None,
 ) -> Singles:
     """Return the best estimate of the vectors behind codes: :class:`Reconstructor`.
 
@@ -389,7 +403,9 @@ def can_be_reconstructed(spec: Spec) -> bool:
 
 
 def attackers_denoiser(
-    spec: Spec, codes: Codes, denoiser: Denoiser | None = None
+    spec: Spec,
+    codes: Codes,
+    denoiser: Denoiser | None = None,
 ) -> Denoiser | None:
     """Return the strongest denoiser for these codes: a given one if it is of the kind "score"."""
     is_strongest = denoiser is not None and denoiser.kind == "score"
@@ -400,7 +416,10 @@ def attackers_denoiser(
 
 
 def reconstructor_of(
-    spec: Spec, public: Vectors, codes: Codes, denoiser: Denoiser | None = None
+    spec: Spec,
+    public: Vectors,
+    codes: Codes,
+    denoiser: Denoiser | None = None,
 ) -> Reconstructor:
     """Return the reconstructor of an attacker with codes of the collection and public vectors.
 
@@ -415,6 +434,7 @@ def cosines(estimates: Floats, originals: Floats) -> Doubles:
     estimates = estimates.astype(np.float64)
     originals = originals.astype(np.float64)
     products = (estimates * originals).sum(axis=1)
-    norms = np.linalg.norm(estimates, axis=1) * np.linalg.norm(originals, axis=1)
+    norms = np.linalg.norm(estimates, axis=1)
+    norms *= np.linalg.norm(originals, axis=1)
     norms[norms == 0] = 1.0
     return np.asarray(products / norms)

@@ -70,7 +70,8 @@ class GroundTruth:
             )
         true = self.scores >= _lowest(self.scores, neighbours)
         # A column for each id, and an empty last one, which is that of −1.
-        columns = 2 + int(max(self.ids.max(), found.max(initial=0)))
+        largest = max(self.ids.max(), found.max(initial=0))
+        columns = 2 + int(largest)
         relevant = np.empty(found.shape, dtype=np.bool_)
         for block in row_blocks(len(self.ids), max(1, _MARKS // columns)):
             ids = self.ids[block]
@@ -104,7 +105,12 @@ def recall_of(relevant: Bools, neighbours: int) -> Doubles:
     return np.asarray(hits / neighbours)
 
 
-def ground_truth(base: Any, queries: Any, depth: int, metric: Metric = "cosine") -> GroundTruth:
+def ground_truth(
+    base: Any,
+    queries: Any,
+    depth: int,
+    metric: Metric = "cosine",
+) -> GroundTruth:
     """The exact nearest neighbours of every query. The base is read in chunks.
 
     Parameters
@@ -163,7 +169,13 @@ def _lowest(scores: Singles, neighbours: int) -> Singles:
     return last - tolerance
 
 
-def _prepared(source: VectorSource, rows: Any, first: int, metric: Metric, sparse: bool) -> Any:
+def _prepared(
+    source: VectorSource,
+    rows: Any,
+    first: int,
+    metric: Metric,
+    sparse: bool,
+) -> Any:
     """Rows as float32, CSR if ``sparse``, checked to be finite; of norm 1 or 0 under cosine."""
     given_sparse = scipy.sparse.issparse(rows)
     wide: Any = rows.astype(np.float64)
@@ -208,7 +220,12 @@ def _nearest(base: VectorSource, queries: Any, count: int, metric: Metric) -> Sc
     return scores, ids
 
 
-def _nearest_dense(queries: Singles, vectors: Singles, count: int, metric: Metric) -> ScoredRows:
+def _nearest_dense(
+    queries: Singles,
+    vectors: Singles,
+    count: int,
+    metric: Metric,
+) -> ScoredRows:
     if metric == "l2":
         distances, ids = faiss.knn(queries, vectors, count, metric=faiss.METRIC_L2)
         return -distances, ids
@@ -216,7 +233,12 @@ def _nearest_dense(queries: Singles, vectors: Singles, count: int, metric: Metri
     return scores, ids
 
 
-def _nearest_sparse(queries: Any, vectors: Any, count: int, metric: Metric) -> ScoredRows:
+def _nearest_sparse(
+    queries: Any,
+    vectors: Any,
+    count: int,
+    metric: Metric,
+) -> ScoredRows:
     scores: Any = (queries @ vectors.T).toarray()
     if metric == "l2":
         squares = row_norms(vectors) ** 2
