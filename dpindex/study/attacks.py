@@ -222,12 +222,14 @@ class _Panel:
         self._spec = spec
         self._labels = labels
         self._base = _encoded(spec, base)
-        self._public = _encoded(spec, public)
         self._attacked = spaced(len(base), ATTACKED_ROWS)
         self._learned = np.arange(len(public)) % 3 < 2
+        vectors = _encoded(spec, public)
+        self._public = vectors[self._learned]
+        self._strangers = not_codewords(spec, vectors[~self._learned])
         self._privatizer = Privatizer(spec, allow_unprotected=True)  # discarded, never published
         self._codes = self._privatizer.privatize(self._base)
-        self._reconstruct = reconstructor_of(spec, self._public[self._learned], self._codes)
+        self._reconstruct = reconstructor_of(spec, self._public, self._codes)
         self._readings = _centred(self._read(self._codes))
         self._estimates = self._estimate(self._codes.take(self._attacked))
 
@@ -308,8 +310,7 @@ class _Panel:
             yield self._figure("alignment", setting, rate, 1.0 / among, bound)
 
     def _membership(self) -> Iterator[Attack]:
-        strangers = not_codewords(self._spec, self._public[~self._learned])
-        both = np.concatenate([self._base[self._attacked], strangers])
+        both = np.concatenate([self._base[self._attacked], self._strangers])
         members = len(self._attacked)
         likelihoods = kind_of(self._spec).likelihoods(self._privatizer, both)
         odds = best_odds(likelihoods, self._codes)
@@ -319,11 +320,12 @@ class _Panel:
         private = best_scores(queries, self._readings)
         modes = {"exact query": [odds, exact], "private query": [private]}
         for (mode, scores), share in product(modes.items(), _FALSE_POSITIVES):
-            if share * len(strangers) < 1.0:
+            if share * len(self._strangers) < 1.0:
                 continue
             rates = []
             for score in scores:
-                rates.append(true_positive_rate(score[:members], score[members:], share))
+                inside, outside = np.split(score, [members])
+                rates.append(true_positive_rate(inside, outside, share))
             setting = f"{mode}, {share:.1%} false positives"
             bound = max_tpr(self._spec, share)
             yield self._figure("membership", setting, max(rates), share, bound)
@@ -365,9 +367,9 @@ class _Panel:
         One is learned from codes of public vectors, the other compares with the mean public vector
         of each label. ``labels`` are 0 and 1, shape (m, labels).
         """
-        public = self._public[self._learned]
-        estimates = self._estimate(self._privatizer.privatize(public))
-        means = labels.T @ public / labels.sum(axis=0)[:, None]
+        estimates = self._estimate(self._privatizer.privatize(self._public))
+        counts = labels.sum(axis=0)[:, None]
+        means = labels.T @ self._public / counts
         directions = unit(means - self._reconstruct.guess).astype(np.float64)
         return [learned_map(estimates, labels), lambda vectors: vectors @ directions.T]
 

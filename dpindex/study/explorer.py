@@ -390,7 +390,9 @@ def _reconstructed(
     if hides_records(build.spec):  # directions, shown as bright as the originals
         vectors = unit(vectors) * norms[:, None].astype(np.float32)
     items = np.searchsorted(rows, found.nearest)
-    nearest = [None if row < 0 else int(i) for row, i in zip(found.nearest, items, strict=True)]
+    nearest = []
+    for row, item in zip(found.nearest, items, strict=True):
+        nearest.append(None if row < 0 else int(item))
     return {
         "tile": sheet.add(vectors),
         "cosine": found.cosines.round(2).tolist(),

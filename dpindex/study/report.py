@@ -184,7 +184,11 @@ def _best(curve: Curve) -> list[Point]:
     for point in curve.points:
         if point.spec.guarantee.definition == "DP":
             rivals.setdefault((point.query, point.spec.budget), []).append(point)
-    return [max(points, key=lambda p: p.mean["recall@10"]) for points in rivals.values()]
+
+    def recall(point: Point) -> float:
+        return point.mean["recall@10"]
+
+    return [max(points, key=recall) for points in rivals.values()]
 
 
 def promises_of(points: Iterable[Point]) -> list[tuple[str, Guarantee]]:
@@ -379,7 +383,8 @@ def run_demo(directory: AnyPath, *, runs: int = 3, progress: Progress | None = N
     """
     require_libraries()
     need = "the digits of the demo come with scikit-learn"
-    pixels, digits = import_extra("sklearn.datasets", need, "eval").load_digits(return_X_y=True)
+    datasets = import_extra("sklearn.datasets", need, "eval")
+    pixels, digits = datasets.load_digits(return_X_y=True)
     folder = Path(directory)
     base = pixels[:-_HELD_OUT]
     queries = pixels[-_HELD_OUT:]
