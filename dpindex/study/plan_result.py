@@ -293,7 +293,7 @@ def plan_png(outcome: Plan) -> bytes:
             panel.plot(
                 best.spec.budget, measure.of(best.found(outcome.query)), "o",
                 markersize=15, markerfacecolor="none", markeredgecolor="black",
-                markeredgewidth=1.6, linestyle="none",
+                markeredgewidth=1.6, linestyle="none", clip_on=False,
                 label=f"recommended: {best.method}, {best.contents}, "
                 f"ε = {best.spec.budget:g}",
             )[0]
