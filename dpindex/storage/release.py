@@ -685,6 +685,8 @@ class ReleaseRun(Generic[Published]):
             checked[result.first_row] = result
             done += rows.pop(result.first_row, 0)  # the same shard may come again
             self.progress(done, total, "checking")
+        if rows:
+            raise InputError(f"the engine gave nothing for rows from {min(rows)} on; run it again.")
         results = [checked[shard.first_row] for shard in shards]
         if leak_check is not None:
             leaks = chain.from_iterable(result.leaks for result in results)

@@ -545,6 +545,8 @@ def test_what_lies_under_the_name_of_a_segment_is_checked(data: Path, tmp_path: 
     def forgetful(function: Any, shards: Any) -> Iterator[Any]:
         yield from map(function, shards[2:])
 
+    with pytest.raises(InputError, match="gave nothing for rows from 0 on"):
+        build_index(opened(data), target, SPEC, engine=forgetful)
     with pytest.raises(InputError, match="gave nothing for segment 000003"):
         build_index(opened(data), target, SPEC, engine=both_passes(forgetful))
     assert not target.exists()
