@@ -29,7 +29,7 @@ def main() -> None:
 
 def _leave(*_: object) -> None:
     """Leave at once: an exception could be caught, or turned into another, by what is imported."""
-    os.write(2, b"dpindex: interrupted; whatever was committed is kept.\n")
+    os.write(2, b"dpindex: interrupted; what was committed is kept. Run it again.\n")
     os._exit(130)
 
 

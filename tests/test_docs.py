@@ -31,6 +31,7 @@ COMMANDS = (
         "build",
         "privatize",
         "add",
+        "calibrate",
         "denoise",
         "query",
         "info",

@@ -31,7 +31,7 @@ from dpindex.version import __version__
 
 _HEAD_BYTES = 1 << 16
 _LEDGER = b"SQLite format 3\0"
-_INTERRUPTED = "interrupted; whatever was committed is kept."
+_INTERRUPTED = "interrupted; what was committed is kept. Run it again."
 _UsageError: Any = typer.BadParameter.__base__
 """What a wrong command line raises; typer has no public name for it."""
 
@@ -48,7 +48,7 @@ class _Commands(TyperGroup):
         "plan": "study_commands",
         **dict.fromkeys(("codebook", "design", "build"), "release_commands"),
         **dict.fromkeys(("query", "info", "methods"), "search_commands"),
-        **dict.fromkeys(("add", "denoise", "spec", "privatize"), "release_commands"),
+        **dict.fromkeys(("add", "calibrate", "denoise", "spec", "privatize"), "release_commands"),
         **dict.fromkeys(("publish", "serve"), "search_commands"),
         **dict.fromkeys(("evaluate", "demo"), "study_commands"),
         **dict.fromkeys(("audit", "ledger"), "audit_commands"),

@@ -287,6 +287,23 @@ def denoise(
     typer.echo(f"Denoised: {learned.kind}, learned from {learned.rows} codes.")
 
 
+def calibrate(index: o.IndexPath) -> None:
+    """Learn what the similarities of an index mean.
+
+    It is kept in the index. Reads private codes only: it costs no budget. `dpindex build` does it;
+    do it again when an index has become much larger.
+
+    $ dpindex calibrate my-index
+    """
+    with _changing(index) as opened:
+        learned = opened.calibrate()
+        opened.save(index, allow_unprotected=True)
+    if learned is None:
+        o.say("There is nothing to learn about similarities of these codes.")
+    else:
+        o.say(f"Calibrated: learned from {learned.rows} codes.")
+
+
 def _changing(index: str) -> AbstractContextManager[Any]:
     """Open an index that no other process changes; InputError for one in an object store."""
     from dpindex.index.private_index import PrivateIndex

@@ -288,8 +288,8 @@ class IndexTarget(CodeTarget[BuiltIndex]):
 def _finished(location: str) -> InputError:
     return InputError(
         f"{location} is a finished index; building again, here or elsewhere, releases every vector "
-        f"twice. Use it as it is; `dpindex denoise` learns a denoiser from its codes, and "
-        f"`dpindex add` adds other vectors."
+        f"twice. Use it as it is; `dpindex calibrate` learns what its similarities mean, if that "
+        f"was interrupted, `dpindex denoise` a denoiser, and `dpindex add` adds other vectors."
     )
 
 

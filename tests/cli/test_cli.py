@@ -399,6 +399,19 @@ def test_a_squared_distance_is_named_and_never_negative(run: Run, files: Path) -
     assert np.min(scores["similarity"]) < 0  # the unbiased estimates stay as they are
 
 
+def test_a_calibration_that_was_interrupted_is_made_up_for(run: Run, files: Path) -> None:
+    """Also of symbols, which have no denoiser."""
+    vectors = np.random.default_rng(0).normal(size=(300, 8))
+    codebook = dpi.Codebook(np.random.default_rng(1).normal(size=(20, 8)))
+    terms = {"epsilon": 8.0, "adjacency": dpi.record(), "codebook": codebook}
+    index = dpi.PrivateIndex(dpi.Spec("record-codebook", dim=8, **terms))
+    index.add(vectors)
+    index.save(files / "bare")
+    assert json.loads(run("info", "bare", "--json")[1])["calibrated_rows"] is None
+    assert run("calibrate", "bare")[:2] == (0, "Calibrated: learned from 300 codes.\n")
+    assert json.loads(run("info", "bare", "--json")[1])["calibrated_rows"] == 300
+
+
 def test_a_denoiser_that_cannot_be_learned_is_no_failure(run: Run, files: Path) -> None:
     """The budget is spent and the index is good: it says so and goes on."""
     code, out, err = run("build", "x.npy", "ix", *STAIRCASE, "--denoise", "score")
@@ -552,7 +565,10 @@ def test_ctrl_c_keeps_what_was_committed(
     with monkeypatch.context() as interrupted:
         interrupted.setattr(PrivateFolder, "create", create_and_interrupt)
         code, _, error = run(*build)
-    assert (code, error) == (130, "dpindex: interrupted; whatever was committed is kept.\n")
+    assert (code, error) == (
+        130,
+        "dpindex: interrupted; what was committed is kept. Run it again.\n",
+    )
     assert not Path("ix").exists()
     assert "240 vectors (180 privatized now)" in run(*build)[1]
 
@@ -566,7 +582,7 @@ def test_ctrl_c_while_a_module_is_imported(run: Run, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("dpindex.cli.commands", lambda: interrupted)
     code, _, error = run("methods")
     assert code == 130
-    assert error == "dpindex: interrupted; whatever was committed is kept.\n"
+    assert error == "dpindex: interrupted; what was committed is kept. Run it again.\n"
 
 
 def test_the_version(run: Run) -> None:

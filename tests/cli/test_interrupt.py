@@ -47,7 +47,7 @@ def struck(name: str, handler: str = "default_int_handler") -> subprocess.Comple
 )
 def test_while_modules_are_imported(name: str) -> None:
     done = struck(name)
-    assert done.stderr == "dpindex: interrupted; whatever was committed is kept.\n"
+    assert done.stderr == "dpindex: interrupted; what was committed is kept. Run it again.\n"
     assert (done.returncode, done.stdout) == (130, "")
 
 
@@ -95,4 +95,7 @@ def test_around_the_command(
         assert left == [130]
     finally:
         signal.signal(signal.SIGINT, before)
-    assert capfd.readouterr().err == "dpindex: interrupted; whatever was committed is kept.\n"
+    assert (
+        capfd.readouterr().err
+        == "dpindex: interrupted; what was committed is kept. Run it again.\n"
+    )
