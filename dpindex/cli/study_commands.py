@@ -14,7 +14,7 @@ import typer
 from dpindex.base.errors import InputError
 from dpindex.base.files import create_file
 from dpindex.cli import shared as o
-from dpindex.data import open_vectors, read_ids
+from dpindex.data import check_finite, open_vectors, read_ids
 from dpindex.privacy import record
 
 if TYPE_CHECKING:  # help loads no noise laws
@@ -335,6 +335,9 @@ class PageOptions:
             )
         if self.labels is not None and self.public_sample is None:
             raise InputError("--labels needs --public-sample: attacks learn from public labels.")
+        if self.public_sample is not None:  # now: what is measured first takes minutes
+            with open_vectors(self.public_sample) as public:
+                check_finite(public)
 
     def shown(self, base: Any, queries: Any) -> Shown:
         """Return how vectors are shown."""

@@ -17,6 +17,7 @@ from dpindex.base.arrays import (
     as_matrix,
     as_table,
     canonical_csr,
+    check_values,
     is_masked,
     issparse,
 )
@@ -367,6 +368,13 @@ def dense_rows(source: VectorSource, rows: Indices) -> AnyArray:
             part = part.toarray()
         parts.append(part)
     return np.concatenate(parts)
+
+
+def check_finite(source: VectorSource) -> None:
+    """Raise InputError, with the name of the source and the row, for NaN or an infinite value."""
+    with naming(source.name):
+        for first_row, chunk in source.chunks():
+            check_values(chunk, first_row)
 
 
 def check_columns(source: VectorSource, other: VectorSource) -> None:

@@ -40,7 +40,7 @@ from dpindex.base.arrays import (
 )
 from dpindex.base.errors import InputError
 from dpindex.base.files import pack
-from dpindex.data import VectorSource, as_source, open_vectors
+from dpindex.data import VectorSource, as_source, check_finite, open_vectors
 from dpindex.mechanism.noise.gaussian import optimal_sigma
 from dpindex.mechanism.noise.signs import geometric_flips
 from dpindex.mechanism.public_parts import ARRAYS, ENTRY_BITS, MAX_LENGTH, Design
@@ -102,6 +102,7 @@ def design(
     scale = finite_number(scale, "scale", above=0.0)
     opened = isinstance(public, str | os.PathLike)
     with open_vectors(public) if opened else nullcontext(as_source(public)) as source:
+        check_finite(source)
         known = _known(source, scale)
     if code_length is None:
         code_length = usual_length(epsilon, len(known.attributes))
@@ -186,7 +187,7 @@ def _known(source: VectorSource, scale: float) -> _Known:
     mean = total / count
     variance = squares / count - mean**2
     if not np.isfinite(variance).all():
-        raise InputError("public vectors must be finite.")
+        raise InputError("some public values are too large to square; scale them.")
     largest = max(float(variance.max()), 1e-300)
     varying = np.flatnonzero(variance > 1e-9 * largest)
     if count < 2 or not len(varying):

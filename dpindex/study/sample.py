@@ -27,7 +27,7 @@ from dpindex.base.arrays import (
     whole_number,
 )
 from dpindex.base.errors import DamagedError, InputError, StorageError
-from dpindex.data import VectorSource, as_source, dense_rows
+from dpindex.data import VectorSource, as_source, check_finite, dense_rows
 from dpindex.mechanism.public_parts import MAX_SIZE, MIN_SIZE, Codebook
 from dpindex.mechanism.spec import Spec
 from dpindex.privacy import Record
@@ -249,6 +249,7 @@ def checked_sample(source: VectorSource, dim: int, n: int, skip_leak_check: bool
             f"accept that.",
             field="skip_leak_check",
         )
+    check_finite(source)
 
 
 def _suspicion(source: VectorSource, n: int) -> str | None:

@@ -326,3 +326,20 @@ def test_an_index_that_was_changed_since(files: Path) -> None:
     again.add_codes(mine.codes, mine.ids)
     again.save(files / "ix")
     assert len(PrivateIndex.open(files / "ix")) == 60
+
+
+def test_a_value_of_a_public_sample_that_is_not_finite_is_named(run: Run, files: Path) -> None:
+    """With its file and row, before anything is planned, designed or measured."""
+    sample = np.random.default_rng(0).uniform(-1, 1, (600, 24))
+    sample[17, 3] = np.nan
+    np.save(files / "bad.npy", sample)
+    where = "bad.npy: row 17, column 3 is NaN"
+    terms = ("--epsilon", "3", "--beta", "1")
+    public = ("--public-sample", "bad.npy")
+    fails(run("plan", "--dim", "24", "--n", "1000", *terms, *public), where)
+    fails(run("design", "bad.npy", "design.npz", *terms), where)
+    measured = ("evaluate", "x.npy", "q.npy", "--report", "report", *public)
+    fails(
+        run(*measured, "--methods", "dp-oporp-staircase", "--epsilons", "3", "--beta", "1"), where
+    )
+    assert not (files / "report").exists()
