@@ -14,7 +14,8 @@ import typer
 from dpindex.base.errors import InputError
 from dpindex.base.files import create_file
 from dpindex.cli import shared as o
-from dpindex.data import check_finite, open_vectors, read_ids
+from dpindex.data import open_vectors, read_ids
+from dpindex.data.source import check_finite
 from dpindex.privacy import record
 
 if TYPE_CHECKING:  # help loads no noise laws

@@ -12,14 +12,13 @@ from dpindex.data.dataset import Dataset, open_dataset
 from dpindex.data.parquet import read_payload
 from dpindex.data.ranges import Ranges, one_per_person
 from dpindex.data.readers import open_vectors, read_ids
-from dpindex.data.source import VectorSource, as_source, check_finite, dense_rows
+from dpindex.data.source import VectorSource, as_source, dense_rows
 
 __all__ = [
     "Dataset",
     "Ranges",
     "VectorSource",
     "as_source",
-    "check_finite",
     "dense_rows",
     "one_per_person",
     "open_dataset",

@@ -40,7 +40,8 @@ from dpindex.base.arrays import (
 )
 from dpindex.base.errors import InputError
 from dpindex.base.files import pack
-from dpindex.data import VectorSource, as_source, check_finite, open_vectors
+from dpindex.data import VectorSource, as_source, open_vectors
+from dpindex.data.source import check_finite
 from dpindex.mechanism.noise.gaussian import optimal_sigma
 from dpindex.mechanism.noise.signs import geometric_flips
 from dpindex.mechanism.public_parts import ARRAYS, ENTRY_BITS, MAX_LENGTH, Design

@@ -27,7 +27,8 @@ from dpindex.base.arrays import (
     whole_number,
 )
 from dpindex.base.errors import DamagedError, InputError, StorageError
-from dpindex.data import VectorSource, as_source, check_finite, dense_rows
+from dpindex.data import VectorSource, as_source, dense_rows
+from dpindex.data.source import check_finite
 from dpindex.mechanism.public_parts import MAX_SIZE, MIN_SIZE, Codebook
 from dpindex.mechanism.spec import Spec
 from dpindex.privacy import Record
