@@ -97,8 +97,10 @@ def _same(here: dpi.Hits, there: dpi.Hits, ties: bool) -> None:
     same = here.ids == there.ids
     if not ties:
         gaps = np.abs(np.diff(here.scores, axis=1)).min(axis=1, initial=np.inf)
-        swapped = gaps < 2e-6 * largest
-        assert (same | swapped[:, None]).all()
+        swapped = gaps < 4e-6 * largest  # both scores are rounded
+        # The last hit may tie with the first that is not among them; scores are compared above.
+        tied_with_next = same[:, :-1].all(axis=1)
+        assert (same | (swapped | tied_with_next)[:, None]).all()
         for name in ("similarity", "stderr", "unbiased", "unbiased_stderr"):
             expected, found = getattr(here, name), getattr(there, name)
             np.testing.assert_allclose(found[same], expected[same], atol=1e-5)
