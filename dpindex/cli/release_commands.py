@@ -125,9 +125,7 @@ def build(
         )
     built = outcome.published
     if not is_url(index):
-        with _changing(index) as opened:
-            if opened.calibrate() is not None:
-                opened.save(index, allow_unprotected=True)
+        _calibrated(index)
     o.say(f"{index}: {outcome.rows} vectors ({outcome.drawn} privatized now).")
     _tell_clipped(outcome.clipped)
     if built.denoiser is not None:
@@ -295,13 +293,20 @@ def calibrate(index: o.IndexPath) -> None:
 
     $ dpindex calibrate my-index
     """
-    with _changing(index) as opened:
-        learned = opened.calibrate()
-        opened.save(index, allow_unprotected=True)
+    learned = _calibrated(index)
     if learned is None:
         o.say("There is nothing to learn about similarities of these codes.")
     else:
         o.say(f"Calibrated: learned from {learned.rows} codes.")
+
+
+def _calibrated(index: str) -> Any:
+    """Calibrate an index; return what was learned and is kept there, None if there is nothing."""
+    with _changing(index) as opened:
+        learned = opened.calibrate()
+        if learned is not None:
+            opened.save(index, allow_unprotected=True)
+    return learned
 
 
 def _changing(index: str) -> AbstractContextManager[Any]:

@@ -191,7 +191,7 @@ def _best(curve: Curve) -> list[Point]:
     return [max(points, key=recall) for points in rivals.values()]
 
 
-def promises_of(points: Iterable[Point]) -> list[tuple[str, Guarantee]]:
+def weakest_guarantees(points: Iterable[Point]) -> list[tuple[str, Guarantee]]:
     """Return methods with the same kind of guarantee, and that guarantee at the largest epsilon."""
     groups: dict[tuple[Any, ...], list[Spec]] = {}
     for point in points:
@@ -233,7 +233,7 @@ def page_html(
     jinja = import_extra("jinja2", NEED, "eval")
     more = additions or Additions()
     points = [point for curve in curves for point in curve.points]
-    promises = promises_of(points)
+    promises = weakest_guarantees(points)
     limits: dict[str, None] = {}
     for _, guarantee in promises:
         limits |= dict.fromkeys(guarantee.does_not_protect(curves[0].dim))

@@ -24,7 +24,7 @@ from dpindex.data import as_source
 from dpindex.study import Additions, Curve, Shown, evaluate, require_libraries, spec_grid
 from dpindex.study.evaluation import at_norm_1
 from dpindex.study.explorer import Sheet, page_data, promise
-from dpindex.study.report import page_html, promises_of
+from dpindex.study.report import page_html, weakest_guarantees
 
 pytest.importorskip("jinja2")
 Image = pytest.importorskip("PIL.Image")
@@ -105,7 +105,7 @@ def test_each_adjacency_is_a_view(curves: list[Curve]) -> None:
     )
     assert (one["epsilons"], whole["epsilons"]) == ([1.0, 30.0], [4.0, 16.0])
     assert [m["method"] for m in whole["methods"]] == ["record-cap", "raw-gaussian", "none-oporp"]
-    ((_, promise), *_) = promises_of(curves[0].points)
+    ((_, promise), *_) = weakest_guarantees(curves[0].points)
     limits = promise.does_not_protect(DIM)
     assert any("a change of m attributes costs m × 30" in line for line in limits)
 
