@@ -44,7 +44,7 @@ ABLATIONS: dict[str, dict[str, Any]] = {
     "score, 4 Gaussians": {"COMPONENTS": 4},
     "score, one iteration": {"MAX_ITERATIONS": 1},
 }
-"""The score denoiser with a part left out: constants of ``dpindex.denoise.fit``."""
+"""The score denoiser with a part left out: constants of ``dpindex.decode.fit``."""
 
 
 def load(name: str) -> tuple[Any, Any, dict[str, Any]]:
@@ -75,7 +75,7 @@ def precision(index: PrivateIndex, queries: Any, true: Any) -> float:
 
 @contextmanager
 def constants(changed: dict[str, Any]) -> Iterator[None]:
-    module = importlib.import_module("dpindex.denoise.fit")
+    module = importlib.import_module("dpindex.decode.fit")
     before = {name: getattr(module, name) for name in changed}
     for name, value in changed.items():
         setattr(module, name, value)

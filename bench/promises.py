@@ -27,8 +27,8 @@ import numpy as np
 from recipes import DATA, embeddings, pictures, table, trigrams
 
 import dpindex as dpi
+from dpindex.decode.symbols import crowding
 from dpindex.index.search import QueryMode
-from dpindex.similarity.symbol_codes import crowding
 from dpindex.study import ground_truth
 
 QUERIES = 500

@@ -40,7 +40,7 @@ from threadpoolctl import threadpool_limits
 
 from dpindex import PrivateIndex, Privatizer, Spec, __version__, attribute
 from dpindex.base.arrays import cores
-from dpindex.denoise import fit_denoiser
+from dpindex.decode.fit import fit_denoiser
 from dpindex.mechanism.noise.additive import staircase_noise
 from dpindex.mechanism.noise.signs import draw_flips, randomized_response
 from dpindex.mechanism.secret_random import secret_stream

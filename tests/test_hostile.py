@@ -385,7 +385,7 @@ def test_every_command_says_one_sentence(
 
 def test_a_denoiser_of_another_form(tmp_path: Path) -> None:
     """Found while fuzzing: shapes with fewer dimensions than they must have were an IndexError."""
-    from dpindex.denoise import denoiser_from_bytes
+    from dpindex.decode.denoiser import denoiser_from_bytes
 
     golden = Path(__file__).parent / "golden" / "format2" / "denoised"
     spec = PrivateIndex.open(golden).spec

@@ -27,8 +27,7 @@ LAYERS = (
     ("dpindex.index", "dpindex.race", "dpindex.device"),
     ("dpindex.storage",),
     ("dpindex.accounting",),
-    ("dpindex.similarity",),
-    ("dpindex.denoise",),
+    ("dpindex.decode",),
     ("dpindex.mechanism",),
     ("dpindex.data", "dpindex.privacy"),
     ("dpindex.base", "dpindex.version"),
@@ -39,7 +38,7 @@ name that begins its own."""
 SECRET = "dpindex.mechanism.secret_random"
 PRIVATIZER = "dpindex.mechanism.privatizer"
 ENGINES = (SECRET, PRIVATIZER, "faiss")
-ESTIMATORS = ("dpindex.similarity", "dpindex.denoise")
+ESTIMATORS = ("dpindex.decode",)
 
 ROOT = Path(dpindex.__file__).parent
 
@@ -259,7 +258,7 @@ def test_the_secret_stream_has_two_users() -> None:
 
 @pytest.mark.parametrize(
     "module",
-    ["dpindex.mechanism.spec", "dpindex.mechanism.codes", "dpindex.similarity", "dpindex"],
+    ["dpindex.mechanism.spec", "dpindex.mechanism.codes", "dpindex.decode.base", "dpindex"],
 )
 def test_reading_codes_needs_no_noise_engine(module: str) -> None:
     """A searcher decodes, projects and estimates without the secret stream in memory."""

@@ -32,12 +32,15 @@ from dpindex import Privatizer, Spec, attribute, l2
 from dpindex.accounting.ledger import Ledger
 from dpindex.base.files import pack
 from dpindex.data import open_vectors, read_ids
-from dpindex.denoise import (
+from dpindex.decode.denoiser import (
+    CalibrationBins,
+    Channel,
+    EPIteration,
+    ScoreTable,
     denoiser_from_bytes,
     denoiser_to_bytes,
-    fit_denoiser,
 )
-from dpindex.denoise.denoiser import CalibrationBins, Channel, EPIteration, ScoreTable
+from dpindex.decode.fit import fit_denoiser
 from dpindex.index.private_index import PrivateIndex
 from dpindex.mechanism.codes import BitCodes, NumberFormat, SymbolFormat, codes_from_bytes
 from dpindex.mechanism.public_parts import Codebook

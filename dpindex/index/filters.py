@@ -17,9 +17,9 @@ import numpy as np
 
 from dpindex.base.arrays import Doubles, Rows, id_array, other_kind_of_ids, row_blocks
 from dpindex.base.errors import InputError, import_extra, naming, one_line
+from dpindex.decode.base import Queries
 from dpindex.index.backends import SearchBackend, best_of, unfilled
 from dpindex.index.kinds import Ranking
-from dpindex.similarity.similarity import Queries
 from dpindex.storage.code_store import ID, CodeStore
 
 Filter: TypeAlias = Any

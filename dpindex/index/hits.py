@@ -12,7 +12,7 @@ import numpy as np
 from dpindex.base.arrays import AnyArray, Bools, Doubles, Floats, Table
 from dpindex.base.display import table_html
 from dpindex.base.errors import InputError, import_extra
-from dpindex.similarity.similarity import Estimate
+from dpindex.decode.base import Estimate
 from dpindex.storage.code_store import ID
 
 _NAMES = {"ids": ID, "scores": "score"}

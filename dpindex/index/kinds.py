@@ -15,27 +15,7 @@ import numpy as np
 
 from dpindex.base.arrays import AnyArray, Doubles, Rows, limited_threads, spaced, unit
 from dpindex.base.files import release_pages
-from dpindex.denoise import Denoiser
-from dpindex.index.backends import FaissSigns, SearchBackend, SymbolLists, faiss
-from dpindex.index.faiss_vectors import FaissVectors
-from dpindex.mechanism.codes import CodeFormat, Codes, SignFormat, SymbolFormat
-from dpindex.mechanism.spec import Spec
-from dpindex.similarity.calibration import PAIRED_ROWS, SimilarityCalibration
-from dpindex.similarity.designed import (
-    DesignedSimilarity,
-    decoded,
-    decoded_queries,
-)
-from dpindex.similarity.number_codes import NumberLikelihoods, NumberSimilarity
-from dpindex.similarity.posterior import (
-    DenoisedPosterior,
-    NumberPosterior,
-    Posterior,
-    SignPosterior,
-    SymbolPosterior,
-)
-from dpindex.similarity.sign_codes import SignLikelihoods, SignSimilarity
-from dpindex.similarity.similarity import (
+from dpindex.decode.base import (
     CodeLikelihoods,
     Estimator,
     Metric,
@@ -43,11 +23,31 @@ from dpindex.similarity.similarity import (
     Queries,
     Similarity,
 )
-from dpindex.similarity.symbol_codes import (
+from dpindex.decode.calibration import PAIRED_ROWS, SimilarityCalibration
+from dpindex.decode.denoiser import Denoiser
+from dpindex.decode.designed import (
+    DesignedSimilarity,
+    decoded,
+    decoded_queries,
+)
+from dpindex.decode.numbers import NumberLikelihoods, NumberSimilarity
+from dpindex.decode.posterior import (
+    DenoisedPosterior,
+    NumberPosterior,
+    Posterior,
+    SignPosterior,
+    SymbolPosterior,
+)
+from dpindex.decode.signs import SignLikelihoods, SignSimilarity
+from dpindex.decode.symbols import (
     SymbolLikelihoods,
     SymbolSimilarity,
     codeword_similarities,
 )
+from dpindex.index.backends import FaissSigns, SearchBackend, SymbolLists, faiss
+from dpindex.index.faiss_vectors import FaissVectors
+from dpindex.mechanism.codes import CodeFormat, Codes, SignFormat, SymbolFormat
+from dpindex.mechanism.spec import Spec
 from dpindex.storage.code_store import CodeStore
 from dpindex.storage.manifest import Settings, parse_index_type
 

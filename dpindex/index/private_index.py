@@ -19,7 +19,10 @@ from dpindex.base.files import AnyPath
 from dpindex.data.dataset import Dataset, as_dataset
 from dpindex.data.source import as_source
 from dpindex.data.stores import is_url
-from dpindex.denoise import Denoiser, DenoiserKind, fit_denoiser
+from dpindex.decode.base import Metric, Queries
+from dpindex.decode.calibration import SAMPLE_ROWS, SimilarityCalibration
+from dpindex.decode.denoiser import Denoiser
+from dpindex.decode.fit import DenoiserKind, fit_denoiser
 from dpindex.index.backends import unfilled
 from dpindex.index.filters import Filter, Selection, kept_rows
 from dpindex.index.hits import Estimates, Hits, without_error
@@ -34,8 +37,6 @@ from dpindex.index.search import (
 from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.public_random import PublicStream
 from dpindex.mechanism.spec import Spec
-from dpindex.similarity.calibration import SAMPLE_ROWS, SimilarityCalibration
-from dpindex.similarity.similarity import Metric, Queries
 from dpindex.storage.code_store import CodeStore
 from dpindex.storage.directory import (
     Checkpoint,
@@ -504,7 +505,7 @@ class PrivateIndex(Searchable):
         Parameters
         ----------
         kind : "auto", "linear" or "score"
-            See :func:`dpindex.denoise.fit_denoiser`.
+            See :func:`dpindex.decode.fit.fit_denoiser`.
 
         Returns
         -------

@@ -31,10 +31,10 @@ from dpindex.base.files import release_pages
 from dpindex.data import Ranges
 from dpindex.data.dataset import Dataset, open_dataset
 from dpindex.data.source import as_source
+from dpindex.decode.base import Metric, exact_similarities
 from dpindex.index.hits import Estimates, Hits
 from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.spec import Spec
-from dpindex.similarity.similarity import Metric, exact_similarities
 from dpindex.storage.ids import StoredIds
 
 CANDIDATES = 1000

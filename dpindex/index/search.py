@@ -13,14 +13,14 @@ import numpy as np
 
 from dpindex.base.arrays import Doubles, Rows, Table, Vectors, finite_number, row_blocks
 from dpindex.base.errors import InputError
+from dpindex.decode.base import Estimate, Estimator, ExactQueries, PrivateQueries, Queries
+from dpindex.decode.designed import exact_coordinates
 from dpindex.index.filters import Filter
 from dpindex.index.hits import Estimates, Hits
 from dpindex.index.kinds import kind_of
 from dpindex.index.reranking import Candidates, Rerank, Reranking, new_reranking, with_exact, within
 from dpindex.mechanism.codes import Codes, check_format
 from dpindex.mechanism.spec import Projector, Spec
-from dpindex.similarity.designed import exact_coordinates
-from dpindex.similarity.similarity import Estimate, Estimator, ExactQueries, PrivateQueries, Queries
 from dpindex.storage.manifest import Settings
 
 if TYPE_CHECKING:

@@ -20,12 +20,12 @@ from dpindex.base.arrays import AnyArray, Singles, Table, row_blocks, unit
 from dpindex.base.display import Progress, no_progress
 from dpindex.base.errors import InputError, naming, refuse_unprintable
 from dpindex.base.files import AnyPath, pack, unpack
-from dpindex.denoise import Denoiser, denoiser_from_bytes, denoiser_to_bytes
+from dpindex.decode.calibration import SimilarityCalibration, calibration_from_bytes
+from dpindex.decode.denoiser import Denoiser, denoiser_from_bytes, denoiser_to_bytes
 from dpindex.index.kinds import DenoisedVectors, PackedSigns, Ranking, Symbols, new_ranking
 from dpindex.index.private_index import PrivateIndex
 from dpindex.integrations.database import Database, Layout, arrow, code_bytes, open_database
 from dpindex.mechanism.codes import Codes
-from dpindex.similarity.calibration import SimilarityCalibration, calibration_from_bytes
 from dpindex.storage.manifest import EXACT, Settings
 
 MARK = "begun"

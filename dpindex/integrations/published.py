@@ -13,7 +13,8 @@ import numpy as np
 from dpindex.base.arrays import AnyArray, Table, id_array, other_kind_of_ids, row_blocks
 from dpindex.base.errors import InputError, naming
 from dpindex.base.files import AnyPath
-from dpindex.denoise import Denoiser
+from dpindex.decode.base import PrivateQueries, Queries
+from dpindex.decode.denoiser import Denoiser
 from dpindex.index.filters import Filter
 from dpindex.index.hits import Hits
 from dpindex.index.kinds import posterior_of
@@ -21,7 +22,6 @@ from dpindex.index.search import Found, FoundCodes, Searchable
 from dpindex.integrations.database import Database, Neighbours, open_database
 from dpindex.integrations.publication import Publication
 from dpindex.mechanism.codes import Codes
-from dpindex.similarity.similarity import PrivateQueries, Queries
 from dpindex.storage.code_store import Payload
 
 _FETCHED_BYTES = 1 << 24

@@ -23,10 +23,10 @@ import numpy as np
 from dpindex.base.arrays import AnyArray, Doubles, in_units_of_largest, whole_number
 from dpindex.base.errors import DamagedError, InputError, naming
 from dpindex.base.files import AnyPath, read_private_file
+from dpindex.decode.base import Metric
 from dpindex.index.reranking import Candidates, Owner
 from dpindex.mechanism.codes import Codes, check_format, codes_from_bytes
 from dpindex.mechanism.spec import Spec
-from dpindex.similarity.similarity import Metric
 
 MAX_CODES = 1000
 """Codes of one submission."""

@@ -35,10 +35,10 @@ from dpindex.base.files import (
     write_file,
 )
 from dpindex.data.stores import Bucket
+from dpindex.decode.calibration import SimilarityCalibration, calibration_from_bytes
+from dpindex.decode.symbols import SAMPLED_SYMBOLS, crowding
 from dpindex.mechanism.codes import Codes, codes_from_bytes
 from dpindex.mechanism.spec import Spec
-from dpindex.similarity.calibration import SimilarityCalibration, calibration_from_bytes
-from dpindex.similarity.symbol_codes import SAMPLED_SYMBOLS, crowding
 from dpindex.storage.code_store import (
     MAPPED_BYTES,
     CodeStore,
@@ -69,7 +69,7 @@ from dpindex.storage.manifest import (
 )
 
 if TYPE_CHECKING:  # most indexes have none
-    from dpindex.denoise import Denoiser
+    from dpindex.decode.denoiser import Denoiser
 
 _OF_SAVES = re.compile(r"(save|part)-[0-9a-f]{32}|seal-[0-9a-f-]+")
 _SEAL = re.compile(r"seal-(?P<digest>[0-9a-f]{64})-(?P<token>[0-9a-f]*)")
@@ -347,7 +347,7 @@ class IndexFiles:
         data = self._single("denoiser")
         if data is None:
             return None
-        from dpindex.denoise import denoiser_from_bytes
+        from dpindex.decode.denoiser import denoiser_from_bytes
 
         return denoiser_from_bytes(data, self.settings.spec)
 
@@ -575,7 +575,7 @@ def _stage_contents(writer: IndexWriter, contents: Contents, first_row: int) -> 
     writer.add_public()
     writer.add_rows(contents.store, first_row)
     if contents.denoiser is not None:
-        from dpindex.denoise import denoiser_to_bytes
+        from dpindex.decode.denoiser import denoiser_to_bytes
 
         writer.add_single("denoiser", denoiser_to_bytes(contents.denoiser))
     if contents.calibration is not None:

@@ -22,9 +22,9 @@ from typing import Any
 
 from dpindex.base.errors import DamagedError, InputError
 from dpindex.base.files import Buffer
+from dpindex.decode.base import Metric
 from dpindex.mechanism.codes import NumberFormat
 from dpindex.mechanism.spec import Spec
-from dpindex.similarity.similarity import Metric
 from dpindex.version import __version__
 
 MANIFEST = "manifest.json"
@@ -320,7 +320,7 @@ class Manifest:
         Of every file that belongs to the index, and perhaps of some that did.
     crowding : float, optional
         Of two or more symbols: how many times as unevenly they fall on codewords as those of
-        public vectors would, [0, ∞): :func:`dpindex.similarity.symbol_codes.crowding`.
+        public vectors would, [0, ∞): :func:`dpindex.decode.symbols.crowding`.
     """
 
     settings: Settings

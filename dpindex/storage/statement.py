@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from dpindex.base.errors import InputError
 from dpindex.base.files import AnyPath
 from dpindex.data.stores import Folder
+from dpindex.decode.calibration import SimilarityCalibration
 from dpindex.mechanism.spec import Spec
 from dpindex.privacy import Guarantee
-from dpindex.similarity.calibration import SimilarityCalibration
 from dpindex.storage.directory import IndexDirectory, IndexFiles
 from dpindex.storage.manifest import Settings
 from dpindex.version import __version__
 
 if TYPE_CHECKING:
-    from dpindex.denoise import Denoiser
+    from dpindex.decode.denoiser import Denoiser
 
 
 _UNCOVERED = 1.05

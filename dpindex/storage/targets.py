@@ -16,13 +16,8 @@ from dpindex.base.errors import DamagedError, InputError, NoDenoiserError
 from dpindex.base.files import AnyPath
 from dpindex.data.dataset import Dataset
 from dpindex.data.stores import Bucket, local_path
-from dpindex.denoise import (
-    Denoiser,
-    DenoiserKind,
-    denoiser_from_bytes,
-    denoiser_to_bytes,
-    fit_denoiser,
-)
+from dpindex.decode.denoiser import Denoiser, denoiser_from_bytes, denoiser_to_bytes
+from dpindex.decode.fit import DenoiserKind, fit_denoiser
 from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Projector, Spec

@@ -23,10 +23,10 @@ import numpy as np
 
 from dpindex.base.errors import InputError
 from dpindex.base.files import AnyPath, holding_lock, make_folder, read_file
-from dpindex.denoise import DenoiserKind
+from dpindex.decode.base import Metric
+from dpindex.decode.fit import DenoiserKind
 from dpindex.index.search import QueryMode
 from dpindex.mechanism.spec import Spec
-from dpindex.similarity.similarity import Metric
 from dpindex.study.examples import Examples
 from dpindex.study.reconstruction import EXPOSURE
 from dpindex.study.specs import common_adjacency, line_labels

@@ -26,11 +26,11 @@ from dpindex.base.display import Progress, no_progress
 from dpindex.base.errors import InputError
 from dpindex.base.files import AnyPath, machine_secret
 from dpindex.data import VectorSource, as_source
-from dpindex.denoise import DenoiserKind
+from dpindex.decode.base import Metric
+from dpindex.decode.fit import DenoiserKind
 from dpindex.index.private_index import PrivateIndex
 from dpindex.index.search import QueryMode
 from dpindex.mechanism.spec import Spec
-from dpindex.similarity.similarity import Metric
 from dpindex.storage.leak_check import LeakCheck, LeakEvidence, refuse_leaks
 from dpindex.study.curve import Curve, Run, RunsFile, kept_in, recall_within
 from dpindex.study.examples import ExampleBuild, Gallery

@@ -29,10 +29,10 @@ from dpindex.base.errors import InputError
 from dpindex.base.files import read_file
 from dpindex.data import VectorSource, as_source, dense_rows
 from dpindex.data.source import check_columns, check_one_each
+from dpindex.decode.base import Metric, exact_similarities
 from dpindex.index.search import QueryMode
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec
-from dpindex.similarity.similarity import Metric, exact_similarities
 from dpindex.study.reconstruction import (
     FITTED,
     can_be_reconstructed,

@@ -16,10 +16,10 @@ from dpindex.base.display import (
     tidy,
     to_png,
 )
+from dpindex.decode.base import Metric
 from dpindex.index.search import QueryMode
 from dpindex.mechanism.promises import information_lines, quality_warnings
 from dpindex.privacy import Attribute
-from dpindex.similarity.similarity import Metric
 from dpindex.study.target import (
     PRECISION,
     AttackFigures,

@@ -14,14 +14,14 @@ from dpindex.base.arrays import idle_cores, limited_threads
 from dpindex.base.display import Progress, no_progress
 from dpindex.base.errors import InputError, NoGuaranteeError
 from dpindex.data import as_source
-from dpindex.denoise import DenoiserKind
+from dpindex.decode.base import Metric
+from dpindex.decode.fit import DenoiserKind
 from dpindex.index.search import QueryMode
 from dpindex.mechanism.noise.additive import AdditiveNoise
 from dpindex.mechanism.noise.signs import FlipsByLevel
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec
 from dpindex.privacy import VectorAdjacency
-from dpindex.similarity.similarity import Metric
 from dpindex.study.candidates import CandidateSpecs
 from dpindex.study.plan_result import Plan, plan_png
 from dpindex.study.population import Population

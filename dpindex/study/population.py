@@ -40,8 +40,8 @@ from dpindex.base.arrays import (
 from dpindex.base.errors import InputError
 from dpindex.data import VectorSource
 from dpindex.data.source import check_one_each
+from dpindex.decode.base import Metric
 from dpindex.mechanism.public_random import PublicStream
-from dpindex.similarity.similarity import Metric
 from dpindex.study.target import FOUND, NEIGHBOURS, FoundShares
 from dpindex.study.truth import TIE
 

@@ -37,15 +37,16 @@ from dpindex.base.arrays import (
     stacked,
     unit,
 )
-from dpindex.denoise import Denoiser, DenoiserKind, fit_denoiser, fit_if_possible
+from dpindex.decode.base import ExactQueries, PrivateQueries, Queries
+from dpindex.decode.denoiser import Denoiser
+from dpindex.decode.designed import exact_coordinates
+from dpindex.decode.fit import DenoiserKind, fit_denoiser, fit_if_possible
 from dpindex.index.kinds import DenoisedVectors, PackedSigns, Ranking, Symbols, new_ranking
 from dpindex.mechanism.codes import Codes, SignFormat
 from dpindex.mechanism.noise import SymbolLaw
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.public_random import PublicStream
 from dpindex.mechanism.spec import Spec
-from dpindex.similarity.designed import exact_coordinates
-from dpindex.similarity.similarity import ExactQueries, PrivateQueries, Queries
 from dpindex.storage.manifest import Settings
 from dpindex.study.population import Population
 from dpindex.study.target import NEIGHBOURS, FoundShares, Row

@@ -9,13 +9,13 @@ import numpy as np
 import scipy
 
 from dpindex.base.arrays import Doubles, Floats, Integers, row_blocks, unit
+from dpindex.decode.base import CodeLikelihoods
 from dpindex.index.kinds import kind_of
 from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.noise import Likelihood, NumberLaw
 from dpindex.mechanism.noise.symbols import CodebookResponse
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec
-from dpindex.similarity.similarity import CodeLikelihoods
 from dpindex.study.trial import log_odds
 
 # Codes that are ranked at a time, and queries and codes that are compared at a time.

@@ -26,7 +26,8 @@ from dpindex.base.arrays import (
     unit,
 )
 from dpindex.base.errors import InputError
-from dpindex.denoise import Denoiser, fit_denoiser, fit_if_possible
+from dpindex.decode.denoiser import Denoiser
+from dpindex.decode.fit import fit_denoiser, fit_if_possible
 from dpindex.index.kinds import kind_of
 from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.method_table import IDENTITY

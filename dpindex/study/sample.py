@@ -29,10 +29,10 @@ from dpindex.base.arrays import (
 from dpindex.base.errors import DamagedError, InputError, StorageError
 from dpindex.data import VectorSource, as_source, dense_rows
 from dpindex.data.source import check_finite
+from dpindex.decode.base import Metric
 from dpindex.mechanism.public_parts import MAX_SIZE, MIN_SIZE, Codebook
 from dpindex.mechanism.spec import Spec
 from dpindex.privacy import Record
-from dpindex.similarity.similarity import Metric
 from dpindex.storage.directory import IndexDirectory
 from dpindex.study.population import Population, inferred_groups, numbered_groups
 from dpindex.study.target import MAX_DENSE_DIM, PlanTarget

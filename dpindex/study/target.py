@@ -11,12 +11,12 @@ import numpy as np
 
 from dpindex.base.arrays import checked_epsilon, finite_number, whole_number
 from dpindex.base.errors import InputError
-from dpindex.denoise import DenoiserKind
+from dpindex.decode.base import Metric
+from dpindex.decode.fit import DenoiserKind
 from dpindex.index.search import QueryMode
 from dpindex.mechanism.codes import SignFormat
 from dpindex.mechanism.spec import Spec
 from dpindex.privacy import Guarantee, Record, VectorAdjacency
-from dpindex.similarity.similarity import Metric
 from dpindex.study.trial import Trial
 
 FOUND, NEIGHBOURS = 10, 50

@@ -36,14 +36,15 @@ from dpindex.base.arrays import (
     stacked,
 )
 from dpindex.data import as_source, dense_rows
-from dpindex.denoise import Denoiser, DenoiserKind, fit_if_possible
+from dpindex.decode.base import Metric
+from dpindex.decode.denoiser import Denoiser
+from dpindex.decode.fit import DenoiserKind, fit_if_possible
 from dpindex.index.kinds import kind_of
 from dpindex.index.private_index import PrivateIndex
 from dpindex.index.search import QueryMode
 from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Projector, Spec
-from dpindex.similarity.similarity import Metric
 from dpindex.study.reconstruction import (
     EXPOSURE,
     Reconstructor,
@@ -229,7 +230,7 @@ def measure_linkage(
         All codes of the collection, those of the known vectors too.
     crowd : array or sparse matrix, shape (c, dim), optional
         Further vectors that the attacker knows; see ``crowd_size`` of
-        :class:`dpindex.similarity.similarity.CodeLikelihoods`.
+        :class:`dpindex.decode.base.CodeLikelihoods`.
     """
     count = known.shape[0]
     everyone = known if crowd is None else stacked([known, crowd])

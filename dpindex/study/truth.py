@@ -13,7 +13,7 @@ from dpindex.base.arrays import AnyArray, Bools, Doubles, Rows, Singles, row_blo
 from dpindex.base.errors import InputError
 from dpindex.data import VectorSource, as_source
 from dpindex.data.source import check_columns
-from dpindex.similarity.similarity import Metric
+from dpindex.decode.base import Metric
 
 # Scores and row numbers, best first, shape (nq, count) each.
 ScoredRows: TypeAlias = tuple[Singles, Rows]

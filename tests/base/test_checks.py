@@ -23,7 +23,7 @@ from dpindex.base.arrays import (
 from dpindex.base.display import progress_bar
 from dpindex.base.errors import InputError, import_extra
 from dpindex.base.files import holding_lock, map_file, read_file, unpack
-from dpindex.denoise import fit_denoiser
+from dpindex.decode.fit import fit_denoiser
 
 
 @pytest.mark.parametrize("value", [2, 2.0, np.float32(2), np.int8(2), np.uint64(2), Fraction(2)])

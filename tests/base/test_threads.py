@@ -16,7 +16,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 import dpindex as dpi
 from dpindex.base import arrays as threads
 from dpindex.base.arrays import idle_cores, limited_threads
-from dpindex.denoise.denoiser import Channel
+from dpindex.decode.denoiser import Channel
 
 
 def sizes() -> list[int]:

@@ -20,6 +20,7 @@ from specs import codebook, designed
 import dpindex as dpi
 from dpindex.base.errors import InputError
 from dpindex.data import open_dataset
+from dpindex.decode.base import InnerProductSimilarity
 from dpindex.index.backends import FaissSigns
 from dpindex.index.faiss_vectors import FaissVectors
 from dpindex.index.kinds import Ranking
@@ -28,7 +29,6 @@ from dpindex.mechanism.codes import Codes, NumberFormat, SignFormat, codes_from_
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec
 from dpindex.privacy import attribute
-from dpindex.similarity.similarity import InnerProductSimilarity
 from dpindex.storage.code_store import CodeStore
 from dpindex.storage.journal import PrivateFolder
 

@@ -17,9 +17,9 @@ import dpindex as dpi
 from dpindex import InputError
 from dpindex.data.dataset import Dataset, Part, as_dataset, open_dataset
 from dpindex.data.source import as_source
+from dpindex.decode.base import exact_similarities
 from dpindex.index import reranking
 from dpindex.index.reranking import Candidates, Originals
-from dpindex.similarity.similarity import exact_similarities
 
 Array = npt.NDArray[Any]
 

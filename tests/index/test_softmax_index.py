@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import dpindex as dpi
-from dpindex.similarity.symbol_codes import crowding
+from dpindex.decode.symbols import crowding
 
 DIM = 24
 CENTRES = np.random.default_rng(0).normal(size=(30, DIM))

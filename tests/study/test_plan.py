@@ -23,7 +23,7 @@ from streams import seed_noise
 import dpindex as dpi
 from dpindex.cli import main
 from dpindex.data import open_vectors
-from dpindex.similarity.similarity import Metric
+from dpindex.decode.base import Metric
 from dpindex.study import evaluate, ground_truth, planner
 from dpindex.study.population import Population
 from dpindex.study.prediction import predicted_rows

@@ -192,7 +192,7 @@ class Designed(Matrix):
     """W of a design. Its centre is subtracted where vectors are projected, before the noise.
 
     Inner products of projected vectors estimate nothing: they are compared once decoded
-    (:mod:`dpindex.similarity.designed`).
+    (:mod:`dpindex.decode.designed`).
     """
 
     scale = 2.0**-ENTRY_BITS

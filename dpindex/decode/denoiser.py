@@ -26,7 +26,7 @@ from dpindex.base.arrays import (
 from dpindex.base.display import facts_html
 from dpindex.base.errors import DamagedError, InputError, NoDenoiserError
 from dpindex.base.files import checked_array, pack, unpack
-from dpindex.denoise.mixture import MixtureFilter
+from dpindex.decode.mixture import MixtureFilter
 from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.noise import Likelihood, NumberLaw
 from dpindex.mechanism.spec import Spec

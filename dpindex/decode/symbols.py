@@ -30,13 +30,7 @@ from dpindex.base.arrays import (
     row_blocks,
     spaced,
 )
-from dpindex.mechanism.codes import Codes
-from dpindex.mechanism.noise import ONE, SymbolLaw
-from dpindex.mechanism.noise.symbols import CodebookResponse, nearest
-from dpindex.mechanism.projections import CodewordMap
-from dpindex.mechanism.public_random import PublicStream
-from dpindex.mechanism.spec import Projector
-from dpindex.similarity.similarity import (
+from dpindex.decode.base import (
     CodeLikelihoods,
     Estimate,
     ExactQueries,
@@ -44,6 +38,12 @@ from dpindex.similarity.similarity import (
     Queries,
     Similarity,
 )
+from dpindex.mechanism.codes import Codes
+from dpindex.mechanism.noise import ONE, SymbolLaw
+from dpindex.mechanism.noise.symbols import CodebookResponse, nearest
+from dpindex.mechanism.projections import CodewordMap
+from dpindex.mechanism.public_random import PublicStream
+from dpindex.mechanism.spec import Projector
 
 Places: TypeAlias = npt.NDArray[np.integer[Any]]
 

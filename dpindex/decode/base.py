@@ -34,7 +34,7 @@ class ExactQueries:
         The spec they were projected under.
     vectors : float64 array, shape (nq, k + 2), optional
         Under a design, the coordinates in which they are compared:
-        :func:`dpindex.similarity.designed.exact_coordinates`.
+        :func:`dpindex.decode.designed.exact_coordinates`.
     """
 
     projections: Floats
@@ -118,7 +118,7 @@ class Similarity(Estimator):
     ...     adjacency=attribute(1.0)), allow_unprotected=True)
     >>> codes = privatizer.privatize(np.eye(4))
     >>> queries = ExactQueries(privatizer.project(np.eye(4)[:2]), privatizer.spec)
-    >>> from dpindex.similarity.number_codes import NumberSimilarity
+    >>> from dpindex.decode.numbers import NumberSimilarity
     >>> NumberSimilarity(privatizer.spec, "ip").estimates(codes, queries, 1)[0].round(3).tolist()
     [[1.0, 0.0, 0.0, 0.0], [0.0, 1.0, 0.0, 0.0]]
     """

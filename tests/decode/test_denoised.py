@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from dpindex import PrivateIndex, Privatizer, Spec, attribute
-from dpindex.similarity.posterior import DenoisedPosterior
-from dpindex.similarity.similarity import ExactQueries, PrivateQueries
+from dpindex.decode.base import ExactQueries, PrivateQueries
+from dpindex.decode.posterior import DenoisedPosterior
 
 pytestmark = pytest.mark.usefixtures("known_noise")
 

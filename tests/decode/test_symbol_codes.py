@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from dpindex import Codebook, Privatizer, Spec, record
+from dpindex.decode.base import ExactQueries, PrivateQueries, Queries
+from dpindex.decode.symbols import pair_curve
 from dpindex.index.kinds import kind_of
 from dpindex.mechanism.noise.symbols import CodebookResponse
 from dpindex.mechanism.spec import Projector
-from dpindex.similarity.similarity import ExactQueries, PrivateQueries, Queries
-from dpindex.similarity.symbol_codes import pair_curve
 
 pytestmark = pytest.mark.usefixtures("known_noise")
 

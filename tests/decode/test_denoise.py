@@ -16,15 +16,16 @@ from streams import Seeded
 
 from dpindex import InputError, PrivateIndex, Privatizer, Spec, attribute, denoise
 from dpindex.base.files import pack, unpack
-from dpindex.denoise import (
+from dpindex.decode import fit as fitting
+from dpindex.decode.denoiser import (
+    Channel,
     Denoiser,
+    ScoreTable,
     denoiser_from_bytes,
     denoiser_to_bytes,
-    fit_denoiser,
 )
-from dpindex.denoise import fit as fitting
-from dpindex.denoise.denoiser import Channel, ScoreTable
-from dpindex.denoise.mixture import SCALES, Mixture, signal_directions, spiked
+from dpindex.decode.fit import fit_denoiser
+from dpindex.decode.mixture import SCALES, Mixture, signal_directions, spiked
 from dpindex.mechanism.spec import Projector
 
 Doubles = npt.NDArray[np.float64]

@@ -10,10 +10,7 @@ import numpy as np
 import scipy
 
 from dpindex.base.arrays import Doubles, Floats, Singles, Vectors
-from dpindex.mechanism.codes import Codes
-from dpindex.mechanism.noise import SignLaw
-from dpindex.mechanism.spec import Projector, Spec
-from dpindex.similarity.similarity import (
+from dpindex.decode.base import (
     CodeLikelihoods,
     Estimate,
     ExactQueries,
@@ -21,6 +18,9 @@ from dpindex.similarity.similarity import (
     PrivateQueries,
     Queries,
 )
+from dpindex.mechanism.codes import Codes
+from dpindex.mechanism.noise import SignLaw
+from dpindex.mechanism.spec import Projector, Spec
 
 _ANGLES = 129
 _NODES = 24

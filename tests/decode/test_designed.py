@@ -11,8 +11,8 @@ from scipy import sparse
 from streams import seed_noise
 
 import dpindex as dpi
-from dpindex.similarity.designed import decoded, exact_coordinates
-from dpindex.similarity.similarity import exact_similarities
+from dpindex.decode.base import exact_similarities
+from dpindex.decode.designed import decoded, exact_coordinates
 
 RNG = np.random.default_rng(2)
 DIM = 40

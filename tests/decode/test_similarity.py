@@ -10,17 +10,17 @@ import pytest
 from specs import folded
 
 from dpindex import PrivateIndex, attribute
-from dpindex.index.kinds import kind_of
-from dpindex.mechanism.codes import Codes
-from dpindex.mechanism.privatizer import Privatizer
-from dpindex.mechanism.spec import Spec
-from dpindex.similarity.number_codes import (
+from dpindex.decode.base import ExactQueries, Metric, PrivateQueries, Queries
+from dpindex.decode.numbers import (
     NoisyVectorStats,
     cosine,
     inner_product,
     squared_distance,
 )
-from dpindex.similarity.similarity import ExactQueries, Metric, PrivateQueries, Queries
+from dpindex.index.kinds import kind_of
+from dpindex.mechanism.codes import Codes
+from dpindex.mechanism.privatizer import Privatizer
+from dpindex.mechanism.spec import Spec
 
 Array = npt.NDArray[Any]
 ESTIMATORS: dict[Metric, Any] = {"cosine": cosine, "ip": inner_product, "l2": squared_distance}

@@ -11,8 +11,8 @@ import numpy as np
 
 from dpindex.base.arrays import Doubles, Integers, Singles, limited_threads, row_blocks
 from dpindex.base.errors import InputError, NoDenoiserError
-from dpindex.denoise.denoiser import CalibrationBins, Channel, Denoiser, EPIteration, ScoreTable
-from dpindex.denoise.mixture import SCALES, Mixture, MixtureFilter, signal_directions
+from dpindex.decode.denoiser import CalibrationBins, Channel, Denoiser, EPIteration, ScoreTable
+from dpindex.decode.mixture import SCALES, Mixture, MixtureFilter, signal_directions
 from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.spec import Spec
 

@@ -18,16 +18,16 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from dpindex.mechanism.noise import NoiseMoments
-from dpindex.mechanism.privatizer import Privatizer
-from dpindex.mechanism.spec import Spec
-from dpindex.privacy import attribute
-from dpindex.similarity.number_codes import (
+from dpindex.decode.numbers import (
     NoisyVectorStats,
     cosine,
     inner_product,
     squared_distance,
 )
+from dpindex.mechanism.noise import NoiseMoments
+from dpindex.mechanism.privatizer import Privatizer
+from dpindex.mechanism.spec import Spec
+from dpindex.privacy import attribute
 
 pytestmark = pytest.mark.usefixtures("known_noise")
 

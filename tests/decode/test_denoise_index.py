@@ -10,7 +10,7 @@ import pytest
 from made_datasets import low_rank, photographs
 
 from dpindex import InputError, PrivateIndex, Spec, attribute
-from dpindex.denoise import fit as fitting
+from dpindex.decode import fit as fitting
 
 DIM = 24
 

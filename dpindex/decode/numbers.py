@@ -14,10 +14,7 @@ import numpy as np
 import scipy
 
 from dpindex.base.arrays import Doubles, Floats, Longs, Vectors, row_blocks
-from dpindex.mechanism.codes import Codes
-from dpindex.mechanism.noise import Likelihood, NoiseMoments, Polynomial
-from dpindex.mechanism.spec import Projector
-from dpindex.similarity.similarity import (
+from dpindex.decode.base import (
     CodeLikelihoods,
     Estimate,
     ExactQueries,
@@ -25,6 +22,9 @@ from dpindex.similarity.similarity import (
     PrivateQueries,
     Queries,
 )
+from dpindex.mechanism.codes import Codes
+from dpindex.mechanism.noise import Likelihood, NoiseMoments, Polynomial
+from dpindex.mechanism.spec import Projector
 
 NOISELESS = NoiseMoments.additive(0.0, 0.0)
 """Of vectors without noise."""

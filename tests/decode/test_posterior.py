@@ -10,9 +10,8 @@ import numpy.typing as npt
 import pytest
 
 import dpindex as dpi
-from dpindex.index.kinds import kind_of
-from dpindex.mechanism.spec import Projector
-from dpindex.similarity.calibration import (
+from dpindex.decode.base import ExactQueries, PrivateQueries, Queries
+from dpindex.decode.calibration import (
     GRID,
     ObservationLaw,
     PosteriorTable,
@@ -22,8 +21,9 @@ from dpindex.similarity.calibration import (
     fitted_prior,
     log_energies,
 )
-from dpindex.similarity.posterior import TablePosterior
-from dpindex.similarity.similarity import ExactQueries, PrivateQueries, Queries
+from dpindex.decode.posterior import TablePosterior
+from dpindex.index.kinds import kind_of
+from dpindex.mechanism.spec import Projector
 
 pytestmark = pytest.mark.usefixtures("known_noise")
 

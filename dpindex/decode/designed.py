@@ -22,14 +22,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dpindex.base.arrays import Doubles, Singles, Vectors, row_norms, spaced
-from dpindex.denoise import Denoiser
+from dpindex.decode.base import Estimate, Metric, PrivateQueries, Queries, Similarity
+from dpindex.decode.denoiser import Denoiser
+from dpindex.decode.symbols import PairCurve, curve_of_bins
 from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.noise import SignLaw
 from dpindex.mechanism.public_parts import Design
 from dpindex.mechanism.public_random import PublicStream
 from dpindex.mechanism.spec import Spec
-from dpindex.similarity.similarity import Estimate, Metric, PrivateQueries, Queries, Similarity
-from dpindex.similarity.symbol_codes import PairCurve, curve_of_bins
 
 _LEFT = 0.1
 """Variance of the noise that is assumed in denoised codes, over that in codes."""

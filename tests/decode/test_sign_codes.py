@@ -16,6 +16,12 @@ import numpy.typing as npt
 import pytest
 from streams import Seeded
 
+from dpindex.decode.signs import (
+    agreement_curve,
+    cosine_from_agreement,
+    cosine_from_score,
+    signal_kept,
+)
 from dpindex.mechanism.noise import GRID_BITS, SignLaw
 from dpindex.mechanism.noise.signs import (
     IndividualFlips,
@@ -27,12 +33,6 @@ from dpindex.mechanism.noise.signs import (
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec
 from dpindex.privacy import attribute
-from dpindex.similarity.sign_codes import (
-    agreement_curve,
-    cosine_from_agreement,
-    cosine_from_score,
-    signal_kept,
-)
 
 Array = npt.NDArray[Any]
 LAWS: dict[str, tuple[SignLaw, float]] = {

@@ -1,6 +1,6 @@
 """Posterior cosines: one decoder for each kind of code, and one for denoised codes.
 
-Each is made with a :class:`~dpindex.similarity.calibration.SimilarityCalibration`, which its
+Each is made with a :class:`~dpindex.decode.calibration.SimilarityCalibration`, which its
 ``fit`` learns from codes. Nothing is learned when cosines are estimated.
 """
 
@@ -14,10 +14,8 @@ from functools import lru_cache
 import numpy as np
 
 from dpindex.base.arrays import Doubles, Singles, unit
-from dpindex.denoise import Denoiser
-from dpindex.mechanism.codes import Codes
-from dpindex.mechanism.spec import Spec
-from dpindex.similarity.calibration import (
+from dpindex.decode.base import Estimate, Estimator, PrivateQueries, Queries
+from dpindex.decode.calibration import (
     GRID,
     PAIRED_ROWS,
     Decoded,
@@ -30,8 +28,9 @@ from dpindex.similarity.calibration import (
     log_energies,
     own_variance,
 )
-from dpindex.similarity.number_codes import NoisyVectorStats
-from dpindex.similarity.sign_codes import (
+from dpindex.decode.denoiser import Denoiser
+from dpindex.decode.numbers import NoisyVectorStats
+from dpindex.decode.signs import (
     agreement_curve,
     agreement_variance,
     kept_spread,
@@ -40,8 +39,9 @@ from dpindex.similarity.sign_codes import (
     sign_deviation,
     signal_kept,
 )
-from dpindex.similarity.similarity import Estimate, Estimator, PrivateQueries, Queries
-from dpindex.similarity.symbol_codes import SymbolSimilarity, codeword_similarities, crowding
+from dpindex.decode.symbols import SymbolSimilarity, codeword_similarities, crowding
+from dpindex.mechanism.codes import Codes
+from dpindex.mechanism.spec import Spec
 
 _UNMIXED = 0.6
 """Standard error of a cosine where every sign is that of one attribute that is never negative.
@@ -87,7 +87,7 @@ class Posterior(Estimator):
         ----------
         spec : Spec
         codes : Codes
-            Up to :data:`~dpindex.similarity.calibration.SAMPLE_ROWS` of the collection, in a random
+            Up to :data:`~dpindex.decode.calibration.SAMPLE_ROWS` of the collection, in a random
             order.
         rows : int
             Codes in the collection.
@@ -95,7 +95,7 @@ class Posterior(Estimator):
 
 
 class TablePosterior(Posterior):
-    """Cosines by table: see :mod:`dpindex.similarity.calibration`."""
+    """Cosines by table: see :mod:`dpindex.decode.calibration`."""
 
     def __init__(self, spec: Spec, calibration: SimilarityCalibration) -> None:
         super().__init__(spec, calibration)
