@@ -11,6 +11,7 @@ compared. Whoever connects reads the answers, so give the agent nothing that the
 from __future__ import annotations
 
 import argparse
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -30,10 +31,11 @@ def make_server(index: Any, embed: Callable[[str], Any]) -> MCPServer:
     def search(text: str, k: int = 10) -> list[dict[str, Any]]:
         vector = np.asarray(embed(text), dtype=np.float32)
         hits = index.search(vector[None], k=min(max(k, 1), MAX_HITS), query="private")
-        return [
-            {"id": str(hit["id"]), "similarity": hit["similarity"], "stderr": hit["stderr"]}
-            for hit in hits.to_list()[0]
-        ]
+        found = []
+        for hit in hits.to_list()[0]:
+            numbers = {name: _number(hit[name]) for name in ("similarity", "stderr")}
+            found.append({"id": str(hit["id"]), **numbers})
+        return found
 
     def describe() -> dict[str, Any]:
         return {"records": len(index), "method": index.spec.method, "guarantee": guarantee}
@@ -41,11 +43,19 @@ def make_server(index: Any, embed: Callable[[str], Any]) -> MCPServer:
     exposure = (
         f"Each call spends the guarantee of one release ({guarantee}) on the query that it makes, "
         "toward whoever holds the index; calls on the same matter add up. "
-        "Similarities are estimates with a standard error; ids and payload are not protected."
+        "Similarities are estimates with a standard error, null where it is not known; ids and "
+        "payload are not protected."
     )
     server.tool(description=f"The k records most similar to a text. {exposure}")(search)
     server.tool(description="What the index holds, and what is protected.")(describe)
     return server
+
+
+def _number(value: float | None) -> float | None:
+    """A number as JSON has it: null for what is not known."""
+    if value is None or not math.isfinite(value):
+        return None
+    return value
 
 
 def main() -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Literal, TypeAlias
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
 from dpindex.accounting.ledger import Ledger
-from dpindex.base.arrays import Doubles
+from dpindex.base.arrays import Doubles, row_blocks
 from dpindex.base.errors import InputError, import_extra
 from dpindex.index.private_index import PrivateIndex
 from dpindex.mechanism.spec import Spec
@@ -23,10 +24,33 @@ from langchain_core.stores import BaseStore, InMemoryStore  # noqa: E402
 from langchain_core.vectorstores import VectorStore  # noqa: E402
 from langchain_core.vectorstores.utils import maximal_marginal_relevance  # noqa: E402
 
-__all__ = ["PrivateVectorStore"]
+__all__ = ["PrivateVectorStore", "Repairs"]
 
 DocumentFilter: TypeAlias = Callable[[Document], bool]
 ScoredDocuments: TypeAlias = list[tuple[Document, float]]
+
+
+class Repairs(NamedTuple):
+    """What :meth:`PrivateVectorStore.repair` found, as lists of ids.
+
+    Attributes
+    ----------
+    mended : list of str
+        Their vectors were missing, and were computed again from their documents.
+    without_document : list of str
+        They have a code and no document, so no search returns them. Give the ``documents`` that
+        were filled with the index, or delete them.
+    without_code : list of str
+        What an addition or a deletion that failed left behind. Add the same text again, or delete
+        them.
+
+    >>> Repairs([], ["12"], []).without_document
+    ['12']
+    """
+
+    mended: list[str]
+    without_document: list[str]
+    without_code: list[str]
 
 
 class PrivateVectorStore(VectorStore):
@@ -35,6 +59,11 @@ class PrivateVectorStore(VectorStore):
     The index may be saved, published and given away. Texts, metadata and vectors stay with the
     application, in the stores that it names. Searches take candidates from the codes, and order
     them by the application's own vectors.
+
+    A failed write leaves nothing half: codes are written last and deleted first, so each code has
+    its document, and each document its vector. Repeat the call that failed: it releases nothing
+    twice. Where a store lost something by itself, searches return the rest with a warning, and
+    :meth:`repair` tells what is missing.
 
     Parameters
     ----------
@@ -50,7 +79,8 @@ class PrivateVectorStore(VectorStore):
         Whether the index sees the query's vector as it is, or a private code of it. Candidates are
         ordered by the exact vector, here.
     ledger : Ledger, optional
-        Where releases are written down first; it needs an index that has a folder.
+        Where releases are written down first; it needs an index that has a folder, which is then
+        kept up to date.
     allow_rerelease : bool
         Whether an id may get another text: each time is one more release of that id.
 
@@ -159,7 +189,7 @@ class PrivateVectorStore(VectorStore):
         metadatas : list of n dict, optional
         ids : sequence of n str, optional
         **options
-            Not used.
+            Not used; LangChain's indexing passes a ``batch_size``.
 
         Returns
         -------
@@ -168,12 +198,14 @@ class PrivateVectorStore(VectorStore):
         Raises
         ------
         InputError
-            If numbers of texts, metadata and ids differ, an id stands twice, or an id has another
-            text and the store does not allow a release of it.
+            If numbers of texts, metadata and ids differ, an id stands twice, an id has another text
+            and the store does not allow a release of it, or for another option.
         """
+        options.pop("batch_size", None)
+        _refuse(options)
         listed = list(texts)
-        given = ids or [None] * len(listed)
-        names = [name or str(uuid.uuid4()) for name in given]
+        names = _names([None] * len(listed) if ids is None else ids)
+        names = [name or str(uuid.uuid4()) for name in names]
         facts = metadatas or [{}] * len(listed)
         if not len(listed) == len(names) == len(facts) == len(set(names)):
             raise InputError(
@@ -183,58 +215,160 @@ class PrivateVectorStore(VectorStore):
         documents = {}
         for name, text, about in zip(names, listed, facts, strict=True):
             documents[name] = Document(id=name, page_content=text, metadata=dict(about))
-        changed = {}
-        for name, old in zip(names, self._documents.mget(names), strict=True):
-            text = documents[name].page_content
-            if name not in self.index or old is None or old.page_content != text:
-                changed[name] = text
-        if changed:
-            self._release(changed)
-        self._documents.mset(list(documents.items()))
+        kept = self._vectors_kept(documents)
+        replaced = [name for name in names if name in self.index and name not in kept]
+        if replaced and not self._allow_rerelease:
+            raise InputError(
+                f"{len(replaced)} of these {len(names)} ids have a code of another text, or of one "
+                f"whose document is missing, such as id {replaced[0]!r}: another code is a second "
+                f"release of that id, and its epsilons add up; allow it if that is meant.",
+                field="allow_rerelease",
+            )
+        self._write(documents, kept, replaced)
         return names
 
-    def _release(self, texts: dict[str, str]) -> None:
-        """Privatize texts by id into the index, and keep their vectors."""
-        ids = list(texts)
-        vectors = self._embedding.embed_documents(list(texts.values()))
-        self.index.add(
-            np.array(vectors),
-            ids,
-            upsert=True,
-            ledger=self._ledger,
-            allow_rerelease=self._allow_rerelease,
-        )
-        self._vectors.mset(list(zip(ids, vectors, strict=True)))
+    def _vectors_kept(self, documents: Mapping[str, Document]) -> dict[str, list[float]]:
+        """Return the vectors of those documents whose text is the one that is kept already.
 
-    def delete(self, ids: list[str] | None = None, **options: Any) -> bool:
+        What lacks a vector alone gets it again: its code, if it has one, stays.
+        """
+        names = list(documents)
+        same = []
+        for name, old in zip(names, self._documents.mget(names), strict=True):
+            if old is not None and old.page_content == documents[name].page_content:
+                same.append(name)
+        vectors: dict[str, list[float]] = {}
+        lost = []
+        for name, vector in zip(same, self._vectors.mget(same), strict=True):
+            if vector is None:
+                lost.append(documents[name])
+            else:
+                vectors[name] = vector
+        if lost:
+            vectors.update(self._embedded(lost))
+        return vectors
+
+    def _embedded(self, documents: Sequence[Document]) -> dict[str, list[float]]:
+        """Compute the vectors of documents, and keep them."""
+        vectors = self._computed(documents)
+        self._vectors.mset(list(vectors.items()))
+        return vectors
+
+    def _computed(self, documents: Sequence[Document]) -> dict[str, list[float]]:
+        texts = [document.page_content for document in documents]
+        ids = [document.id or "" for document in documents]
+        return dict(zip(ids, self._embedding.embed_documents(texts), strict=True))
+
+    def _write(
+        self,
+        documents: Mapping[str, Document],
+        kept: Mapping[str, list[float]],
+        replaced: list[str],
+    ) -> None:
+        """Write vectors, documents and codes, in an order that may end anywhere and be repeated.
+
+        A code is there only with its document, and a document only with its own vector: each step
+        keeps that true. So a text that is kept without a code has the vector that was to be
+        released, and the same call goes on with that.
+        """
+        fresh = [document for name, document in documents.items() if name not in kept]
+        vectors = self._computed(fresh) if fresh else {}  # before anything is given up
+        self._forget_codes(replaced)
+        self._documents.mdelete(list(vectors))
+        self._vectors.mset(list(vectors.items()))
+        self._documents.mset(list(documents.items()))
+        vectors.update(kept)
+        released = [name for name in documents if name not in self.index]
+        if released:
+            self.index.add(
+                np.array([vectors[name] for name in released]),
+                released,
+                ledger=self._ledger,
+                allow_rerelease=self._allow_rerelease and self._ledger is not None,
+            )
+
+    def _forget_codes(self, ids: list[str]) -> None:
+        """Remove codes from the index, and from its folder if a ledger counts what is there."""
+        if not ids:
+            return
+        self.index.remove(ids)
+        if self._ledger is not None and self.index.path is not None:
+            self.index.save(self.index.path)
+
+    def delete(
+        self, ids: Sequence[str] | str | None = None, *, delete_all: bool = False, **options: Any
+    ) -> bool:
         """Delete documents, their vectors and their codes.
 
-        A code that was saved or published before stays with whoever has it.
+        A code that was saved or published before stays with whoever has it. With a ledger the
+        folder of the index is brought up to date.
 
         Parameters
         ----------
-        ids : list of str, optional
-            Ids that are not there are passed over; default all.
+        ids : str or sequence of str, optional
+            Ids that are not there are passed over.
+        delete_all : bool
+            Delete everything; then without ``ids``.
         **options
-            Not used.
+            There are none: each is refused.
+
+        Raises
+        ------
+        InputError
+            Without ids, unless everything is to be deleted, and for any other option, such as a
+            filter; nothing is deleted then.
         """
-        present = self.index.ids.tolist()
-        if ids is not None:
-            present = [name for name in present if name in set(ids)]
-        if present:
-            self.index.remove(present)
-            self._documents.mdelete(present)
-            self._vectors.mdelete(present)
+        _refuse(options)
+        if delete_all is not (ids is None):
+            raise InputError("delete takes the ids to delete; delete_all=True deletes everything.")
+        coded = set(self.index)
+        names = _names([*coded.union(self._vectors.yield_keys())] if ids is None else ids)
+        # The reverse of an addition. Of what failed before, the rest goes now.
+        self._forget_codes([name for name in dict.fromkeys(names) if name in coded])
+        self._documents.mdelete(names)
+        self._vectors.mdelete(names)
         return True
 
+    def repair(self) -> Repairs:
+        """Compute vectors that are missing again, and tell what else is missing; releases nothing.
+
+        >>> import dpindex as dpi
+        >>> from langchain_core.embeddings import DeterministicFakeEmbedding
+        >>> from langchain_core.stores import InMemoryStore
+        >>> spec = dpi.Spec("record-cap", dim=16, k=64, epsilon=8.0, adjacency=dpi.record())
+        >>> vectors = InMemoryStore()
+        >>> store = PrivateVectorStore(DeterministicFakeEmbedding(size=16), spec, vectors=vectors)
+        >>> store.add_texts(["a cat", "a dog"], ids=["1", "2"])
+        ['1', '2']
+        >>> vectors.mdelete(["2"])
+        >>> store.repair()
+        Repairs(mended=['2'], without_document=[], without_code=[])
+        """
+        coded = list(self.index)
+        has_code = set(coded)
+        documents = dict(zip(coded, self._documents.mget(coded), strict=True))
+        vectors = dict(zip(coded, self._vectors.mget(coded), strict=True))
+        lost = []
+        for name, document in documents.items():
+            if document is not None and vectors[name] is None:
+                lost.append(document)
+        mended = self._embedded(lost) if lost else {}
+        uncoded = {*self._vectors.yield_keys(), *self._documents.yield_keys()} - has_code
+        return Repairs(
+            mended=list(mended),
+            without_document=[name for name in coded if documents[name] is None],
+            without_code=sorted(uncoded),
+        )
+
     def get_by_ids(self, ids: Sequence[str], /) -> list[Document]:
-        """Return the documents of some ids, as far as there are any.
+        """Return the documents of some ids, as far as there are any with a code.
 
         Parameters
         ----------
-        ids : sequence of str
+        ids : str or sequence of str
         """
-        documents = self._documents.mget(list(ids))
+        names = [name for name in _names(ids) if name in self.index]
+        documents = self._documents.mget(names)
         return [document for document in documents if document is not None]
 
     def similarity_search(
@@ -250,8 +384,15 @@ class PrivateVectorStore(VectorStore):
         filter : callable, optional
             From a document to whether it counts.
         **options
-            Not used.
+            There are none: each is refused.
+
+        Raises
+        ------
+        InputError
+            For a filter that is no function, for another option, and if the store has no document
+            or no vector of any code that was found.
         """
+        _refuse(options)
         return self.similarity_search_by_vector(
             self._embedding.embed_query(query), k, filter=filter
         )
@@ -269,8 +410,15 @@ class PrivateVectorStore(VectorStore):
         filter : callable, optional
             From a document to whether it counts.
         **options
-            Not used.
+            There are none: each is refused.
+
+        Raises
+        ------
+        InputError
+            For a filter that is no function, for another option, and if the store has no document
+            or no vector of any code that was found.
         """
+        _refuse(options)
         return self._search(self._embedding.embed_query(query), k, filter)
 
     def similarity_search_by_vector(
@@ -291,8 +439,15 @@ class PrivateVectorStore(VectorStore):
         filter : callable, optional
             From a document to whether it counts.
         **options
-            Not used.
+            There are none: each is refused.
+
+        Raises
+        ------
+        InputError
+            For a filter that is no function, for another option, and if the store has no document
+            or no vector of any code that was found.
         """
+        _refuse(options)
         return [document for document, _ in self._search(embedding, k, filter)]
 
     def max_marginal_relevance_search(
@@ -319,8 +474,15 @@ class PrivateVectorStore(VectorStore):
         filter : callable, optional
             From a document to whether it counts.
         **options
-            Not used.
+            There are none: each is refused.
+
+        Raises
+        ------
+        InputError
+            For a filter that is no function, for another option, and if the store has no document
+            or no vector of any code that was found.
         """
+        _refuse(options)
         vector = self._embedding.embed_query(query)
         return self.max_marginal_relevance_search_by_vector(
             vector, k, fetch_k, lambda_mult, filter=filter
@@ -350,11 +512,17 @@ class PrivateVectorStore(VectorStore):
         filter : callable, optional
             From a document to whether it counts.
         **options
-            Not used.
+            There are none: each is refused.
+
+        Raises
+        ------
+        InputError
+            For a filter that is no function, for another option, and if the store has no document
+            or no vector of any code that was found.
         """
+        _refuse(options)
         near = [document for document, _ in self._search(embedding, fetch_k, filter)]
-        ids = [document.id or "" for document in near]
-        vectors = self._vectors_of(ids).tolist()
+        vectors = self._vectors_of([document.id or "" for document in near]).tolist()
         chosen = maximal_marginal_relevance(np.array(embedding), vectors, lambda_mult, k)
         return [near[place] for place in chosen]
 
@@ -365,16 +533,35 @@ class PrivateVectorStore(VectorStore):
         ids = self._allowed(filter_)
         if len(self.index) == 0 or ids == []:
             return []
+        count = max(k, self.candidates)
         hits = self.index.search(
             np.array([vector]),
-            k,
+            count,  # of one query alone: a private one is not asked a second time
             self._query,
             filter=ids,
-            candidates=max(k, self.candidates),
+            candidates=count,
             rerank=self._vectors_of,
         )
-        found = self.get_by_ids(hits.ids[0].tolist())
-        return list(zip(found, hits.similarity[0].tolist(), strict=True))
+        names = hits.ids[0]
+        has_vector = hits.exact[0]
+        similarities = hits.scores[0][has_vector]
+        if self.index.metric == "l2":
+            similarities = -similarities
+        ordered = list(zip(names[has_vector].tolist(), similarities.tolist(), strict=True))
+        lacking = names[~has_vector].tolist()
+        found: ScoredDocuments = []
+        for block in row_blocks(len(ordered), k):
+            documents = self._documents.mget([name for name, _ in ordered[block]])
+            for document, (name, similarity) in zip(documents, ordered[block], strict=True):
+                if document is None:
+                    lacking.append(name)
+                else:
+                    found.append((document, similarity))
+            if len(found) >= k:
+                break
+        if lacking:
+            _report(lacking, found)
+        return found[:k]
 
     def _allowed(self, filter_: DocumentFilter | None) -> list[str] | None:
         """Return the ids of documents that a filter keeps; None without one."""
@@ -394,15 +581,43 @@ class PrivateVectorStore(VectorStore):
         return allowed
 
     def _vectors_of(self, ids: Sequence[str]) -> Doubles:
-        """Return the application's vectors of these ids, shape (n, dim)."""
-        vectors = self._vectors.mget(list(ids))
-        if missing := sum(vector is None for vector in vectors):
-            raise InputError(
-                f"the store of vectors lacks {missing} of {len(vectors)} that the index has: give "
-                f"the documents= and vectors= that were filled with it, which must be kept."
-            )
-        return np.array(vectors, np.float64)
+        """Return the application's vectors of these ids, shape (n, dim); NaN for a missing one."""
+        vectors = np.full((len(ids), self.index.spec.dim), np.nan)
+        for row, vector in enumerate(self._vectors.mget(list(ids))):
+            if vector is not None:
+                vectors[row] = vector
+        return vectors
 
     def _select_relevance_score_fn(self) -> Callable[[float], float]:
         """Return what turns a cosine into a relevance in [0, 1]."""
         return lambda cosine: min(1.0, max(0.0, cosine))
+
+
+def _refuse(options: Mapping[str, Any]) -> None:
+    """Raise InputError for options that mean nothing here: left out, they could mean anything."""
+    if options:
+        raise InputError(f"this store has no option {min(options)!r}; leave it out.")
+
+
+def _names(ids: Any) -> list[Any]:
+    """Return ids as strings, also a single one and those of NumPy; None where there is none."""
+    if isinstance(ids, str | int | np.integer):
+        ids = [ids]
+    return [one if one is None else str(one) for one in ids]
+
+
+def _report(lacking: list[str], found: ScoredDocuments) -> None:
+    """Warn of ids without a document or a vector; InputError if nothing else was found."""
+    sentence = (
+        f"the stores lack the document or the vector of {len(lacking)} codes that were found, such "
+        f"as id {lacking[0]!r}"
+    )
+    if not found:
+        raise InputError(
+            f"{sentence}: give the documents= and vectors= that were filled with this index, which "
+            f"must be kept; repair() of the store tells what is missing."
+        )
+    warnings.warn(
+        f"{sentence}; they are left out. repair() of the store tells which, and mends what it can.",
+        stacklevel=4,
+    )

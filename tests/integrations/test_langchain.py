@@ -146,7 +146,7 @@ def test_texts_and_vectors_stay_with_the_application(tmp_path: Path) -> None:
     assert vectors.mget(["7"]) == [None]
     assert again.get_by_ids(["7", "8"]) == [Document(id="8", page_content="text 8",
                                                      metadata={"topic": 0})]  # fmt: skip
-    again.delete()
+    again.delete(delete_all=True)
     assert len(opened) == 0
     assert again.similarity_search("text 8") == []
 
@@ -171,7 +171,7 @@ def test_a_filter_that_is_a_dict_is_refused_in_words() -> None:
 def test_an_opened_index_needs_the_stores_that_were_filled_with_it(tmp_path: Path) -> None:
     filled().index.save(tmp_path / "index")
     opened = PrivateVectorStore(EMBEDDING, dpi.PrivateIndex.open(tmp_path / "index"))
-    with pytest.raises(InputError, match=r"lacks 40 of 40 that the index has: give the documents="):
+    with pytest.raises(InputError, match=r"of 40 codes that were found.*: give the documents="):
         opened.similarity_search("text 7", 1)
 
 
@@ -188,3 +188,52 @@ def test_the_example_finds_after_it_was_closed(
     assert (total.ids, total.releases) == (3, 1)
     published = b"".join(p.read_bytes() for p in (notes / "index").rglob("*") if p.is_file())
     assert b"chess" not in published
+
+
+@pytest.mark.parametrize("ids", ["12", ["12"], np.array(["12"]), ("12",), [np.str_("12")], 12])
+def test_a_single_id_and_ids_of_numpy_are_ids(ids: Any) -> None:
+    store = made()
+    store.add_texts(["a", "b", "c"], ids=np.array(["1", "2", "12"]))
+    assert contents(store.get_by_ids(ids)) == ["c"]
+    assert store.delete(ids)
+    assert store.index.ids.tolist() == ["1", "2"]
+    assert contents(store.get_by_ids(["1", "2", "12"])) == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"filter": {"topic": 1}},
+        {"where": "topic == 1"},
+        {"nonsense": 1},
+        {"ids": ["1"], "filter": {"topic": 1}},
+        {"ids": ["1"], "delete_all": True},
+        {"delete_all": False},
+    ],
+)
+def test_an_option_that_is_not_known_deletes_nothing(options: Any) -> None:
+    store = filled()
+    with pytest.raises(InputError, match=r"has no option|takes the ids to delete"):
+        store.delete(**options)
+    assert len(store.index) == 40
+    assert store.delete([])
+    assert len(store.index) == 40
+
+
+def test_no_method_takes_an_option_that_it_does_not_have() -> None:
+    store = filled()
+    query = EMBEDDING.embed_query("text 7")
+    calls = [
+        lambda: store.similarity_search("text 7", where="topic == 1"),
+        lambda: store.similarity_search_with_score("text 7", 1, nonsense=1),
+        lambda: store.similarity_search_by_vector(query, 1, where="topic == 1"),
+        lambda: store.max_marginal_relevance_search("text 7", where="topic == 1"),
+        lambda: store.max_marginal_relevance_search_by_vector(query, where="topic == 1"),
+        lambda: store.add_texts(["a"], namespace="mine"),
+    ]
+    for call in calls:
+        with pytest.raises(InputError, match="has no option"):
+            call()
+    store.add_documents([Document("b", id="b")], batch_size=100)  # as LangChain's indexing does
+    assert "b" in store.index

@@ -42,6 +42,9 @@ def test_an_agent_searches_and_reads_what_is_protected(monkeypatch: pytest.Monke
         assert found.structured_content["result"][0]["id"] == "row 7"
         assert len(found.structured_content["result"]) == 3
         assert json.loads(facts.content[0].text)["records"] == 50
+        for answer, hit in zip(found.content, found.structured_content["result"], strict=True):
+            assert json.loads(answer.text, parse_constant=pytest.fail) == hit
+        json.dumps(found.structured_content, allow_nan=False)
 
     asyncio.run(ask())
     assert asked == ["private"]

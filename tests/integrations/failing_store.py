@@ -1,0 +1,46 @@
+"""A store of LangChain that fails when it is told to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from langchain_core.stores import InMemoryStore
+
+STAGES = ("before", "within", "after")
+"""When a call fails: before it changed anything, after one key, or when all is done."""
+
+
+class FailingStore(InMemoryStore):
+    """Keeps values in memory; calls are counted down until one fails, once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls_left = 0
+        self.stage = "before"
+
+    def fail(self, calls: int = 1, stage: str = "before") -> None:
+        """Let that call from now on fail."""
+        self.calls_left = calls
+        self.stage = stage
+
+    def mget(self, keys: Sequence[str]) -> list[Any]:
+        return self._called(super().mget, keys)
+
+    def mset(self, key_value_pairs: Sequence[tuple[str, Any]]) -> None:
+        self._called(super().mset, key_value_pairs)
+
+    def mdelete(self, keys: Sequence[str]) -> None:
+        self._called(super().mdelete, keys)
+
+    def _called(self, method: Callable[[Sequence[Any]], Any], items: Sequence[Any]) -> Any:
+        self.calls_left -= 1
+        fails = self.calls_left == 0
+        if fails and self.stage == "before":
+            raise ConnectionError("the store does not answer")
+        if fails and self.stage == "within":
+            items = items[:1]
+        answer = method(items)
+        if fails:
+            raise ConnectionError("the store does not answer")
+        return answer

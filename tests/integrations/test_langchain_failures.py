@@ -1,0 +1,252 @@
+"""A vector store of LangChain whose stores fail, forget, and are opened again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+
+import dpindex as dpi
+from dpindex import InputError
+
+pytest.importorskip("langchain_core")
+
+from failing_store import STAGES, FailingStore
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
+from langchain_core.embeddings import DeterministicFakeEmbedding
+from langchain_core.stores import InMemoryStore
+
+from dpindex.integrations.langchain import PrivateVectorStore
+
+DIM = 16
+EMBEDDING = DeterministicFakeEmbedding(size=DIM)
+PRIVATE = dpi.Spec("record-cap", dim=DIM, k=64, epsilon=8.0, adjacency=dpi.record())
+
+
+class Application:
+    """An index with a folder and a ledger, and two stores, as an application keeps them."""
+
+    def __init__(self, folder: Path, **options: Any) -> None:
+        self.folder = folder
+        self.ledger = dpi.Ledger(folder / "ledger")
+        self.documents = FailingStore()
+        self.vectors = FailingStore()
+        self.options = options
+        dpi.PrivateIndex(PRIVATE).save(folder / "index")
+        self.restart()
+
+    def restart(self) -> None:
+        """Begin again with what outlives a process."""
+        self.store = PrivateVectorStore(
+            EMBEDDING,
+            dpi.PrivateIndex.open(self.folder / "index"),
+            documents=self.documents,
+            vectors=self.vectors,
+            ledger=self.ledger,
+            **self.options,
+        )
+
+    def releases(self, id: str) -> int:
+        """How often the ledger counts a release of one id."""
+        if not self.ledger.path.exists():  # nothing was released yet
+            return 0
+        return sum(total.releases for total in self.ledger.totals([id]))
+
+
+@pytest.fixture
+def application(tmp_path: Path) -> Application:
+    return Application(tmp_path)
+
+
+def found(store: PrivateVectorStore, text: str) -> str:
+    (document,) = store.similarity_search(text, 1)
+    return document.page_content
+
+
+@pytest.mark.parametrize("stage", STAGES)
+@pytest.mark.parametrize("which", ["documents", "vectors"])
+def test_an_addition_that_failed_is_repeated_at_no_cost(
+    application: Application, which: str, stage: str
+) -> None:
+    application.store.add_texts(["a", "b"], ids=["1", "2"])
+    for calls in range(1, 4):
+        new = [f"text {calls}", f"other {calls}"]
+        ids = [f"{calls}x", f"{calls}y"]
+        failing = getattr(application, which)
+        failing.fail(calls, stage)
+        try:
+            application.store.add_texts(new, ids=ids)
+        except ConnectionError:
+            assert found(application.store, "b") == "b"
+            if calls % 2:
+                application.restart()
+            application.store.add_texts(new, ids=ids)
+        failing.fail(0)  # where there are fewer calls
+        assert [found(application.store, text) for text in new] == new
+        assert [application.releases(id) for id in ids] == [1, 1]
+    assert application.store.repair() == ([], [], [])
+
+
+def test_an_addition_without_a_ledger_is_repeated_too() -> None:
+    documents = FailingStore()
+    store = PrivateVectorStore(EMBEDDING, PRIVATE, documents=documents)
+    documents.fail(calls=3)
+    with pytest.raises(ConnectionError):
+        store.add_texts(["a"], ids=["1"])
+    assert store.get_by_ids(["1"]) == []
+    store.add_texts(["a"], ids=["1"])
+    assert found(store, "a") == "a"
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_deletion_that_failed_is_repeated(application: Application, stage: str) -> None:
+    application.store.add_texts(["a", "b", "c"], ids=["1", "2", "3"])
+    for id, which in (("1", application.documents), ("2", application.vectors)):
+        which.fail(1, stage)
+        with pytest.raises(ConnectionError):
+            application.store.delete([id])
+        assert found(application.store, "c") == "c"
+        application.restart()
+        assert id not in application.store.index
+        application.store.delete([id])
+    assert application.store.repair() == ([], [], [])
+    assert [*application.documents.yield_keys()] == [*application.vectors.yield_keys()] == ["3"]
+
+
+def test_a_change_that_failed_never_leaves_the_code_of_another_text(tmp_path: Path) -> None:
+    application = Application(tmp_path, allow_rerelease=True)
+    application.store.add_texts(["a"], ids=["1"])
+    for step, calls in enumerate((1, 2, 3), 1):
+        application.documents.fail(calls, "after")
+        with pytest.raises(ConnectionError):
+            application.store.add_texts([f"changed {step}"], ids=["1"])
+        application.restart()
+        application.store.add_texts([f"changed {step}"], ids=["1"])
+        assert found(application.store, f"changed {step}") == f"changed {step}"
+        assert application.releases("1") == 1 + step
+
+
+def test_a_search_warns_of_what_a_store_forgot_and_answers_with_the_rest() -> None:
+    documents = InMemoryStore()
+    vectors = InMemoryStore()
+    store = PrivateVectorStore(EMBEDDING, PRIVATE, documents=documents, vectors=vectors)
+    store.add_texts(["a", "b", "c"], ids=["1", "2", "12"])
+    vectors.mdelete(["2"])
+    with pytest.warns(UserWarning, match="of 1 codes that were found, such as id '2'"):
+        assert found(store, "a") == "a"
+    assert store.repair() == (["2"], [], [])
+    assert found(store, "b") == "b"
+    documents.mdelete(["12"])
+    with pytest.warns(UserWarning, match="of 1 codes that were found, such as id '12'"):
+        answer = store.similarity_search("c", 3)
+    assert sorted(document.page_content for document in answer) == ["a", "b"]
+    assert store.repair() == ([], ["12"], [])
+    with pytest.raises(InputError, match="whose document is missing, such as id '12'"):
+        store.add_texts(["c"], ids=["12"])
+    store.delete("12")
+    assert store.repair() == ([], [], [])
+    documents.mdelete(["1", "2"])
+    with pytest.raises(InputError, match=r"of 2 codes that were found, such as id '.': give the"):
+        store.similarity_search("a", 1)
+
+
+class Machine(RuleBasedStateMachine):
+    """Additions, changes and deletions, of which some fail, and restarts."""
+
+    ids = st.sampled_from(["1", "2", "12"])
+    texts = st.sampled_from(["a", "b", "c"])
+    failures = st.one_of(
+        st.none(),
+        st.tuples(
+            st.sampled_from(["documents", "vectors"]), st.integers(1, 3), st.sampled_from(STAGES)
+        ),
+    )
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.temporary = TemporaryDirectory()
+        self.application = Application(Path(self.temporary.name), allow_rerelease=True)
+        self.texts_by_id: dict[str, str] = {}
+        self.unsure: set[str] = set()
+        self.most_releases = dict.fromkeys(["1", "2", "12"], 0)
+
+    def tried(self, failure: Any, ids: list[str], call: Any) -> bool:
+        """Whether a call that may fail was done."""
+        if failure is not None:
+            which, calls, stage = failure
+            getattr(self.application, which).fail(calls, stage)
+        try:
+            call()
+        except ConnectionError:
+            self.unsure.update(ids)
+            return False
+        finally:
+            self.application.documents.fail(0)
+            self.application.vectors.fail(0)
+        self.unsure.difference_update(ids)
+        return True
+
+    @rule(id=ids, other=ids, text=texts, failure=failures)
+    def add(self, id: str, other: str, text: str, failure: Any) -> None:
+        wanted = {id: text, other: text}
+        ids = list(wanted)
+        store = self.application.store
+        if self.tried(failure, ids, lambda: store.add_texts([text] * len(ids), ids=ids)):
+            for one in ids:
+                self.most_releases[one] += 1
+            self.texts_by_id.update(wanted)
+
+    @rule(ids=st.lists(ids, unique=True), failure=failures)
+    def delete(self, ids: list[str], failure: Any) -> None:
+        if self.tried(failure, ids, lambda: self.application.store.delete(ids)):
+            for id in ids:
+                self.texts_by_id.pop(id, None)
+
+    @rule(failure=failures)
+    def delete_all(self, failure: Any) -> None:
+        everything = ["1", "2", "12"]
+        store = self.application.store
+        if self.tried(failure, everything, lambda: store.delete(delete_all=True)):
+            self.texts_by_id.clear()
+
+    @rule()
+    def restart(self) -> None:
+        self.application.restart()
+
+    @invariant()
+    def what_is_certain_is_found(self) -> None:
+        store = self.application.store
+        for id in {"1", "2", "12"} - self.unsure:
+            text = self.texts_by_id.get(id)
+            texts = [document.page_content for document in store.get_by_ids([id])]
+            assert texts == ([] if text is None else [text])
+            assert (id in store.index) is (text is not None)
+            assert self.application.releases(id) <= self.most_releases[id]
+
+    @invariant()
+    def a_search_never_fails_nor_returns_what_has_no_code(self) -> None:
+        found = self.application.store.similarity_search_with_score("a", 3)
+        assert all(document.id in self.application.store.index for document, _ in found)
+        exact = [score for document, score in found if document.page_content == "a"]
+        np.testing.assert_allclose(exact, 1.0)
+
+    @invariant()
+    def documents_and_codes_agree(self) -> None:
+        mended, without_document, without_code = self.application.store.repair()
+        assert not mended
+        assert not without_document
+        assert self.unsure.issuperset(without_code)
+
+    def teardown(self) -> None:
+        self.temporary.cleanup()
+
+
+@pytest.mark.slow
+def test_stores_that_fail_and_restarts() -> None:
+    plan = settings(max_examples=25, stateful_step_count=12, deadline=None)
+    run_state_machine_as_test(Machine, settings=plan)
