@@ -4,6 +4,7 @@
 |---|---|---|---|
 | epsilon, delta, totals | ``info``, statement, ledger, page | at most | texts; ``audit`` |
 | beta, radius | the same | at least | texts |
+| several changes | ``group``, ``info``, statement, ``plan`` | at most | three moved attributes |
 | odds of a 50:50 guess | ``info``, statement, ``plan`` | at most | the law of two neighbours |
 | linkage of records | ``info`` | at most | ``Linkage``; of attributes none is stated (E1) |
 | bits of a code | ``info``, ``plan`` | at most | mutual information, counted |
@@ -214,6 +215,49 @@ def test_no_guess_between_neighbours_is_as_often_right_as_stated(row: Method) ->
     stated = re.search(r"at most ([\d.]+) % sure", spec.guarantee.odds())
     assert stated is not None
     assert right <= float(stated[1]) / 100 + 0.033
+
+
+def test_no_guess_between_groups_is_as_often_right_as_stated() -> None:
+    """Three attributes move by one beta each; for iDP, where nothing is stated, codes tell all."""
+    for row in METHODS:
+        spec = spec_of(row, uniform)
+        if not isinstance(spec.adjacency, dpi.privacy.Attribute):
+            continue
+        pair = neighbours(spec)
+        pair[:, :3] = pair[:, :1]
+        privatizer, rows = dpi.Privatizer(spec), 2000
+        if spec.guarantee.weakness:
+            with pytest.raises(dpi.InputError, match="says nothing about"):
+                spec.guarantee.group(3)
+            continue
+        likelihoods = kind_of(spec).likelihoods(privatizer, pair)
+        logs = likelihoods.logs(privatizer.privatize(np.repeat(pair, rows, axis=0)))
+        lead = (logs[0] - logs[1]).astype(np.float64)
+        lead[rows:] *= -1
+        right = float(((lead > 0) + 0.5 * (lead == 0)).mean())
+        stated = re.search(r"at most ([\d.]+) % sure", spec.guarantee.group(3).odds())
+        if stated is not None:  # else practically 100 %
+            assert right <= float(stated[1]) / 100 + 0.04, row.name
+
+
+@pytest.mark.parametrize("method", ["idp-signrp-rr", "idp-signoporp-rr"])
+def test_two_attributes_can_cost_an_infinite_loss_under_idp(method: str) -> None:
+    """A sign that no neighbour can change is bare; two steps away it is not."""
+    spec = dpi.Spec(method, DIM, 8, 1.0, bounds=(-4.0, 4.0), adjacency=dpi.attribute(1.0))
+    privatizer = dpi.Privatizer(spec)
+    random = np.random.default_rng(0)
+    for _ in range(60):
+        start = random.uniform(-2, 2, DIM)
+        moved = start.copy()
+        moved[:2] += random.choice([-1.0, 1.0], 2)
+        codes = privatizer.privatize(np.repeat([start, moved], 400, axis=0)).to_float()
+        before, after = (codes > 0).reshape(2, 400, -1).mean(axis=1)
+        bare = (before == 1) | (before == 0)
+        if (bare & (np.abs(before - after) > 0.2)).any():
+            break
+    else:
+        pytest.fail("no such pair was found")
+    assert "m ×" not in " ".join(spec.guarantee.does_not_protect(DIM))
 
 
 E1 = [

@@ -4,6 +4,7 @@ from dpindex.privacy.adjacency import (
     L2,
     Adjacency,
     Attribute,
+    Group,
     Neighbouring,
     Record,
     Records,
@@ -16,7 +17,7 @@ from dpindex.privacy.adjacency import (
 from dpindex.privacy.guarantee import Guarantee, ShuffledRecords, add_up
 
 __all__ = [
-    "L2", "Adjacency", "Attribute", "Guarantee", "Neighbouring", "Record", "Records",
-    "ShuffledRecords", "VectorAdjacency", "add_up", "adjacency_from_dict", "attribute", "l2",
-    "record",
+    "L2", "Adjacency", "Attribute", "Group", "Guarantee", "Neighbouring", "Record",
+    "Records", "ShuffledRecords", "VectorAdjacency", "add_up", "adjacency_from_dict",
+    "attribute", "l2", "record",
 ]  # fmt: skip

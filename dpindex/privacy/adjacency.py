@@ -34,14 +34,26 @@ class Adjacency(ABC):
         What is released, in the sentence "whoever holds …".
     against : str
         The sentences that say against whom the guarantee holds.
+    several : str
+        What several changes at once cost, with fields to be filled in as in :meth:`visible`.
 
     >>> Attribute(0.5).to_dict()
     {'kind': 'attribute', 'beta': 0.5}
     """
 
     kind: ClassVar[str]
-    published: ClassVar[str]
-    against: ClassVar[str]
+
+    @property
+    @abstractmethod
+    def published(self) -> str: ...
+
+    @property
+    @abstractmethod
+    def against(self) -> str: ...
+
+    @property
+    def several(self) -> str:
+        return "several such changes: m of them cost m × {epsilon:g} (group privacy{growth})"
 
     @abstractmethod
     def describe(self) -> str:
@@ -49,16 +61,20 @@ class Adjacency(ABC):
 
     @abstractmethod
     def visible(self) -> list[str]:
-        """Return what stays visible or costs more than one epsilon, one line each.
+        """Return what stays visible, one line each.
 
         A guarantee fills in the fields, ``{epsilon}``, the ``{dim}`` attributes of an input,
-        ``{whole}`` for an epsilon of all of them, and ``{growth}`` of delta under group privacy.
+        ``{whole}`` for what all of them cost, and ``{growth}`` of delta under group privacy.
         """
 
     def steps(self, change: Adjacency) -> int | None:
         """Return how many changes of this adjacency make any change of another; None if unknown."""
         if change == self:
             return 1
+        if isinstance(change, Group):
+            each = self.steps(change.of)
+            if each is not None:
+                return each * change.changes
         return None
 
     def to_dict(self) -> dict[str, Any]:
@@ -192,12 +208,15 @@ class Attribute(VectorAdjacency):
             f"{self._in_units}"
         )
 
+    several = (
+        "more than one attribute at once: a change of m attributes costs m × {epsilon:g}, and a "
+        "whole record of {dim} attributes, each changed by at most {beta:g}, up to {whole} (group "
+        "privacy{growth}): an attribute-level epsilon is not a record-level one"
+    )
+
     def visible(self) -> list[str]:
         return [
             *super().visible(),
-            "more than one attribute at once: a change of m attributes costs m × {epsilon:g}, and "
-            "a whole record of {dim} attributes up to {whole:g} (group privacy{growth}): an "
-            "attribute-level epsilon is not a record-level one",
             "embeddings: one coordinate of an embedding is nobody's secret, and it is secret whose "
             "vector it is; methods for whole records (adjacency record) hide that",
         ]
@@ -231,12 +250,10 @@ class L2(VectorAdjacency):
             f"{self._in_units}"
         )
 
-    def visible(self) -> list[str]:
-        return [
-            *super().visible(),
-            "a change beyond the radius: m times {radius:g} costs m × {epsilon:g} (group "
-            "privacy{growth})",
-        ]
+    several = (
+        "a change beyond the radius: m times {radius:g} costs m × {epsilon:g} (group "
+        "privacy{growth})"
+    )
 
 
 @dataclass(frozen=True)
@@ -282,7 +299,8 @@ class Record(VectorAdjacency):
 
     def steps(self, change: Adjacency) -> int | None:
         """Return 1 for any change of a vector: any two are neighbours."""
-        if isinstance(change, Attribute | L2):
+        one = change.of if isinstance(change, Group) else change
+        if isinstance(one, Attribute | L2):
             return 1
         return super().steps(change)
 
@@ -292,9 +310,9 @@ class Record(VectorAdjacency):
     def describe(self) -> str:
         return _RECORDS[self.unit].change
 
-    def visible(self) -> list[str]:
-        sentences = _RECORDS[self.unit]
-        return [*super().visible(), sentences.several]
+    @property
+    def several(self) -> str:
+        return _RECORDS[self.unit].several
 
 
 class _Sentences(NamedTuple):
@@ -348,6 +366,7 @@ class Records(Adjacency):
         "This holds for all queries together, however many are asked. The guarantee is central: it "
         "holds against everyone who sees the sketch, not against whoever built it."
     )
+    several = "one person's several records: m of them cost m × {epsilon:g} (group privacy{growth})"
 
     def __post_init__(self) -> None:
         _one_of(self.neighbouring, Neighbouring, "neighbouring")
@@ -362,7 +381,6 @@ class Records(Adjacency):
     def visible(self) -> list[str]:
         lines = [
             "the collection against whoever builds the sketch: that party sees the records",
-            "one person's several records: m of them cost m × {epsilon:g} (group privacy{growth})",
             "a second sketch of the same records: epsilons and deltas add up",
             "facts that can be learnt from other people's records",
             "parameters chosen by looking at the records (bandwidth, scaling, class labels)",
@@ -371,6 +389,43 @@ class Records(Adjacency):
         if self.neighbouring == "replace":
             lines.append("how many records there are")
         return lines
+
+
+@dataclass(frozen=True)
+class Group(Adjacency):
+    """Several changes at once, each between neighbours under one adjacency.
+
+    >>> print(Group(10, Attribute(0.5)))
+    10 × attribute(beta=0.5)
+    """
+
+    changes: int
+    of: Adjacency
+    kind = "group"
+
+    @property
+    def published(self) -> str:
+        return self.of.published
+
+    @property
+    def against(self) -> str:
+        return self.of.against
+
+    @property
+    def several(self) -> str:
+        return self.of.several
+
+    def __str__(self) -> str:
+        return f"{self.changes} × {self.of}"
+
+    def describe(self) -> str:
+        return f"{self.changes} changes at once, each of {self.of.describe()}"
+
+    def visible(self) -> list[str]:
+        return self.of.visible()
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"kind": self.kind, "changes": self.changes, "of": self.of.to_dict()}
 
 
 def attribute(beta: float) -> Attribute:

@@ -12,7 +12,9 @@ import numpy as np
 from dpindex.base.arrays import Floats, checked_delta, finite_number, whole_number
 from dpindex.base.display import UpperBound, facts_html
 from dpindex.base.errors import InputError
-from dpindex.privacy.adjacency import Adjacency, Record
+from dpindex.privacy.adjacency import Adjacency, Group, Record
+
+_MOST_CHANGES = 2**53
 
 _ROUNDING = 1 + 2.0**-30
 """More than the relative errors of a product with an exponential of at most exp(745)."""
@@ -115,9 +117,27 @@ class Guarantee:
             return NotImplemented
         return add_up(self, other)
 
-    def group(self, changes: int) -> float:
-        """Epsilon for ``changes`` neighbouring steps at once (group privacy), in [0, ∞)."""
-        return UpperBound(changes * self.epsilon)
+    def group(self, changes: int) -> Guarantee:
+        """Return the promise about several neighbouring changes at once, as :meth:`at` states it.
+
+        Parameters
+        ----------
+        changes : int
+            At least 1.
+
+        Raises
+        ------
+        InputError
+            For anything but a whole number from 1; for two or more, where :meth:`at` refuses.
+
+        >>> from dpindex.privacy.adjacency import attribute
+        >>> print(Guarantee(1.0, 1e-6, "DP", attribute(0.5)).group(10))
+        epsilon = 10, delta = 0.0810309 (DP) under 10 × attribute(beta=0.5)
+        """
+        count = whole_number(changes, "the number of changes", 1, _MOST_CHANGES)
+        if count == 1:
+            return self
+        return self.at(Group(count, self.adjacency))
 
     def at(self, change: Adjacency) -> Guarantee:
         """Return the promise about another change, which takes m steps between neighbours.
@@ -265,17 +285,19 @@ class Guarantee:
                 f"more than one such change ({self.adjacency.describe()}) at once: m of them cost "
                 f"m × {self.epsilon:g}, and never more than {widest.epsilon:g}",
             ]
-        growth = ""
-        if self.delta > 0:
-            growth = "; delta grows to m·exp((m−1)·epsilon)·delta"
-        facts = {
-            **vars(self.adjacency),
-            "epsilon": self.epsilon,
-            "whole": self.group(dim),
-            "dim": dim,
-            "growth": growth,
-        }
+        facts = {**vars(self.adjacency), "epsilon": self.epsilon}
         lines = [line.format_map(facts) for line in self.adjacency.visible()]
+        if self.weakness:
+            lines.append(
+                f"more than one such change at once: {self.weakness} says nothing about that, "
+                f"however small the changes are"
+            )
+        else:
+            growth = ""
+            if self.delta > 0:
+                growth = "; delta grows to m·exp((m−1)·epsilon)·delta"
+            facts |= {"dim": dim, "whole": self.whole(dim), "growth": growth}
+            lines.append(self.adjacency.several.format_map(facts))
         if self.definition == "iDP":
             lines.append(
                 "the vector as a whole: signs that no neighbour could change are published as "
@@ -288,6 +310,25 @@ class Guarantee:
                 "the noise alone has no such gap"
             )
         return lines
+
+    def whole(self, dim: int) -> str:
+        """Return what one change in each of ``dim`` attributes costs, in words.
+
+        >>> from dpindex.privacy.adjacency import attribute
+        >>> Guarantee(1.0, 1e-6, "DP", attribute(0.5)).whole(784)
+        '784 with delta = 1, which promises nothing'
+        >>> Guarantee(1.0, 0.0, "iDP", attribute(0.5)).whole(784)
+        'any loss: iDP says nothing about several changes'
+        """
+        if self.weakness:
+            return f"any loss: {self.weakness} says nothing about several changes"
+        together = self.group(dim)
+        text = f"{together.epsilon:g}"
+        if together.delta:
+            text += f" with delta = {together.delta:g}"
+        if together.delta == 1:
+            text += ", which promises nothing"
+        return text
 
     def statement(self, dim: int) -> dict[str, Any]:
         """Return what is and is not protected at ``dim`` attributes, as plain JSON values."""
@@ -423,6 +464,7 @@ class ShuffledRecords(Adjacency):
         "This holds against everyone who sees the codes in their shuffled order alone, whatever "
         "else that party knows about other people."
     )
+    several = "one person's several records: m of them cost m × {epsilon:g} (group privacy{growth})"
 
     def __str__(self) -> str:
         return f"{self.kind}(count={self.count})"
@@ -438,7 +480,6 @@ class ShuffledRecords(Adjacency):
             "amplified for them",
             "senders who are not honest: epsilon is counted over the senders who add their noise",
             "how many records there are",
-            "one person's several records: m of them cost m × {epsilon:g} (group privacy{growth})",
             "a second release of the same record: epsilons and deltas add up",
             "facts that can be learnt from other people's records",
         ]

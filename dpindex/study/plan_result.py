@@ -192,11 +192,11 @@ class Plan:
             if best.spec.design is not None:
                 lines.append(_PRECISION_OF_DESIGNS)
             if not best.guarantee.also:
-                together = best.guarantee.group(best.spec.dim)
+                dim = best.spec.dim
                 lines.append(
-                    f"This epsilon hides one attribute, not a record: all {best.spec.dim} "
-                    f"attributes together cost up to {together:g}. One coordinate of an embedding "
-                    f"is nobody's secret: for embeddings plan with --record "
+                    f"This epsilon hides one attribute, not a record: all {dim} attributes "
+                    f"together cost up to {best.guarantee.whole(dim)}. One coordinate of an "
+                    f"embedding is nobody's secret: for embeddings plan with --record "
                     f"(adjacency=dpindex.record()), which hides whole records."
                 )
         if self.metric == "cosine" and best.spec.norm is None and best.spec.codebook is None:

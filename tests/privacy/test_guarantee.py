@@ -96,9 +96,58 @@ def test_codes_and_sketches_leave_other_things_open() -> None:
 
 def test_attribute_level_epsilon_tells_the_price_of_a_record() -> None:
     guarantee = Guarantee(2.0, 0.0, "DP", attribute(1.0))
-    assert guarantee.group(784) == 1568.0
+    assert guarantee.group(784).epsilon == 1568.0
     assert any("1568" in line for line in guarantee.does_not_protect(784))
     assert "delta" not in guarantee.protects()
+
+
+WEAK = (
+    Guarantee(1.0, 0.0, "iDP", attribute(0.5)),
+    Guarantee(1.0, 1e-6, "DP", attribute(0.5), delta_over="projection"),
+)
+
+
+@given(st.integers(1, 40), st.floats(1e-3, 2.0), st.sampled_from([0.0, 1e-12, 1e-6]))
+def test_a_group_is_stated_alike_everywhere(m: int, epsilon: float, delta: float) -> None:
+    """One chain of m neighbours: δ_m = δ_(m−1)·e^ε + δ is below what is stated."""
+    guarantee = Guarantee(epsilon, delta, "DP", attribute(0.5))
+    together = guarantee.group(m)
+    far = guarantee.at(attribute(0.5 * m))
+    assert (together.epsilon, together.delta) == (far.epsilon, far.delta)
+    assert Fraction(together.epsilon) >= m * Fraction(epsilon)
+    least = 0.0
+    for _ in range(m):
+        least = least * math.exp(epsilon) + delta
+    assert min(1.0, least) <= together.delta * (1 + 1e-12)
+    assert f"up to {guarantee.whole(m)}" in " ".join(guarantee.does_not_protect(m))
+    assert f"{together.epsilon:g}" in guarantee.whole(m)
+
+
+def test_no_group_is_stated_where_there_is_none() -> None:
+    """Two attributes moved by one beta each give an infinite loss."""
+    for weak in WEAK:
+        assert weak.group(1) == weak
+        with pytest.raises(InputError, match="says nothing about"):
+            weak.group(2)
+        statement = json.dumps(weak.statement(24), ensure_ascii=False)
+        assert "m ×" not in statement
+        assert "group privacy" not in statement
+        assert "more than one such change at once" in statement
+
+
+@pytest.mark.parametrize("changes", [-1, 0, 0.5, "2", True, math.nan, math.inf, None, [2]])
+def test_a_group_is_a_whole_number_of_changes(changes: Any) -> None:
+    with pytest.raises(InputError, match="number of changes must be a whole number from 1"):
+        Guarantee(1.0, 0.0, "DP", attribute(0.5)).group(changes)
+
+
+def test_a_group_costs_no_more_than_a_whole_record() -> None:
+    whole = Guarantee(8.0, 0.0, "DP", record())
+    both = Guarantee(2.0, 0.0, "DP", attribute(1.0), also=(whole,))
+    assert [both.group(m).epsilon for m in (1, 2, 3, 4, 5, 784)] == [2, 4, 6, 8, 8, 8]
+    assert whole.group(3).epsilon == 24.0  # of one person's vectors
+    assert both.group(3).to_dict()["adjacency"]["changes"] == 3
+    assert "3 changes at once" in both.group(3).protects()
 
 
 @given(st.floats(1e-6, 1e6), st.floats(1e-6, 1e6))
@@ -110,10 +159,7 @@ def test_finding_2_group_privacy_takes_whole_steps(beta: float, change: float) -
 
 
 def test_finding_2_what_says_nothing_about_a_change_is_refused() -> None:
-    for weak in (
-        Guarantee(1.0, 0.0, "iDP", attribute(0.5)),
-        Guarantee(1.0, 1e-6, "DP", attribute(0.5), delta_over="projection"),
-    ):
+    for weak in WEAK:
         assert weak.at(attribute(0.25)).epsilon == 1.0
         with pytest.raises(InputError, match="says nothing about"):
             weak.at(attribute(1.0))
