@@ -436,21 +436,13 @@ def group_delta_grows_once(original: Any) -> Any:
 
 
 def by_a_root(original: Any) -> Any:
-    """A tight total for which m changes count as the square root of m."""
+    """A deviation in the distance of a change for which m steps count as the square root of m."""
 
-    def loss(spec: Any, change: Any, interval: float) -> Any:
-        promise = spec.guarantee
-        if promise.delta == 0 or spec.method_row.calibration.deviation is None:
-            return original(spec, change, interval)
-        from dp_accounting.pld import privacy_loss_distribution as losses
+    def deviation(spec: Any, change: Any) -> Any:
+        steps = spec.guarantee.adjacency.steps(change) or 1
+        return original(spec, change) * math.sqrt(steps)
 
-        steps = promise.adjacency.steps(change) or 1
-        deviation = spec.method_row.calibration.deviation(promise.epsilon, promise.delta)
-        return losses.from_gaussian_mechanism(
-            deviation / math.sqrt(steps), value_discretization_interval=interval
-        )
-
-    return loss
+    return deviation
 
 
 # Sketches
@@ -794,7 +786,7 @@ RELEASES = [
            everywhere(ledger, "promises_of",
                       lambda f: lambda specs, d: f(list(dict.fromkeys(specs)), d))),
     Mutant("ledger", "a tight total of a group moves by a root", PATHS_GAUSS,
-           everywhere(composition, "loss_distribution", by_a_root)),
+           everywhere(composition, "deviation_at", by_a_root)),
     Mutant("ledger", "a total leaves out smaller changes", PATHS,
            everywhere(ledger, "promises_of", smaller_changes_left_out)),
     Mutant("ledger", "the tight total of a second promise is that of the first",

@@ -745,20 +745,26 @@ def safe(delta: float) -> float:
 
 
 @cache
-def certify_deviation(epsilon: float, delta: float, sigma: float) -> float:
-    """``sigma·(1 + 1e-9)``, if σ is the least with ``Φ(1/2σ − εσ) − e^ε·Φ(−1/2σ − εσ) ≤ δ``.
+def optimal(epsilon: float, delta: float) -> float:
+    """``σ·(1 + 1e-9)``, σ the least of 32 bits with ``Φ(1/2σ − εσ) − e^ε·Φ(−1/2σ − εσ) ≤ δ``.
 
-    Balle & Wang 2018, Thm 8; certified within 1e-10.
+    Balle & Wang 2018, Thm 8.
     """
 
-    def spent(s: Any) -> Any:
-        plus, minus = 1 / (2 * s) - epsilon * s, -1 / (2 * s) - epsilon * s
-        return MP.ncdf(plus) - MP.exp(epsilon) * MP.ncdf(minus)
+    def enough(s: float) -> bool:
+        half, middle = MP.mpf(0.5) / s, MP.mpf(epsilon) * s
+        spent = MP.ncdf(half - middle) - MP.exp(epsilon) * MP.ncdf(-half - middle)
+        return bool(spent <= safe(delta))
 
-    close = MP.mpf(10) ** -10
-    if not spent(sigma * (1 + close)) <= safe(delta) < spent(sigma * (1 - close)):
-        raise DisagreementError(f"{sigma!r} is not the deviation for {epsilon}, {delta}")
-    return sigma * (1 + 1e-9)
+    sigma = 2.0**-20
+    while not enough(2 * sigma):
+        sigma *= 2
+    step = sigma
+    for _ in range(31):
+        step /= 2
+        if not enough(sigma + step):
+            sigma += step
+    return (sigma + step) * (1 + 1e-9)
 
 
 def kenthapadi(epsilon: float, delta: float) -> float:
@@ -1259,8 +1265,6 @@ class Oracle:
     ----------
     text : str
         The spec as JSON, resolved.
-    deviation : callable
-        The optimal Gaussian deviation at an epsilon and a delta, to be certified.
     operator_norm : float, optional
         Of the map, for the methods that hide a whole vector; to be certified.
     codewords : rows of numbers, optional
@@ -1272,7 +1276,6 @@ class Oracle:
     def __init__(
         self,
         text: str,
-        deviation: Callable[[float, float], float],
         operator_norm: float | None = None,
         codewords: Sequence[Sequence[float]] = (),
         design: bytes = b"",
@@ -1282,7 +1285,7 @@ class Oracle:
         if self.spec["method"] not in METHODS:
             raise DisagreementError(f"the oracle does not know {self.spec['method']}: teach it")
         make_map, make_law = METHODS[self.spec["method"]]
-        self._deviation, self._norm = deviation, operator_norm
+        self._norm = operator_norm
         self._check_codebook(codewords)
         self.epsilon, self.delta = self.spec["epsilon"], self.spec["delta"]
         adjacency = self.spec["adjacency"]
@@ -1330,9 +1333,6 @@ class Oracle:
         return self.law.release(self.project(rows), words)
 
     # Gaussian laws
-
-    def sigma(self, epsilon: float, delta: float) -> float:
-        return certify_deviation(epsilon, delta, self._deviation(epsilon, safe(delta)))
 
     def gaussian_cells(self, sigma: float, delta: float, cell_bits: int, bits: int) -> NumberLaw:
         """``round(N(0, σ²))``, σ in cells; above 1024 as 2^d·discrete Gaussian + rounded Gaussian.
@@ -1389,7 +1389,7 @@ class Oracle:
 
     def optimal(self) -> NumberLaw:
         """Li & Li 2023, Alg. 1, Thm 3.5: the realised Δ₂."""
-        sigma = self.sigma(self.epsilon, self.delta) * math.sqrt(self.map.l2_squared)
+        sigma = optimal(self.epsilon, self.delta) * math.sqrt(self.map.l2_squared)
         return self.gaussian_in_betas(sigma, self.delta)
 
     def published(self) -> NumberLaw:
@@ -1406,7 +1406,7 @@ class Oracle:
     def ball_optimal(self) -> NumberLaw:
         """Balle & Wang 2018, Thm 8, at the realised operator norm."""
         norm = certify_norm(self.map.matrix, 1.0 if self._norm is None else self._norm)
-        sigma = self.sigma(self.epsilon, self.delta)
+        sigma = optimal(self.epsilon, self.delta)
         return self.gaussian_in_ball(norm, sigma, self.delta, self.map.k)
 
     def ball_direct(self) -> NumberLaw:
@@ -1499,7 +1499,7 @@ class Oracle:
 
     def individual_gaussian(self) -> IndividualGaussian:
         bits = table_bits(self.epsilon, self.delta, self.map.k)
-        return IndividualGaussian(self.sigma(self.epsilon, self.delta), bits, self.map.count)
+        return IndividualGaussian(optimal(self.epsilon, self.delta), bits, self.map.count)
 
     # What is published
 

@@ -19,7 +19,6 @@ from typing import Any
 import numpy as np
 import oracle
 import pytest
-from dp_accounting import get_sigma_gaussian
 from oracle import DisagreementError, Oracle, Replayed, Words
 from scipy import sparse
 from specs import codebook, designed, example, needed
@@ -131,7 +130,7 @@ def oracle_of(
 ) -> Oracle:
     codewords = () if codebook is None else codebook.stated.tolist()
     matrix = b"" if design is None else design.to_bytes()
-    return Oracle(text, get_sigma_gaussian, norm, codewords, matrix)
+    return Oracle(text, norm, codewords, matrix)
 
 
 def oracle_for(spec: Spec) -> Oracle:

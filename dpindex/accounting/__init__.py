@@ -1,4 +1,8 @@
-"""Privacy cost of several releases of one vector: by addition, or by privacy-loss distributions."""
+"""Privacy cost of several releases of one vector: by addition, or as their noise composes.
+
+Gaussian releases alone compose in closed form. Others need privacy-loss distributions, which the
+package dp-accounting has.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +15,9 @@ from functools import reduce
 from typing import Any
 
 from dpindex.base.arrays import finite_number
-from dpindex.base.errors import InputError
+from dpindex.base.errors import InputError, import_extra
 from dpindex.mechanism.noise.gaussian import table_distance
+from dpindex.mechanism.noise.privacy_curve import least_epsilon
 from dpindex.mechanism.spec import Spec
 from dpindex.privacy import Adjacency, Guarantee, add_up
 
@@ -20,7 +25,10 @@ _MIN_DELTA = 1e-10
 """Below this the roundings of the fast Fourier transform (about 1e-15) might begin to show."""
 
 _FOR_ROUNDING = 1e-3
-"""Share of delta that pays for those roundings and for the tables of the noise."""
+"""Share of delta that pays for those roundings, and at most for the tables of the noise."""
+
+_MAX_EPSILON = 700.0
+"""Beyond it ``e^ε`` is no float, and the tables of the noise are never so fine."""
 
 _WORTH = 1e-3
 """A tight bound that gains less than this is not worth the loss of exactness."""
@@ -43,11 +51,12 @@ def compose(
     releases : iterable of Spec
         One for each release; a spec twice is two releases.
     delta : float, optional
-        Without it epsilons and deltas are added up, exactly. With it, in
-        [1e-10, 1): the least epsilon that privacy-loss distributions give at this delta. A Gaussian
-        method enters with the deviation that its noise has, a pure one as the worst of all pure
-        ones, randomized response (Kairouz, Oh & Viswanath 2015); dominating
-        pairs compose (Zhu, Dong & Wang 2022). Sketches, as a ledger keeps them, are added up.
+        Without it epsilons and deltas are added up, exactly. With it, in (0, 1): the least epsilon
+        at this delta. Gaussian releases together are one of less noise (Dong, Roth & Su 2022,
+        Cor. 3.3). With others among them privacy-loss distributions are composed, for a delta of
+        1e-10 or more: a pure method enters as the worst of all pure ones, randomized response
+        (Kairouz, Oh & Viswanath 2015); dominating pairs compose (Zhu, Dong & Wang 2022). This
+        needs the package dp-accounting. Sketches, as a ledger keeps them, are added up.
     at : Attribute or L2, optional
         The change, in the units of the data, that the total speaks about; each release counts as
         many times as it takes (:meth:`dpindex.Guarantee.at`). Default the change that all promise.
@@ -55,17 +64,19 @@ def compose(
     Returns
     -------
     Guarantee
-        With ``delta`` an upper bound: losses are rounded up to a grid (connect the dots, Doroshenko
-        et al. 2022), what is cut from the tails counts as an infinite loss, and a thousandth of
-        delta pays for floating point and for the finite precision of the noise tables. ``exact`` is
-        then false: the composition is about floats, each release itself still about integers.
+        With ``delta`` an upper bound. Of Gaussian releases it is proved in intervals, and exceeds
+        the least epsilon by less than 1e-6 of it. In privacy-loss distributions losses are rounded
+        up to a grid (connect the dots, Doroshenko et al. 2022), what is cut from the tails counts
+        as an infinite loss, and a thousandth of delta pays for floating point. The finite precision
+        of the noise tables is paid for too. ``exact`` is then false: the composition is about real
+        numbers, each release itself still about integers.
 
     Raises
     ------
     InputError
         For specs that promise something about different changes, unless ``at`` states one; for
-        changes that cannot be compared, and iDP beside DP. With ``delta``: for iDP, and for a
-        method whose own delta is a chance over the public projection too.
+        changes that cannot be compared, and iDP beside DP. With ``delta``: for iDP, for a method
+        whose own delta is a chance over the public projection too, and without dp-accounting.
 
     >>> from dpindex import attribute
     >>> spec = Spec("dp-oporp", dim=48, k=16, epsilon=1.0, delta=1e-6, adjacency=attribute(1.0))
@@ -86,8 +97,8 @@ def compose(
     if delta is None or plain.definition == "none" or plain.adjacency.kind == "records":
         return plain
     delta = finite_number(delta, "delta")
-    if not _MIN_DELTA <= delta < 1:
-        raise InputError(f"delta must lie in [{_MIN_DELTA:g}, 1), not {delta:g}.")
+    if not 0 < delta < 1:
+        raise InputError(f"delta must lie in (0, 1), not {delta:g}.")
     promises = []
     for promise in plain.promises:
         epsilon = tight_epsilon(Counter(specs), delta, promise.adjacency)
@@ -109,12 +120,12 @@ def tight_epsilon(
     delta: float,
     change: Adjacency,
 ) -> float:
-    """Return the least epsilon that privacy-loss distributions give at this delta, rounded up.
+    """Return the least epsilon at this delta, rounded up.
 
     Raises
     ------
     InputError
-        For a release about which they say nothing, and where roundings would show.
+        For a release about which no composition says anything, and where roundings would show.
     """
     for spec in releases:
         if spec.guarantee.weakness:
@@ -122,11 +133,42 @@ def tight_epsilon(
                 f"{spec.method} has {spec.guarantee.weakness}, for which privacy-loss "
                 f"distributions say nothing; leave delta out to add epsilons and deltas up."
             )
+    if all(map(_is_gaussian, releases)):
+        return _gaussian_epsilon(releases, delta, change)
+    return _distribution_epsilon(releases, delta, change)
+
+
+def _gaussian_epsilon(releases: Counter[Spec], delta: float, change: Adjacency) -> float:
+    """Releases of deviations σ are one of ``1/√Σσ⁻²`` (Dong, Roth & Su 2022, Cor. 3.3)."""
+    precision = 0.0
+    for spec, count in releases.items():
+        precision += count / deviation_at(spec, change) ** 2
+    sigma = (1 - 1e-12) / math.sqrt(precision)  # less than all these roundings leave
+    # Epsilon is at most this one (Bun & Steinke 2016, Prop. 1.3 and 1.6).
+    limit = precision / 2 + math.sqrt(-2 * precision * math.log(delta))
+    if limit > _MAX_EPSILON:
+        raise _no_tight_bound(delta)
+    epsilon = least_epsilon(sigma, delta)
+    # What the tables cost is counted at a larger epsilon than the answer, which is checked.
+    slack = _slack(releases, epsilon + 1)
+    if slack > delta * _FOR_ROUNDING:
+        raise _no_tight_bound(delta)
+    answer = least_epsilon(sigma, delta - slack)
+    if answer > epsilon + 1:
+        raise _no_tight_bound(delta)
+    return answer
+
+
+def _distribution_epsilon(releases: Counter[Spec], delta: float, change: Adjacency) -> float:
+    """By privacy-loss distributions."""
+    if delta < _MIN_DELTA:
+        raise InputError(
+            f"delta must be at least {_MIN_DELTA:g} where a release is not Gaussian, and not "
+            f"{delta:g}."
+        )
     losses = 0.0
-    distance = 0.0
     for spec, count in releases.items():
         losses += count * spec.guarantee.at(change).epsilon
-        distance += count * _distance(spec)
     interval = max(_INTERVAL, losses / _MAX_INTERVALS)
     parts = []
     for spec, count in releases.items():
@@ -135,16 +177,28 @@ def tight_epsilon(
     together = reduce(lambda left, right: left.compose(right), parts)
     unrounded = delta * (1 - _FOR_ROUNDING)
     epsilon = float(together.get_epsilon_for_delta(unrounded))
-    # The hockey-stick divergence E_(e^ε) moves by at most (1 + e^ε) times the distance in total
-    # variation, as both laws may be off.
-    factor = math.exp(min(epsilon, 700.0))
-    slack = distance * (1 + factor)
-    if not math.isfinite(epsilon) or slack > delta * _FOR_ROUNDING / 2:
-        raise InputError(
-            f"at delta = {delta:g} so many releases have no tight bound here; raise delta, or "
-            f"leave it out to add epsilons and deltas up."
-        )
+    if not epsilon < _MAX_EPSILON or _slack(releases, epsilon) > delta * _FOR_ROUNDING / 2:
+        raise _no_tight_bound(delta)
     return epsilon * (1 + 1e-12)
+
+
+def _slack(releases: Counter[Spec], epsilon: float) -> float:
+    """What the finite precision of the noise tables adds to delta at an epsilon.
+
+    The hockey-stick divergence E_(e^ε) moves by at most (1 + e^ε) times the distance in total
+    variation, as both laws may be off.
+    """
+    distance = 0.0
+    for spec, count in releases.items():
+        distance += count * _distance(spec)
+    return distance * (1 + math.exp(epsilon))
+
+
+def _no_tight_bound(delta: float) -> InputError:
+    return InputError(
+        f"at delta = {delta:g} so many releases have no tight bound here; raise delta, or "
+        f"leave it out to add epsilons and deltas up."
+    )
 
 
 def loss_distribution(spec: Spec, change: Adjacency, interval: float) -> Any:
@@ -152,26 +206,37 @@ def loss_distribution(spec: Spec, change: Adjacency, interval: float) -> Any:
 
     m changes of a neighbour move a code by at most m sensitivities.
     """
-    # Here: the import alone takes two seconds.
-    from dp_accounting.pld import privacy_loss_distribution as losses
-
-    promise = spec.guarantee
-    deviation_of = spec.method_row.calibration.deviation
-    if promise.delta > 0 and deviation_of is not None:
-        deviation = deviation_of(promise.epsilon, promise.delta)
-        steps = promise.adjacency.steps(change) or 1
+    losses = import_extra(
+        "dp_accounting.pld.privacy_loss_distribution",
+        "a tight total of releases that are not all Gaussian needs dp-accounting",
+        "accounting",
+    )
+    if _is_gaussian(spec):
         return losses.from_gaussian_mechanism(
-            deviation / steps,
+            deviation_at(spec, change),
             value_discretization_interval=interval,
         )
-    promise = promise.at(change)
+    promise = spec.guarantee.at(change)
     pair = losses.common.DifferentialPrivacyParameters(promise.epsilon, promise.delta)
     return losses.from_privacy_parameters(pair, value_discretization_interval=interval)
 
 
+def _is_gaussian(spec: Spec) -> bool:
+    return spec.guarantee.delta > 0 and spec.method_row.calibration.deviation is not None
+
+
+def deviation_at(spec: Spec, change: Adjacency) -> float:
+    """Deviation of a Gaussian release, in the L2 distance that ``change`` leads to."""
+    promise = spec.guarantee
+    deviation_of = spec.method_row.calibration.deviation
+    assert deviation_of is not None
+    steps = promise.adjacency.steps(change) or 1
+    return deviation_of(promise.epsilon, promise.delta) / steps
+
+
 def _distance(spec: Spec) -> float:
     """Between the noise that runs and the normal law, over a whole code, in total variation."""
-    if spec.delta == 0 or spec.method_row.calibration.deviation is None:
+    if not _is_gaussian(spec):
         return 0.0
     one = Fraction(table_distance(spec.law))
     return float(one * spec.code_length)

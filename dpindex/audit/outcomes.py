@@ -30,6 +30,8 @@ from dpindex.audit.verdict import Check, Difference, LawVerifier, Report
 from dpindex.base.arrays import AnyArray, Doubles
 from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.method_table import find_method
+from dpindex.mechanism.noise.gaussian import optimal_sigma
+from dpindex.mechanism.noise.privacy_curve import least_epsilon
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.projections import Projection, Sensitivity
 from dpindex.mechanism.public_parts import Codebook
@@ -64,13 +66,28 @@ _KNOWN: dict[str, tuple[str, dict[str, Any]]] = {
 """One method of every kind of law: the digest of its outcomes on public words, and its spec."""
 
 
+_SIGMAS = (
+    (1e-4, 1e-15, 61463.604299027263, 0.00020346979673564573),
+    (1e-4, 0.1, 3.9771494214111438, 0.2904824521527468),
+    (1.0, 1e-6, 4.2246788893268353, 2.1228571322818624),
+    (8.0, 1e-9, 0.79223704980409406, 17.817389877181876),
+    (40.0, 1e-15, 0.24595290877044989, 96.940973179463792),
+    (40.0, 0.1, 0.12729726929774437, 142.59635074630978),
+)
+"""Epsilon, delta, the least sigma for them, and what four such releases have at that delta.
+
+By bisection of Balle & Wang's curve in arithmetic of 60 digits.
+"""
+_EXCESS = 1e-6
+
+
 def self_test() -> Report:
-    """Known answers of the cipher and of every kind of law; one decoded release of each format.
+    """Known answers of the cipher, the Gaussian curve and all laws; a release of each format.
 
     >>> self_test().passed
     True
     """
-    checks = [_cipher_check()]
+    checks = [_cipher_check(), _curve_check()]
     specs: dict[type, Spec] = {}
     for method in _KNOWN:
         checks.append(_sampler_check(method))
@@ -152,6 +169,22 @@ def _cipher_check() -> Check:
         _KEY_STREAM,
         "NIST SP 800-38A, F.5.5: two blocks of the key stream of AES-256-CTR",
         found == _KEY_STREAM,
+    )
+
+
+def _curve_check() -> Check:
+    """Sigma, and the epsilon of four releases, are never below the least ones."""
+    excess = []
+    for epsilon, delta, sigma, four in _SIGMAS:
+        excess.append(optimal_sigma(epsilon, delta) / sigma - 1)
+        excess.append(least_epsilon(sigma / 2, delta) / four - 1)
+    # The known answers are rounded to floats.
+    return Check(
+        "known answer: the Gaussian curve",
+        f"{min(excess):.2g} to {max(excess):.2g} above the least",
+        f"0 to {_EXCESS:g}",
+        "sigma and composed epsilon against 60 digits (Balle & Wang 2018, Thm 8)",
+        min(excess) >= -(2.0**-52) and max(excess) <= _EXCESS,
     )
 
 

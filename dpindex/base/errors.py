@@ -173,6 +173,7 @@ def refuse_unprintable(names: Iterable[str], kind: str) -> None:
 
 
 EXTRAS = {
+    "accounting": "dp-accounting",
     "cloud": "obstore pyarrow",
     "dask": "distributed",
     "embed": "model2vec wordllama pyarrow",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -74,7 +73,7 @@ def _wrong_tight_totals(spec: Spec) -> bool:
     """A Gaussian release at m changes loses as much as m² releases at one."""
     change = _of_steps(spec, 2)
     gaussian = spec.delta > 0 and spec.method_row.calibration.deviation is not None
-    if change is None or not gaussian or find_spec("dp_accounting") is None:
+    if change is None or not gaussian:
         return False
     stated = compose([spec], _DELTA, change).epsilon
     return stated < _TIGHT * compose([spec] * 4, _DELTA).epsilon

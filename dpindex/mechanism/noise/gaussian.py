@@ -33,6 +33,7 @@ from dpindex.mechanism.noise.additive import (
     binned_profile,
     geometric_noise,
 )
+from dpindex.mechanism.noise.privacy_curve import least_sigma
 from dpindex.mechanism.parameters import GRID_BITS, Parameters, neighbour_distance
 from dpindex.mechanism.projections import Projection
 from dpindex.mechanism.projections.dense import upper_tails
@@ -63,7 +64,7 @@ def safe_sigma(sigma: float) -> float:
 
 @lru_cache(maxsize=256)
 def optimal_sigma(epsilon: float, delta: float) -> float:
-    """Smallest sigma of the Gaussian mechanism at L2 sensitivity 1, rounded up by 1e-9.
+    """Smallest sigma of the Gaussian mechanism at L2 sensitivity 1, rounded up by 1.5e-9.
 
     Balle & Wang 2018, Thm 8 (Li & Li 2023, Thm 3.5): the smallest σ with
     ``Φ(1/2σ − εσ) − e^ε Φ(−1/2σ − εσ) ≤ δ``.
@@ -71,10 +72,7 @@ def optimal_sigma(epsilon: float, delta: float) -> float:
     >>> round(optimal_sigma(1.0, 1e-6), 6)
     4.224679
     """
-    from dp_accounting import get_sigma_gaussian  # here: the import alone takes two seconds
-
-    sigma = get_sigma_gaussian(epsilon=epsilon, delta=safe_delta(delta))
-    return safe_sigma(float(sigma))
+    return safe_sigma(least_sigma(epsilon, safe_delta(delta)))
 
 
 def gaussian_table(

@@ -1,0 +1,137 @@
+"""The Gaussian curve against 60 digits, Arb's balls and dp-accounting; what is found is least."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import mpmath
+import numpy as np
+import pytest
+from dp_accounting import get_epsilon_gaussian, get_sigma_gaussian
+from flint import arb, ctx
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from specs import folded
+
+from dpindex import Spec, attribute, compose
+from dpindex.mechanism.noise.gaussian import optimal_sigma
+from dpindex.mechanism.noise.privacy_curve import delta_interval, least_epsilon, least_sigma
+
+EPSILONS = (1e-4, 0.003, 0.1, 1.0, 8.0, 40.0)
+DELTAS = (1e-15, 1e-10, 1e-6, 0.001, 0.1)
+ABOVE = 1 + 1e-6
+
+epsilons = st.floats(1e-4, 40.0)
+log_deltas = st.floats(-15.0, -1.0)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def digits() -> Iterator[None]:
+    before = ctx.prec
+    ctx.prec = 400
+    with mpmath.workdps(60):
+        yield
+    ctx.prec = before
+
+
+def in_digits(sigma: mpmath.mpf, epsilon: float) -> mpmath.mpf:
+    """Balle & Wang 2018, Thm 8, by mpmath's own normal law."""
+    half, middle = 1 / (2 * mpmath.mpf(sigma)), mpmath.mpf(epsilon) * sigma
+    return mpmath.ncdf(half - middle) - mpmath.exp(epsilon) * mpmath.ncdf(-half - middle)
+
+
+def in_balls(sigma: float, epsilon: float) -> arb:
+    """The same by Arb: an enclosure, by other people's code in another language."""
+    half, middle, root = 1 / (2 * arb(sigma)), arb(epsilon) * arb(sigma), arb(2).sqrt()
+    near, far = ((middle - half) / root).erfc(), ((middle + half) / root).erfc()
+    return (near - arb(epsilon).exp() * far) / 2
+
+
+def is_least_sigma(sigma: float, epsilon: float, delta: float) -> bool:
+    with mpmath.workdps(60):
+        below = mpmath.mpf(sigma) / ABOVE
+        return bool(in_digits(sigma, epsilon) <= delta < in_digits(below, epsilon))
+
+
+def is_least_epsilon(epsilon: float, sigma: mpmath.mpf, delta: float) -> bool:
+    with mpmath.workdps(60):
+        below = mpmath.mpf(epsilon) / ABOVE
+        return bool(in_digits(sigma, epsilon) <= delta < in_digits(sigma, below))
+
+
+@pytest.mark.slow
+@folded("epsilon", EPSILONS)
+@folded("delta", DELTAS)
+def test_sigma_is_never_below_the_least_and_at_most_a_millionth_above(
+    epsilon: float, delta: float
+) -> None:
+    assert is_least_sigma(least_sigma(epsilon, delta), epsilon, delta)
+    assert is_least_sigma(optimal_sigma(epsilon, delta), epsilon, delta)
+
+
+@pytest.mark.slow
+@settings(max_examples=30)
+@given(epsilons, log_deltas)
+def test_sigma_is_least_anywhere(epsilon: float, log_delta: float) -> None:
+    assert is_least_sigma(optimal_sigma(epsilon, 10**log_delta), epsilon, 10**log_delta)
+
+
+@pytest.mark.slow
+@folded("epsilon", EPSILONS)
+@folded("delta", DELTAS)
+def test_arb_proves_every_sigma(epsilon: float, delta: float) -> None:
+    assert in_balls(least_sigma(epsilon, delta), epsilon) <= arb(delta)
+
+
+@pytest.mark.slow
+@folded("epsilon", EPSILONS)
+@folded("delta", DELTAS)
+def test_the_interval_holds_the_ball_of_arb(epsilon: float, delta: float) -> None:
+    sigma = least_sigma(epsilon, delta)
+    interval, ball = delta_interval(sigma, epsilon, delta), in_balls(sigma, epsilon)
+    with mpmath.workdps(100):
+        low, high = (mpmath.mpf(end) for end in (interval.a, interval.b))
+        lower, upper = (
+            mpmath.mpf(end.str(90, radius=False)) for end in (ball.lower(), ball.upper())
+        )
+        assert low <= upper
+        assert lower <= high
+        assert high - low <= 1e-15 * delta
+
+
+@folded("epsilon", EPSILONS)
+@folded("delta", [1e-15, 1e-6, 0.1])
+def test_dp_accounting_finds_the_same(epsilon: float, delta: float) -> None:
+    with np.errstate(divide="ignore"):
+        sigma = get_sigma_gaussian(epsilon=epsilon, delta=delta)
+        again = get_epsilon_gaussian(sigma=2 * sigma, delta=delta)
+    assert least_sigma(epsilon, delta) == pytest.approx(sigma, rel=1e-7)
+    assert least_epsilon(2 * sigma, delta) == pytest.approx(again, rel=1e-5, abs=1e-9)
+
+
+def test_noise_that_needs_no_epsilon_has_none() -> None:
+    assert least_epsilon(1e3, 0.1) == 0.0
+
+
+@pytest.mark.slow
+@settings(max_examples=30)
+@given(epsilons, log_deltas)
+def test_epsilon_is_least_anywhere(epsilon: float, log_delta: float) -> None:
+    delta = 10**log_delta
+    sigma = least_sigma(epsilon, delta) * 0.75
+    assert is_least_epsilon(least_epsilon(sigma, delta), mpmath.mpf(sigma), delta)
+
+
+@pytest.mark.slow
+@folded("epsilon", [0.001, 0.1, 1.0, 8.0])
+@folded("delta", DELTAS)
+@folded("times", [2, 9])
+def test_composed_releases_are_never_below_the_least_and_at_most_a_millionth_above(
+    epsilon: float, delta: float, times: int
+) -> None:
+    """So many Gaussian releases are one, of that much less noise (Dong, Roth & Su 2022)."""
+    spec = Spec("dp-oporp", dim=8, k=4, epsilon=epsilon, delta=delta, adjacency=attribute(1.0))
+    found = compose([spec] * times, delta=delta).epsilon
+    with mpmath.workdps(60):
+        sigma = optimal_sigma(epsilon, delta) / mpmath.sqrt(times)
+        assert is_least_epsilon(found, sigma, delta)
