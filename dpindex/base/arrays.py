@@ -460,6 +460,9 @@ def json_columns(columns: Mapping[str, AnyArray]) -> dict[str, list[Any]]:
         values = column.astype(object)
         if column.dtype.kind == "f":
             values[~np.isfinite(column)] = None
+        elif column.dtype.kind == "O":
+            is_bad = [isinstance(one, float) and not math.isfinite(one) for one in column.flat]
+            values[np.reshape(is_bad, column.shape).astype(np.bool_)] = None
         lists[name] = values.tolist()
     return lists
 

@@ -124,8 +124,6 @@ def build(
             **where,
         )
     built = outcome.published
-    if not is_url(index):
-        _calibrated(index)
     o.say(f"{index}: {outcome.rows} vectors ({outcome.drawn} privatized now).")
     _tell_clipped(outcome.clipped)
     if built.denoiser is not None:
@@ -280,33 +278,34 @@ def denoise(
     """
     with _changing(index) as opened:
         learned = opened.fit_denoiser(kind)
-        opened.calibrate()
         opened.save(index, allow_unprotected=True)
     typer.echo(f"Denoised: {learned.kind}, learned from {learned.rows} codes.")
 
 
 def calibrate(index: o.IndexPath) -> None:
-    """Learn what the similarities of an index mean.
+    """Learn anew what the similarities of an index mean.
 
-    It is kept in the index. Reads private codes only: it costs no budget. `dpindex build` does it;
-    do it again when an index has become much larger.
+    It is kept in the index, in a folder or an object store. Reads private codes only: it costs no
+    budget. `dpindex build` and `dpindex add` do it by themselves.
 
     $ dpindex calibrate my-index
     """
-    learned = _calibrated(index)
-    if learned is None:
-        o.say("There is nothing to learn about similarities of these codes.")
+    from dpindex.index.private_index import PrivateIndex
+    from dpindex.storage.directory import replace_learned
+
+    if is_url(index):
+        stored = PrivateIndex.open(index)
+        learned = stored.calibrate()
+        if learned is None:
+            raise InputError(stored.unstated)
+        replace_learned(index, "calibration", learned.to_bytes())
     else:
-        o.say(f"Calibrated: learned from {learned.rows} codes.")
-
-
-def _calibrated(index: str) -> Any:
-    """Calibrate an index; return what was learned and is kept there, None if there is nothing."""
-    with _changing(index) as opened:
-        learned = opened.calibrate()
-        if learned is not None:
+        with _changing(index) as opened:
+            learned = opened.calibrate()
+            if learned is None:
+                raise InputError(opened.unstated)
             opened.save(index, allow_unprotected=True)
-    return learned
+    o.say(f"Calibrated: learned from {learned.rows} codes.")
 
 
 def _changing(index: str) -> AbstractContextManager[Any]:

@@ -111,8 +111,13 @@ def query(
     }
     if as_json:
         shown = {f"payload_{name}": column for name, column in payload.items()}
-        o.print_json(json_columns({**columns, **shown}), indent=None)
+        listed: dict[str, Any] = json_columns({**columns, **shown})
+        if hits.unstated:
+            listed["unstated"] = hits.unstated
+        o.print_json(listed, indent=None)
         return
+    if hits.unstated and not hits.exact.all():
+        o.note(hits.unstated.removesuffix("."))
     rows = min(_SHOWN, len(hits.ids))
     typer.echo(_hits_table(columns, payload, opened.metric, rows))
     if rows < len(hits.ids):
@@ -148,14 +153,11 @@ def _hits_table(
     lines = []
     for row, rank in np.ndindex(rows, columns["ids"].shape[1]):
         value = float(columns["similarity"][row, rank])
-        if metric == "l2":  # an unbiased estimate may be below 0, a distance never is
-            value = max(value, 0.0)
-        estimate = "needs declared norm"
+        estimate = "not stated"
         if "exact" in columns and columns["exact"][row, rank]:
             estimate = f"{value:.3f} exact"
         elif np.isfinite(value):
-            error = columns["stderr"][row, rank]
-            estimate = f"{value:.3f} ± {error:.3f}" if np.isfinite(error) else f"{value:.3f}"
+            estimate = f"{value:.3f} ± {columns['stderr'][row, rank]:.3f}"
         extra = [column[row, rank] for column in payload.values()]
         lines.append((row, rank + 1, columns["ids"][row, rank], estimate, *extra))
     heading = _MEASURES.get(metric, metric)

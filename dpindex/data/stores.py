@@ -145,6 +145,31 @@ class Bucket:
                     raise self._error("written", error) from error
                 time.sleep(wait)
 
+    def replace(self, path: str, old: bytes, new: bytes) -> bool:
+        """Put bytes in the place of others; return whether the object holds them now.
+
+        Of several who replace the same bytes one succeeds, where the store knows If-Match.
+        """
+        waits = iter(WAITS)
+        while True:
+            with self._asking("read"):
+                found = self._obstore.head(self._store, path)
+            stored = self.read(path, found["size"])
+            if stored != old:  # by another, or by an attempt of ours whose answer was lost
+                return stored == new
+            condition = {name: found[name] for name in ("e_tag", "version") if found[name]}
+            try:
+                self._obstore.put(self._store, path, new, mode=condition, use_multipart=False)
+                return True
+            except NotImplementedError:  # a folder in the place of a store
+                self._obstore.put(self._store, path, new)
+                return True
+            except Exception as error:
+                wait = next(waits, None)
+                if wait is None:
+                    raise self._error("written", error) from error
+                time.sleep(wait)
+
     def remove(self, paths: Iterable[str]) -> None:
         """Remove objects."""
         with self._asking("tidied up"):

@@ -74,14 +74,14 @@ class Posterior(Estimator):
         self.calibration = calibration
 
     @classmethod
+    def lacks(cls, spec: Spec) -> str:
+        """Return what the spec would have to say for estimates; empty where it says enough."""
+        return ""
+
+    @classmethod
     @abstractmethod
-    def fit(
-        cls,
-        spec: Spec,
-        codes: Codes,
-        rows: int,
-    ) -> SimilarityCalibration | None:
-        """Learn what :meth:`estimates` needs; None if the spec says too little.
+    def fit(cls, spec: Spec, codes: Codes, rows: int) -> SimilarityCalibration:
+        """Learn what :meth:`estimates` needs, where the spec lacks nothing.
 
         Parameters
         ----------
@@ -235,14 +235,16 @@ class SignPosterior(TablePosterior):
     """
 
     @classmethod
-    def fit(
-        cls,
-        spec: Spec,
-        codes: Codes,
-        rows: int,
-    ) -> SimilarityCalibration | None:
-        if math.isnan(sign_deviation(spec)):
-            return None
+    def lacks(cls, spec: Spec) -> str:
+        if not math.isnan(sign_deviation(spec)):
+            return ""
+        return (
+            f"it needs a declared norm, as signs of {spec.method} flip more often for short "
+            f"vectors; build with norm (`--norm 1` for embeddings of length 1), or read the ranking"
+        )
+
+    @classmethod
+    def fit(cls, spec: Spec, codes: Codes, rows: int) -> SimilarityCalibration:
         return cls(spec, SimilarityCalibration(rows))._with_prior(codes)
 
     def law(self, query_spec: Spec | None) -> ObservationLaw:

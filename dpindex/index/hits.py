@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from dpindex.base.arrays import AnyArray, Bools, Doubles, Floats, Table
+from dpindex.base.arrays import AnyArray, Bools, Doubles, Floats, Table, json_columns
 from dpindex.base.display import table_html
 from dpindex.base.errors import InputError, import_extra
 from dpindex.decode.base import Estimate
@@ -27,7 +27,7 @@ class Estimates:
     plain : callable
         Returns unbiased similarities and their standard errors.
     posterior : callable, optional
-        Returns what selection does not bias; without it, the unbiased similarities without errors.
+        Returns what selection does not bias; without it, NaN: see :attr:`Hits.unstated`.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class Estimates:
     def posterior(self) -> Estimate:
         """Values and errors of what a search chose."""
         if self._posterior is None:
-            return without_error(self.plain)
+            return not_stated(self.plain)
         return self._posterior()
 
     def mapped(self, change: Callable[[AnyArray], AnyArray]) -> Estimates:
@@ -68,9 +68,10 @@ class Estimates:
         return Estimates.of, (*self.posterior, *self.plain)
 
 
-def without_error(estimate: Estimate) -> Estimate:
-    """Return unbiased estimates of what a search chose; how far they are too high is not known."""
-    return estimate[0], np.full_like(estimate[1], np.nan)
+def not_stated(estimate: Estimate) -> Estimate:
+    """Return NaN in the place of estimates that are too high for what a search chose."""
+    nothing = np.full_like(estimate[1], np.nan)
+    return nothing, nothing
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -97,19 +98,17 @@ class Hits:
     similarity : float64 array, shape (nq, k)
         What the true metric is, given the codes: a cosine in [−1, 1], an inner product, or a
         squared distance, corrected for noise and flips; of attributes after division by the spec's
-        scale, or brought to 0 … 1 by its ranges. Cosines of a calibrated index are posterior
-        means: right on average also for the best of many candidates (see
+        scale, or brought to 0 … 1 by its ranges. Cosines are posterior means under what an index
+        learned from its codes: right on average also for the best of many candidates (see
         :meth:`dpindex.PrivateIndex.calibrate`). Of codeword codes they are means under the
-        codebook's cosines. Everything else is the unbiased estimate. NaN where flips depend on
-        norms nobody declared (``Spec.norm``).
+        codebook's cosines. NaN where ``unstated`` says why.
     stderr : float64 array, shape (nq, k)
-        Its error, [0, ∞), of a calibrated index: the truth lies within two of it about 9 times in
-        10 or more. NaN without a calibration, and so for ``ip`` and ``l2``: how much too high the
-        best of many are is not known then.
+        Its error, [0, ∞): the truth lies within two of it about 9 times in 10 or more. NaN where
+        ``similarity`` is.
     unbiased : float64 array, shape (nq, k)
         The unbiased estimate from the codes of this pair alone, cosines clipped to [−1, 1]. The
-        best of many are too high, as any maximum of noisy numbers is. Equal to ``similarity``
-        where there is no posterior.
+        best of many are too high, as any maximum of noisy numbers is. NaN where flips depend on
+        norms nobody declared (``Spec.norm``).
     unbiased_stderr : float64 array, shape (nq, k)
         Its standard error, of one pair looked at on its own.
     estimates : Estimates
@@ -120,6 +119,8 @@ class Hits:
     payload : pyarrow.Table, optional
         The payload of the neighbours, one row for each in the order of ``ids.ravel()``; None if
         the index has none. It is not protected, and as trustworthy as who published it.
+    unstated : str
+        Why ``similarity`` is NaN where it is not exact, and what helps; empty if it is stated.
 
     >>> ones = np.ones((1, 2))
     >>> hits = Hits(np.array([[7, 9]]), ones, Estimates.of(ones, ones, ones, ones), ones < 1)
@@ -133,6 +134,7 @@ class Hits:
     estimates: Estimates
     exact: Bools
     payload: Table = None
+    unstated: str = ""
 
     @property
     def similarity(self) -> Floats:
@@ -193,10 +195,14 @@ class Hits:
             self.estimates.mapped(choose),
             choose(self.exact),
             payload,
+            self.unstated,
         )
 
     def to_list(self) -> list[list[dict[str, Any]]]:
-        """Return a list for each query of its hits as dicts: id, score, estimates and payload."""
+        """Return a list for each query of its hits as dicts: id, score, estimates and payload.
+
+        None is in the place of what is not stated.
+        """
         columns = self._lists()
         del columns["query"], columns["rank"]
         hits = []
@@ -251,11 +257,11 @@ class Hits:
 
     def _lists(self, count: int | None = None) -> dict[str, list[Any]]:
         """Return all columns as lists, of the first hits alone if a count is given."""
-        lists = {}
-        for name, column in self._hit_columns().items():
-            lists[name] = column[:count].tolist()
+        first = {name: column[:count] for name, column in self._hit_columns().items()}
+        lists = json_columns(first)
         for name, column in self._payload_columns().items():
-            lists[name] = column[:count].to_pylist()
+            values = column[:count].to_pylist()
+            lists |= json_columns({name: np.fromiter(values, object, len(values))})
         return lists
 
     def __repr__(self) -> str:
@@ -274,6 +280,8 @@ class Hits:
         title = repr(self).strip("<>")
         if np.size(self.ids) > _SHOWN:
             title += f"; the first {_SHOWN} rows"
+        if self.unstated:
+            title += f"; {self.unstated}"
         return table_html(title, list(columns), zip(*texts, strict=True))
 
 

@@ -8,42 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import ClassVar, NamedTuple
-
-import numpy as np
 
 from dpindex.base.arrays import AnyArray, Doubles, Rows, limited_threads, spaced, unit
 from dpindex.base.files import release_pages
-from dpindex.decode.base import (
-    CodeLikelihoods,
-    Estimator,
-    Metric,
-    PrivateQueries,
-    Queries,
-    Similarity,
-)
-from dpindex.decode.calibration import PAIRED_ROWS, SimilarityCalibration
+from dpindex.decode.base import CodeLikelihoods, Metric, PrivateQueries, Queries, Similarity
 from dpindex.decode.denoiser import Denoiser
-from dpindex.decode.designed import (
-    DesignedSimilarity,
-    decoded,
-    decoded_queries,
-)
+from dpindex.decode.designed import DesignedSimilarity, decoded, decoded_queries
 from dpindex.decode.numbers import NumberLikelihoods, NumberSimilarity
-from dpindex.decode.posterior import (
-    DenoisedPosterior,
-    NumberPosterior,
-    Posterior,
-    SignPosterior,
-    SymbolPosterior,
-)
 from dpindex.decode.signs import SignLikelihoods, SignSimilarity
-from dpindex.decode.symbols import (
-    SymbolLikelihoods,
-    SymbolSimilarity,
-    codeword_similarities,
-)
+from dpindex.decode.symbols import SymbolLikelihoods, SymbolSimilarity, codeword_similarities
 from dpindex.index.backends import FaissSigns, SearchBackend, SymbolLists, faiss
 from dpindex.index.faiss_vectors import FaissVectors
 from dpindex.mechanism.codes import CodeFormat, Codes, SignFormat, SymbolFormat
@@ -250,8 +224,6 @@ class Kind(NamedTuple):
         It and the formats derived from it are of this kind.
     estimator : type of Similarity
         Estimates similarities and their errors from one pair alone.
-    posterior : type of Posterior, optional
-        Estimates cosines with what was learned of a collection.
     ranking : type of Ranking
         Finds the nearest codes.
     likelihoods : type of CodeLikelihoods
@@ -260,15 +232,14 @@ class Kind(NamedTuple):
 
     format: type[CodeFormat]
     estimator: type[Similarity]
-    posterior: type[Posterior] | None
     ranking: type[Ranking]
     likelihoods: type[CodeLikelihoods]
 
 
 KINDS = [
-    Kind(SignFormat, SignSimilarity, SignPosterior, PackedSigns, SignLikelihoods),
-    Kind(SymbolFormat, SymbolSimilarity, SymbolPosterior, Symbols, SymbolLikelihoods),
-    Kind(CodeFormat, NumberSimilarity, NumberPosterior, Ranking, NumberLikelihoods),  # type: ignore[type-abstract]
+    Kind(SignFormat, SignSimilarity, PackedSigns, SignLikelihoods),
+    Kind(SymbolFormat, SymbolSimilarity, Symbols, SymbolLikelihoods),
+    Kind(CodeFormat, NumberSimilarity, Ranking, NumberLikelihoods),  # type: ignore[type-abstract]
 ]
 """Every kind of code. The first row that fits counts; the last one takes codes as numbers."""
 
@@ -284,42 +255,6 @@ def new_ranking(settings: Settings, denoiser: Denoiser | None) -> Ranking:
     return kind_of(spec).ranking(spec.code_length, *kept)
 
 
-def posterior_of(
-    settings: Settings, calibration: SimilarityCalibration | None, denoiser: Denoiser | None
-) -> Estimator | None:
-    """Return what estimates cosines that selection does not bias; None if nothing does.
-
-    A denoiser ranks by more than the two codes of a pair, so there the denoised codes say what the
-    cosines are; of denoised signs nothing is known.
-    """
-    posterior = kind_of(settings.spec).posterior
-    if settings.metric != "cosine" or calibration is None or posterior is None:
-        return None
-    if denoiser is None:
-        return posterior(settings.spec, calibration)
-    if calibration.denoised_energy == 0.0:
-        return None
-    return DenoisedPosterior(denoiser, calibration)
-
-
-def calibration_of(
-    settings: Settings, denoiser: Denoiser | None, sample: Codes, rows: int
-) -> SimilarityCalibration | None:
-    """Return what :func:`posterior_of` needs, learned from a sample of ``rows`` codes.
-
-    None if nothing is to be learned.
-    """
-    posterior = kind_of(settings.spec).posterior
-    if settings.metric != "cosine" or posterior is None:
-        return None
-    learned = posterior.fit(settings.spec, sample, rows)
-    if learned is None or denoiser is None or learned.energy == 0.0:
-        return learned
-    denoised = denoiser(sample.take(slice(PAIRED_ROWS)))
-    squares = np.square(denoised).sum(axis=1, dtype=np.float64)
-    return replace(learned, denoised_energy=float(squares.mean()))
-
-
 def kind_of(spec: Spec) -> Kind:
     """Return the kind of a spec's codes.
 
@@ -332,4 +267,4 @@ def kind_of(spec: Spec) -> Kind:
     if spec.design is None:
         return kind
     # Codes under a design are compared once decoded.
-    return kind._replace(estimator=DesignedSimilarity, posterior=None)
+    return kind._replace(estimator=DesignedSimilarity)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import numpy as np
 
-from dpindex.base.arrays import AnyArray, Rows, Table, Vectors, row_blocks, spaced
+from dpindex.base.arrays import AnyArray, Rows, Table, Vectors, row_blocks
 from dpindex.base.display import facts_html
 from dpindex.base.errors import InputError, import_extra
 from dpindex.base.files import AnyPath
@@ -20,13 +20,14 @@ from dpindex.data.dataset import Dataset, as_dataset
 from dpindex.data.source import as_source
 from dpindex.data.stores import is_url
 from dpindex.decode.base import Metric, Queries
-from dpindex.decode.calibration import SAMPLE_ROWS, SimilarityCalibration
+from dpindex.decode.calibration import SimilarityCalibration
 from dpindex.decode.denoiser import Denoiser
 from dpindex.decode.fit import DenoiserKind, fit_denoiser
+from dpindex.decode.learning import learned, posterior_type
 from dpindex.index.backends import unfilled
 from dpindex.index.filters import Filter, Selection, kept_rows
-from dpindex.index.hits import Estimates, Hits, without_error
-from dpindex.index.kinds import Ranking, calibration_of, new_ranking, posterior_of
+from dpindex.index.hits import Estimates, Hits, not_stated
+from dpindex.index.kinds import Ranking, new_ranking
 from dpindex.index.reranking import direction
 from dpindex.index.search import (
     BATCH_QUERIES,
@@ -35,7 +36,6 @@ from dpindex.index.search import (
     Searchable,
 )
 from dpindex.mechanism.codes import Codes
-from dpindex.mechanism.public_random import PublicStream
 from dpindex.mechanism.spec import Spec
 from dpindex.storage.code_store import CodeStore
 from dpindex.storage.directory import (
@@ -155,6 +155,7 @@ class PrivateIndex(Searchable):
         self._store = CodeStore(spec.format)
         self._lock = ReadWriteLock()
         self._calibration: SimilarityCalibration | None = None
+        self._changed_rows = 0  # since it was learned
         self._set_denoiser(None)
         self._checkpoint: Checkpoint | None = None
 
@@ -315,7 +316,9 @@ class PrivateIndex(Searchable):
             If one of the ids is not in the index; nothing is removed then.
         """
         with self._lock.write():
-            return self._store.remove(ids)
+            removed = self._store.remove(ids)
+            self._learn(removed)
+            return removed
 
     def add(
         self,
@@ -393,6 +396,7 @@ class PrivateIndex(Searchable):
                     progress=progress,
                 )
                 self._store.append(codes, checked_ids, columns, replace=upsert)
+                self._learn(len(codes))
                 return
             if not isinstance(vectors, Dataset):
                 vectors = as_dataset(as_source(vectors, ""), count)
@@ -439,7 +443,7 @@ class PrivateIndex(Searchable):
 
         def append(codes: Codes, token: str) -> None:
             grown = self._store.grown(codes, ids, payload, replace=upsert)
-            self._write(last.directory.path, grown, token)
+            self._write(last.directory.path, grown, self._learned_of(grown, len(codes)), token)
 
         target = GrownIndex(last.directory.path, self.spec, upsert, append)
         with last.directory.held():
@@ -450,15 +454,20 @@ class PrivateIndex(Searchable):
         self,
         path: Path,
         store: CodeStore,
+        calibration: SimilarityCalibration | None,
         token: str = "",
     ) -> None:
-        """Write the index with the rows of ``store``, which are its own from then on."""
+        """Write the index with the rows of ``store``, and what was learned of them.
+
+        Both are its own from then on.
+        """
 
         def remember(checkpoint: Checkpoint) -> None:
             self._store = store
             self._checkpoint = checkpoint
+            self._set_calibration(calibration)
 
-        contents = Contents(self._settings, store, self._denoiser, self._calibration)
+        contents = Contents(self._settings, store, self._denoiser, calibration)
         write_index(path, contents, self._checkpoint, remember, token)
 
     def add_codes(
@@ -491,6 +500,7 @@ class PrivateIndex(Searchable):
             checked = self._store.ids.check(ids, len(codes), replace=upsert)
             columns = self._store.payload.checked(payload, len(codes))
             self._store.append(codes, checked, columns, replace=upsert)
+            self._learn(len(codes))
 
     def fit_denoiser(self, kind: DenoiserKind = "auto") -> Denoiser:
         """Learn from the private codes how their coordinates hang together, and rank with it.
@@ -499,8 +509,8 @@ class PrivateIndex(Searchable):
         costs no budget. Codes and private queries are denoised, exact queries need not be; codes
         that are added later go through the same denoiser, until it is fitted again. It is saved
         with the index. ``Hits.scores`` rank denoised vectors, which are shrunken towards what is
-        usual in the collection; ``similarity`` and ``stderr`` of cosines correct for that once the
-        index is calibrated. Of denoised signs they are the unbiased estimates.
+        usual in the collection; ``similarity`` and ``stderr`` of cosines correct for that. Of
+        denoised signs none is stated.
 
         Parameters
         ----------
@@ -520,13 +530,15 @@ class PrivateIndex(Searchable):
         denoiser = fit_denoiser(self.codes, self.spec, kind)
         with self._lock.write():
             self._set_denoiser(denoiser)
+            self._calibration = None
+            self._learn(0)
         return denoiser
 
     def _set_denoiser(self, denoiser: Denoiser | None) -> None:
         ranking = new_ranking(self._settings, denoiser)
         self._denoiser = denoiser
         self._ranking = ranking
-        self._set_calibration(self._calibration)
+        self._state_by(self._calibration, denoiser, len(self))
 
     @contextmanager
     def _selected(self, filter_: Filter, count: int) -> Iterator[Ranking | Selection]:
@@ -581,15 +593,14 @@ class PrivateIndex(Searchable):
         """Learn from the private codes what the cosines of hits need to be right on average.
 
         Post-processing of what is published already: it reads codes and public parameters only and
-        costs no budget. From then on ``similarity`` of hits is a posterior mean, also for the best
-        of many candidates, and ``stderr`` its error. It is saved with the index, and kept when rows
-        are added: ``calibration.rows`` says how many there were. Calibrate again when there are
-        many more.
+        costs no budget. By it ``similarity`` of hits is a posterior mean, also for the best of many
+        candidates, and ``stderr`` its error. An index does it by itself with its first hundred
+        rows, and again whenever half as many have changed as it learned from; it is saved.
 
         Returns
         -------
-        What was learned; None where there is nothing to learn: for ``ip`` and ``l2``, for an empty
-        index, for codes under a design, which says how vectors resemble each other, and where flips
+        What was learned; None where there is nothing to learn, of which ``Hits.unstated`` says why:
+        for ``ip`` and ``l2``, for fewer than 100 codes, for codes under a design, and where flips
         depend on norms that nobody declared.
 
         >>> from dpindex import attribute
@@ -599,21 +610,30 @@ class PrivateIndex(Searchable):
         >>> index.calibrate().rows
         500
         """
-        with self._lock.read():
-            rows = spaced(len(self), SAMPLE_ROWS)
-            order = PublicStream(0, "calibration").permutation(len(rows))
-            sample = self._store.take(rows[order])
-            count = len(self)
-        calibration = None
-        if count:
-            calibration = calibration_of(self._settings, self._denoiser, sample, count)
         with self._lock.write():
-            self._set_calibration(calibration)
-        return calibration
+            self._calibration = None
+            self._learn(0)
+            return self._calibration
+
+    def _learn(self, changed: int) -> None:
+        """Learn anew what similarities mean, if enough rows have changed since."""
+        self._set_calibration(self._learned_of(self._store, changed))
+
+    def _learned_of(self, store: CodeStore, changed: int) -> SimilarityCalibration | None:
+        """Return what is known of the codes of a store, of which so many rows are new or gone."""
+        self._changed_rows += changed
+        known = self._calibration
+        if known is not None and 2 * self._changed_rows <= known.rows:
+            return known
+        return learned(self.spec, self.metric, store.take, len(store), self._denoiser)
 
     def _set_calibration(self, calibration: SimilarityCalibration | None) -> None:
+        if calibration is not self._calibration:
+            self._changed_rows = 0
+        elif calibration is not None:
+            return  # its tables are kept
         self._calibration = calibration
-        self._posterior = posterior_of(self._settings, calibration, self._denoiser)
+        self._state_by(calibration, self._denoiser, len(self))
 
     def _in_range(
         self,
@@ -623,6 +643,8 @@ class PrivateIndex(Searchable):
     ) -> list[Hits]:
         with self._lock.read():
             self._refuse_empty()
+            if self._posterior is None and posterior_type(self.spec, self.metric) is not None:
+                raise InputError(self.unstated)
             rows = np.arange(len(self))
             if filter_ is not None:
                 rows = kept_rows(filter_, self._store)
@@ -645,26 +667,25 @@ class PrivateIndex(Searchable):
             codes = self._store.take(block)
             estimate = self._similarity.estimates(codes, queries, 1)
             if self._posterior is None:
-                posterior = without_error(estimate)
+                posterior = not_stated(estimate)
+                compared = estimate[0]
             else:
                 posterior = self._posterior.estimates(codes, queries, 1)
-            if np.isnan(posterior[0]).any():
-                raise InputError(
-                    f"similarities of {self.spec.method} need the norm of the vectors: declare "
-                    f"norm in the spec, or rank with search."
-                )
-            places = np.nonzero(sign * posterior[0] >= sign * threshold)
+                compared = posterior[0]
+            places = np.nonzero(sign * compared >= sign * threshold)
             query, column = places
             reached = [values[places] for values in (*posterior, *estimate)]
             parts.append((query, block[column], *reached))
         query, near, *estimates = map(np.concatenate, zip(*parts, strict=True))
-        scores = sign * estimates[0]
+        similarity, _, unbiased, _ = estimates
+        scores = sign * (unbiased if self._posterior is None else similarity)
         every = Hits(
             self._store.ids.take(near),
             scores,
             Estimates.of(*estimates),
             np.zeros(len(near), np.bool_),
             self._store.payload.take(near),
+            self.unstated,
         )
         order = np.lexsort((near, -scores, query))
         cuts = np.searchsorted(query[order], np.arange(1, len(queries)))
@@ -696,7 +717,7 @@ class PrivateIndex(Searchable):
             raise InputError(f"an index is saved to a folder; {os.fspath(path)} is none.")
 
         with self._lock.write():
-            self._write(Path(path), self._store)
+            self._write(Path(path), self._store, self._calibration)
 
     @classmethod
     def open(cls, path: AnyPath) -> PrivateIndex:
@@ -773,6 +794,8 @@ class PrivateIndex(Searchable):
         index = cls(**vars(contents.settings))
         index._store = contents.store
         index._calibration = contents.calibration
+        if contents.calibration is not None:
+            index._changed_rows = abs(len(index) - contents.calibration.rows)
         index._set_denoiser(contents.denoiser)
         index._checkpoint = checkpoint
         return index

@@ -7,7 +7,7 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar, NamedTuple, TypeAlias
 
@@ -159,7 +159,7 @@ def with_exact(hits: Hits, exact: Doubles, metric: Metric) -> Hits:
         lambda: (np.where(answered, exact, hits.similarity), np.where(answered, 0.0, hits.stderr)),
     )
     scores = np.where(answered, direction(metric) * exact, -np.inf)
-    return Hits(hits.ids, scores, estimates, answered, hits.payload)
+    return replace(hits, scores=scores, estimates=estimates, exact=answered)
 
 
 def within(

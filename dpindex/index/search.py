@@ -14,7 +14,9 @@ import numpy as np
 from dpindex.base.arrays import Doubles, Rows, Table, Vectors, finite_number, row_blocks
 from dpindex.base.errors import InputError
 from dpindex.decode.base import Estimate, Estimator, ExactQueries, PrivateQueries, Queries
+from dpindex.decode.calibration import SimilarityCalibration
 from dpindex.decode.designed import exact_coordinates
+from dpindex.decode.learning import posterior_of, unstated
 from dpindex.index.filters import Filter
 from dpindex.index.hits import Estimates, Hits
 from dpindex.index.kinds import kind_of
@@ -24,6 +26,7 @@ from dpindex.mechanism.spec import Projector, Spec
 from dpindex.storage.manifest import Settings
 
 if TYPE_CHECKING:
+    from dpindex.decode.denoiser import Denoiser
     from dpindex.mechanism.privatizer import Privatizer
 
 BLOCK_NUMBERS = 1 << 22
@@ -87,6 +90,11 @@ class Searchable(ABC):
     ----------
     settings : Settings
 
+    Attributes
+    ----------
+    unstated : str
+        Why hits state no similarity, and what helps; empty if they do.
+
     Raises
     ------
     InputError
@@ -104,6 +112,7 @@ class Searchable(ABC):
         self._settings = settings
         self._queries = QueryMaker(self.spec, self.query_spec, leaves=self.is_remote)
         self._posterior: Estimator | None = None
+        self.unstated = ""
         kind = kind_of(self.spec)
         self._similarity = kind.estimator(self.spec, self.metric)
 
@@ -190,7 +199,8 @@ class Searchable(ABC):
         All codes are looked at, whatever the index type, and ``similarity`` alone decides, whether
         or not there is a denoiser; memory is that of a block of codes and of what is found. A
         cosine that the codes leave uncertain is stated near what is usual in the collection, so
-        with much noise few reach a high threshold.
+        with much noise few reach a high threshold. For ``ip``, ``l2`` and designs, which state no
+        similarity, ``unbiased`` decides: it lets too many through.
 
         With ``rerank`` the codes choose ``candidates``, and the exact similarities of these decide;
         those without an answer are found if their estimate reaches the threshold. A published index
@@ -206,7 +216,8 @@ class Searchable(ABC):
         Returns
         -------
         One Hits for each query, with arrays of shape (found,), best first; ``scores`` are the
-        similarities (for ``l2``: minus the squared distances). Errors as ``search``.
+        similarities (for ``l2``: minus the squared distances). Errors as ``search``, and if an
+        index that ranks by cosines states none.
         """
         least = finite_number(threshold, "the threshold")
         reranking = self._reranking(Q, 1, candidates, rerank)
@@ -292,7 +303,17 @@ class Searchable(ABC):
             posterior = partial(estimated, self._posterior)
         estimates = Estimates(partial(estimated, self._similarity), posterior)
         exact = np.zeros(found.ids.shape, np.bool_)
-        return Hits(found.ids, found.scores, estimates, exact, payload)
+        return Hits(found.ids, found.scores, estimates, exact, payload, self.unstated)
+
+    def _state_by(
+        self, calibration: SimilarityCalibration | None, denoiser: Denoiser | None, rows: int
+    ) -> None:
+        """State similarities by what was learned of the codes; without it say why none is."""
+        settings = self._settings
+        self._posterior = posterior_of(settings.spec, settings.metric, calibration, denoiser)
+        self.unstated = ""
+        if self._posterior is None:
+            self.unstated = unstated(settings.spec, settings.metric, rows, denoiser)
 
     def _estimated(
         self,

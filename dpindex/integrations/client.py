@@ -234,10 +234,11 @@ class Client:
 
         columns = json.loads(self._answer(f"/search?k={k}", codes))
         ids = np.array(columns.pop("ids"))
+        unstated = columns.pop("unstated")
         numbers = {name: np.array(values, np.float64) for name, values in columns.items()}
         scores = numbers.pop("scores")
         not_exact = np.zeros(ids.shape, np.bool_)
-        return Hits(ids, scores, Estimates.of(**numbers), not_exact)
+        return Hits(ids, scores, Estimates.of(**numbers), not_exact, unstated=unstated)
 
     def _answer(
         self,

@@ -17,7 +17,6 @@ from dpindex.decode.base import PrivateQueries, Queries
 from dpindex.decode.denoiser import Denoiser
 from dpindex.index.filters import Filter
 from dpindex.index.hits import Hits
-from dpindex.index.kinds import posterior_of
 from dpindex.index.search import Found, FoundCodes, Searchable
 from dpindex.integrations.database import Database, Neighbours, open_database
 from dpindex.integrations.publication import Publication
@@ -66,9 +65,7 @@ class PublishedIndex(Searchable):
         self._publication = publication
         self._layout = publication.layout
         self.denoiser: Final[Denoiser | None] = publication.denoiser
-        self._posterior = posterior_of(
-            publication.settings, publication.calibration, publication.denoiser
-        )
+        self._state_by(publication.calibration, publication.denoiser, publication.rows)
         self.id_type: Final = str if publication.text_ids else int
         no_rows: Table = None
         if publication.schema is not None:

@@ -347,7 +347,7 @@ class Service:
         return Batch(codes, names, r.receipts(key, ids or "", body))
 
     async def search(self, request: Any) -> _Answer:
-        """Lists of ids, scores and estimates, one for each query.
+        """Lists of ids, scores and estimates, one for each query, and why some are null.
 
         The body is application/octet-stream, or application/json where exact queries are on.
         Query parameter k: neighbours of each query, 1 to 1000, default 10.
@@ -378,7 +378,7 @@ class Service:
             raise r.RefusedError(422, str(error)) from None
         columns = hits.columns
         del columns["exact"]  # a collector has no originals to rerank by
-        return json_columns(columns)
+        return {**json_columns(columns), "unstated": hits.unstated}
 
     async def rerank(self, request: Any) -> _Answer:
         """The similarity of each candidate, or null.

@@ -636,6 +636,38 @@ def read_index(directory: IndexDirectory) -> tuple[Contents, Checkpoint]:
     return contents, checkpoint
 
 
+def replace_learned(url: str, kind: str, data: bytes) -> None:
+    """Put what was learned into an index in an object store, for what it had learned before.
+
+    It counts once the manifest names it, which is replaced as a whole.
+
+    Raises
+    ------
+    InputError
+        If there is no finished index, or it was changed meanwhile.
+    """
+    bucket = Bucket(url)
+    text = bucket.read(MANIFEST, MAX_MANIFEST_BYTES)
+    if text is None:
+        raise InputError(f"{url} is not a dpindex index, or its build is not finished.")
+    before = Manifest.from_bytes(text, Path(url))
+
+    def put(path: str, data: bytes) -> bool:
+        """Create a file, also where an attempt that was cut off left another."""
+        if not bucket.create(path, data):
+            bucket.remove([path])
+        return bucket.create(path, data)
+
+    writer = IndexWriter(put, before)
+    writer.add_single(kind, data)
+    if writer.manifest is before:
+        return  # it is what is there
+    if not bucket.replace(MANIFEST, text, writer.manifest.text):
+        raise InputError(f"{url} was changed meanwhile; run it again.")
+    left = set(before.paths) - set(writer.manifest.paths)
+    bucket.remove(sorted(left))
+
+
 @contextmanager
 def fetched(url: str) -> Iterator[Path]:
     """Give a temporary folder with a copy of the index at ``url``, while the block runs.

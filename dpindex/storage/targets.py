@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dpindex.base.arrays import spaced
+import numpy as np
+
+from dpindex.base.arrays import Rows, spaced
 from dpindex.base.display import Progress
 from dpindex.base.errors import DamagedError, InputError, NoDenoiserError
 from dpindex.base.files import AnyPath
@@ -18,6 +20,7 @@ from dpindex.data.dataset import Dataset
 from dpindex.data.stores import Bucket, local_path
 from dpindex.decode.denoiser import Denoiser, denoiser_from_bytes, denoiser_to_bytes
 from dpindex.decode.fit import DenoiserKind, fit_denoiser
+from dpindex.decode.learning import learned
 from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Projector, Spec
@@ -216,6 +219,7 @@ class IndexTarget(CodeTarget[BuiltIndex]):
         writer = IndexWriter(journal.put, segments)
         writer.add_public()
         denoiser, not_denoised = self._add_denoiser(writer, journal, drawn)
+        self._add_calibration(writer, journal, drawn, denoiser)
         journal.put(MANIFEST, writer.manifest.text)
         self.publish_files(journal, writer.manifest)
         journal.end()
@@ -279,12 +283,42 @@ class IndexTarget(CodeTarget[BuiltIndex]):
         writer.add_single("denoiser", data)
         return denoiser_from_bytes(data, self.spec), ""
 
+    def _add_calibration(
+        self, writer: IndexWriter, journal: Journal, drawn: Drawn, denoiser: Denoiser | None
+    ) -> None:
+        """Add what similarities mean, learned now unless an earlier attempt had."""
+
+        def take(rows: Rows) -> Codes:
+            """Return the codes of some rows; one segment is in memory at a time."""
+            parts = []
+            order = np.argsort(rows)
+            wanted = rows[order]
+            start = 0
+            for segment in drawn.segments:
+                stop = start + segment.rows
+                first, last = np.searchsorted(wanted, (start, stop))
+                if first < last:
+                    codes = self.codes(journal, [segment])
+                    parts.append(codes.take(wanted[first:last] - start).stored)
+                start = stop
+            sorted_codes = self.spec.format.codes(self.spec.format.concatenate(parts))
+            return sorted_codes.take(np.argsort(order))
+
+        data = journal.get(file_path("calibration", writer.next_number))
+        if data is None:
+            rows = sum(segment.rows for segment in drawn.segments)
+            found = learned(self.spec, self._settings.metric, take, rows, denoiser)
+            if found is None:
+                return
+            data = found.to_bytes()
+        writer.add_single("calibration", data)
+
 
 def _finished(location: str) -> InputError:
     return InputError(
         f"{location} is a finished index; building again, here or elsewhere, releases every vector "
-        f"twice. Use it as it is; `dpindex calibrate` learns what its similarities mean, if that "
-        f"was interrupted, `dpindex denoise` a denoiser, and `dpindex add` adds other vectors."
+        f"twice. Use it as it is; `dpindex denoise` learns a denoiser, and `dpindex add` adds "
+        f"other vectors."
     )
 
 

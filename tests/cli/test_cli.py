@@ -125,8 +125,11 @@ def test_query_reranks(run: Run, files: Path) -> None:
 def test_similarity_without_declared_norm_is_null_in_json(run: Run, files: Path) -> None:
     run("build", "x.npy", "ix", "--method", "dp-signoporp-geometric", "--beta", "1", "--epsilon", 5)
     hits = json.loads(run("query", "ix", "q.npy", "-k", 2, "--json")[1])
-    assert hits["similarity"][0] == [None, None]
-    assert "needs declared norm" in run("query", "ix", "q.npy", "-k", 2)[1]
+    assert hits["similarity"][0] == hits["stderr"][0] == [None, None]
+    assert "needs a declared norm" in hits["unstated"]
+    _, out, error = run("query", "ix", "q.npy", "-k", 2)
+    assert "not stated" in out
+    assert "--norm 1" in error
 
 
 @pytest.mark.slow
@@ -389,27 +392,36 @@ def test_idp_is_said_to_promise_less(run: Run, files: Path) -> None:
         assert ("vectors can be reconstructed from these codes" in error) == said
 
 
-def test_a_squared_distance_is_named_and_never_negative(run: Run, files: Path) -> None:
+def test_a_squared_distance_of_the_best_is_not_stated(run: Run, files: Path) -> None:
     terms = ("--method", "raw-staircase", "--epsilon", 1, "--beta", 2, "--metric", "l2")
     run("build", "x.npy", "ix", *terms)
-    _, out, _ = run("query", "ix", "q.npy", "-k", 3)
+    _, out, error = run("query", "ix", "q.npy", "-k", 3)
     assert "  squared distance (estimate ± error)" in out
-    assert " -" not in out
+    assert "not stated" in out
+    assert "this index ranks by l2" in error
     scores = json.loads(run("query", "ix", "q.npy", "-k", 3, "--json")[1])
-    assert np.min(scores["similarity"]) < 0  # the unbiased estimates stay as they are
+    assert scores["similarity"][0] == [None] * 3
+    assert np.min(scores["unbiased"]) < 0  # the unbiased estimates stay as they are
 
 
-def test_a_calibration_that_was_interrupted_is_made_up_for(run: Run, files: Path) -> None:
+def test_similarities_are_learned_again_on_demand(run: Run, files: Path) -> None:
     """Also of symbols, which have no denoiser."""
     vectors = np.random.default_rng(0).normal(size=(300, 8))
     codebook = dpi.Codebook(np.random.default_rng(1).normal(size=(20, 8)))
     terms = {"epsilon": 8.0, "adjacency": dpi.record(), "codebook": codebook}
     index = dpi.PrivateIndex(dpi.Spec("record-codebook", dim=8, **terms))
     index.add(vectors)
+    index.add(vectors[:100])
     index.save(files / "bare")
-    assert json.loads(run("info", "bare", "--json")[1])["calibrated_rows"] is None
-    assert run("calibrate", "bare")[:2] == (0, "Calibrated: learned from 300 codes.\n")
     assert json.loads(run("info", "bare", "--json")[1])["calibrated_rows"] == 300
+    assert run("calibrate", "bare")[:2] == (0, "Calibrated: learned from 400 codes.\n")
+    assert json.loads(run("info", "bare", "--json")[1])["calibrated_rows"] == 400
+    few = dpi.PrivateIndex(index.spec)
+    few.add(vectors[:99])
+    few.save(files / "few")
+    code, _, error = run("calibrate", "few")
+    assert code == 2
+    assert "99 codes are too few" in error
 
 
 def test_a_denoiser_that_cannot_be_learned_is_no_failure(run: Run, files: Path) -> None:

@@ -69,7 +69,8 @@ def test_hits_as_a_table(index: dpi.PrivateIndex) -> None:
     assert table["id"].to_pylist() == table["t&"].to_pylist() == hits.ids.ravel().tolist()
     assert table["score"].to_pylist() == hits.scores.ravel().tolist()
     assert "payload_score" in table.column_names
-    one = index.range_search(VECTORS[:1], -1.0)[0].to_arrow()
+    (near,) = index.range_search(VECTORS[:1], -1.0, candidates=12, rerank=lambda ids: VECTORS)
+    one = near.to_arrow()
     assert set(one["query"].to_pylist()) == {0}
     pandas = pytest.importorskip("pandas")
     pandas.testing.assert_frame_equal(hits.to_pandas(), table.to_pandas(), check_dtype=False)
@@ -153,7 +154,8 @@ def test_hits_are_lists_of_dicts() -> None:
     listed = hits.to_list()
     assert [[one["id"] for one in of_query] for of_query in listed] == hits.ids.tolist()
     assert [[one["year"] for one in of_query] for of_query in listed] == hits.ids.tolist()
-    assert listed[1][2]["similarity"] == hits.similarity[1, 2]
+    assert listed[1][2]["unbiased"] == hits.unbiased[1, 2]
+    assert listed[1][2]["similarity"] is None  # of twelve codes
     assert hits[0].to_list() == listed[:1]
     assert index.search(VECTORS[:2], k=3, filter=[]).to_list() == [[], []]
 

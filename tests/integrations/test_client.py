@@ -133,10 +133,12 @@ def test_submissions_have_keys(server: Server) -> None:
 def test_hits(server: Server) -> None:
     numbers = [[0.5, None]]
     content = {"ids": [["a", "b"]], "scores": [[2, 1]], **dict.fromkeys(ESTIMATES, numbers)}
+    content["unstated"] = "no similarity is stated: 2 codes are too few."
     server.answers = {"/search?k=2": (200, content)}
     hits = client(server).search(b"codes", k=2)
     assert hits.ids.tolist() == [["a", "b"]]
     assert np.isnan(hits.similarity[0, 1])
+    assert hits.unstated.endswith("too few.")
     assert len(hits) == 1
 
 

@@ -63,4 +63,5 @@ class _Collector:
         rows: AnyArray = np.tile(numbers, (self._queries, 1))
         names = ("scores", "similarity", "stderr", "unbiased", "unbiased_stderr")
         ids = np.tile(np.arange(_FOUND), (self._queries, 1))
-        return {"ids": ids.tolist(), **{name: rows.tolist() for name in names}}
+        columns = {name: rows.tolist() for name in names}
+        return {"ids": ids.tolist(), **columns, "unstated": ""}

@@ -11,13 +11,17 @@ from typing import Any
 
 import pytest
 import typer.testing
+from commands import Run
 from faulty_s3 import FAULTS, KEYS, BucketView, Proxy, moto_server, proxied
 from made_datasets import DIM, tables, vectors, watched
 
 import dpindex as dpi
 from dpindex.cli import app
 from dpindex.data import open_dataset, stores
+from dpindex.decode.calibration import SimilarityCalibration
 from dpindex.mechanism.codes import Codes, codes_from_bytes
+from dpindex.storage.directory import replace_learned
+from dpindex.storage.manifest import MANIFEST
 from dpindex.storage.release import CodeCheck, Shard, Terms
 from dpindex.storage.targets import IndexOptions, build_index
 
@@ -85,6 +89,26 @@ def test_each_vector_once_whatever_the_store_answers(
     assert [(total.ids, total.releases) for total in ledger.totals()] == [(ROWS, 1)]
     assert not (tmp_path / "private").exists()
     assert not [name for name in BucketView(target, server).stamps() if "unpublished" in name]
+
+
+def test_what_a_stored_index_learns_is_replaced_whatever_the_store_answers(
+    proxy: Proxy, tmp_path: Path, run: Run
+) -> None:
+    target = "s3://lake/again"
+    dataset = open_dataset("s3://lake/data", id_column="id", rows_per_part=30)
+    build_index(dataset, target, SPEC, IndexOptions(private=tmp_path / "private"))
+    bucket = stores.Bucket(target)
+    text = bucket.read(MANIFEST, 1 << 20)
+    assert text is not None
+    proxy.share = 1.0
+    replace_learned(target, "calibration", SimilarityCalibration(7).to_bytes())
+    proxy.share = 0.0
+    index = dpi.PrivateIndex.open(target)
+    assert index.calibration is not None
+    assert index.calibration.rows == 7
+    assert len([path for path in bucket.sizes() if path.startswith("calibration/")]) == 1
+    assert not bucket.replace(MANIFEST, text, b"what was read before somebody else wrote")
+    assert run("calibrate", target)[:2] == (0, f"Calibrated: learned from {ROWS} codes.\n")
 
 
 def test_h4_codes_of_the_loser_are_in_no_body_that_anyone_can_read(

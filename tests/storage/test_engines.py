@@ -603,7 +603,7 @@ SEGMENT_FILES = {
     path
     for number in SEGMENTS
     for path in (f"segments/{number}.codes", f"ids/{number}.ids", f"payload/{number}.arrows")
-}
+} | {f"calibration/{len(SEGMENTS):06}.table"}
 
 
 def words_for(guess: Path, place: Path | str, private: Path) -> str:

@@ -1,0 +1,164 @@
+"""A release learns what similarities mean as it publishes, whatever it publishes to."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from commands import Run
+from releases import dataset_of
+
+import dpindex as dpi
+from dpindex.decode.calibration import SimilarityCalibration
+from dpindex.decode.learning import learned
+from dpindex.integrations.collector import Batch, Collector
+from dpindex.storage.manifest import Settings
+from dpindex.storage.release import Terms
+from dpindex.storage.targets import IndexOptions, IndexTarget, build_index
+
+pytestmark = pytest.mark.usefixtures("known_noise")
+
+DIM = 24
+SPEC = dpi.Spec("dp-oporp-staircase", DIM, epsilon=6.0, bounds=(-1, 1), adjacency=dpi.attribute(1))
+CENTRES = np.random.default_rng(0).uniform(-1, 1, (12, DIM))
+IDS = [f"id-{row}" for row in range(600)]
+
+
+def vectors(rows: int = 600, seed: int = 1) -> Any:
+    rng = np.random.default_rng(seed)
+    return np.clip(CENTRES[rng.integers(12, size=rows)] + 0.2 * rng.normal(size=(rows, DIM)), -1, 1)
+
+
+def in_memory(folder: Path, monkeypatch: pytest.MonkeyPatch) -> dpi.PrivateIndex:
+    index = dpi.PrivateIndex(SPEC)
+    index.add(vectors())
+    return index
+
+
+def in_a_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> dpi.PrivateIndex:
+    build_index(dataset_of(vectors(), ids=IDS, rows=70), folder / "index", SPEC)
+    return dpi.PrivateIndex.open(folder / "index")
+
+
+def in_a_store(folder: Path, monkeypatch: pytest.MonkeyPatch) -> dpi.PrivateIndex:
+    url = bucket_at(folder / "store", monkeypatch)
+    options = IndexOptions(private=folder / "private.unpublished")
+    build_index(dataset_of(vectors(), ids=IDS, rows=70), url, SPEC, options)
+    return dpi.PrivateIndex.open(url)
+
+
+def grown_with_a_ledger(folder: Path, monkeypatch: pytest.MonkeyPatch) -> dpi.PrivateIndex:
+    index = dpi.PrivateIndex(SPEC)
+    index.save(folder / "index")
+    index.add(vectors(), IDS, ledger=dpi.Ledger(folder / "ledger"))
+    assert index.calibration is not None
+    return dpi.PrivateIndex.open(folder / "index")
+
+
+def collected(folder: Path, monkeypatch: pytest.MonkeyPatch) -> dpi.PrivateIndex:
+    index = dpi.PrivateIndex(SPEC)
+    index.save(folder / "index")
+    codes = dpi.Privatizer(SPEC).privatize(vectors())
+    with Collector(index, folder / "log", lambda: index.save(folder / "index")) as collector:
+        collector.submit(Batch(codes, np.array(IDS))).result()
+    return dpi.PrivateIndex.open(folder / "index")
+
+
+def bucket_at(folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A folder that is reached as a bucket."""
+    store = pytest.importorskip("obstore.store")
+    opened_at = store.from_url
+    monkeypatch.setattr(store, "from_url", lambda url: opened_at(url, mkdir=True))
+    monkeypatch.setattr("dpindex.data.stores.FILE_URL", "none")
+    folder.mkdir()
+    return f"file://{folder}"
+
+
+PLACES = [
+    in_memory,
+    in_a_folder,
+    pytest.param(in_a_store, marks=pytest.mark.extra),
+    grown_with_a_ledger,
+    collected,
+]
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_hits_of_every_index_have_errors_without_a_word(
+    place: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`add` in Python, collected and stored indexes stated 1.000 ± NaN, where truth was .05."""
+    index = place(tmp_path, monkeypatch)
+    assert index.calibration is not None
+    found = index.calibration.to_bytes()
+    again = index.calibrate()
+    assert again is not None
+    assert again.to_bytes() == found  # a release samples the codes that the index samples
+    asked = vectors(30, 2)
+    for mode in ("exact", "private"):
+        hits = index.search(asked, k=10, query=mode)
+        assert (hits.stderr > 0).all()
+        assert json.dumps(hits.to_list(), allow_nan=False, default=str)
+
+
+def test_an_interrupted_build_keeps_what_it_had_learned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two fits may differ in their last bits, and a file of the journal is never replaced."""
+    place = tmp_path / "index"
+    terms = Terms(dpi.Ledger(tmp_path / "ledger"))
+    dataset = dataset_of(vectors(), ids=IDS, rows=70)
+
+    def stop(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(IndexTarget, "publish_files", stop)
+        with pytest.raises(KeyboardInterrupt):
+            build_index(dataset, place, SPEC, None, terms)
+    (staged,) = tmp_path.glob("index.unpublished/*/calibration/*.table")
+    before = staged.read_bytes()
+
+    def another(*given: Any) -> SimilarityCalibration:
+        found = learned(*given)
+        assert found is not None
+        return replace(found, total=found.total + 1e-9)
+
+    monkeypatch.setattr("dpindex.storage.targets.learned", another)
+    build_index(dataset, place, SPEC, None, terms)
+    (published,) = place.glob("calibration/*.table")
+    assert published.read_bytes() == before
+    assert dpi.PrivateIndex.open(place).calibration is not None
+
+
+def test_a_build_of_few_rows_says_what_is_missing(tmp_path: Path) -> None:
+    few = dataset_of(vectors(40), ids=IDS[:40], rows=40)
+    build_index(few, tmp_path / "index", Settings(SPEC))
+    hits = dpi.PrivateIndex.open(tmp_path / "index").search(vectors(2, 3), k=3)
+    assert np.isnan([hits.similarity, hits.stderr]).all()
+    assert "40 codes are too few" in hits.unstated
+
+
+@pytest.mark.extra
+def test_calibrate_reaches_an_object_store(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It answered that an index is changed in a folder only."""
+    index = in_a_store(tmp_path, monkeypatch)
+    url = f"file://{tmp_path / 'store'}"
+    assert run("calibrate", url)[:2] == (0, "Calibrated: learned from 600 codes.\n")
+    (path,) = (tmp_path / "store" / "calibration").iterdir()
+    monkeypatch.setattr("dpindex.decode.learning.SAMPLE_ROWS", 300)
+    assert run("calibrate", url)[0] == 0
+    (renewed,) = (tmp_path / "store" / "calibration").iterdir()
+    assert renewed.name > path.name
+    again = dpi.PrivateIndex.open(url)
+    assert again.calibration is not None
+    assert index.calibration is not None
+    assert again.calibration.to_bytes() != index.calibration.to_bytes()
+    np.testing.assert_array_equal(again.codes.stored, index.codes.stored)
+    assert run("calibrate", "file:///nowhere/at/all")[0] == 2
