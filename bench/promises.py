@@ -9,8 +9,8 @@ are in no collection; then the recommended spec is built and searched with 500 o
 several times. Precision is the share of the first ten
 answers that are among the true 50 nearest; recall is the share of the true ten nearest, ties
 included, among the first R answers of the codes. ``told`` says what the plan was told beside the
-sample, ``warning`` if it found groups by itself, and ``crowding`` is what the codes give, where
-above 1.05 the index warns. The data are in DPINDEX_DATA.
+sample, and ``crowding`` is what the codes give, where above 1.05 the index warns. The data
+are in DPINDEX_DATA.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ ENTRIES = {"bounds": (0.0, 1.0), "adjacency": dpi.attribute(1.0)}
 SENTENCE = {"adjacency": dpi.attribute(0.5)}
 COLUMNS = (
     "data", "told", "epsilon", "query", "method", "code", "denoiser", "measure", "promised",
-    "found", "too high", "warning", "crowding",
+    "found", "too high", "crowding",
 )  # fmt: skip
 
 
@@ -169,7 +169,7 @@ def measured(case: Case, query: QueryMode, builds: int, alone: bool) -> Iterator
                 yield (
                     told, epsilon, query, best.method, best.size, best.denoiser, measure,
                     f"{promised[measure]:.3f}", f"{mean:.3f}", f"{promised[measure] - mean:+.3f}",
-                    plan.with_siblings is not None, uneven(case, best.spec),
+                    uneven(case, best.spec),
                 )  # fmt: skip
 
 

@@ -324,7 +324,7 @@ def codebook(
     *,
     size: Annotated[int, "Codewords."],
     centroids: Annotated[bool, "Centroids of all vectors, not evenly spaced ones."] = False,
-    ranges: o.RangesFile = None,
+    compared: o.ComparedOptions,
 ) -> None:
     """Make a codebook file from public vectors, for --codebook.
 
@@ -339,12 +339,10 @@ def codebook(
         raise InputError(f"{output} must end in .npy.")
     o.refuse_existing(output)
     with open_vectors(public) as source:
-        if centroids or size > source.shape[0]:
-            book = fit_codebook(o.scaled_source(source, ranges), size)
-            if ranges is not None:
-                book = Codebook(Ranges.read(ranges).unscale(book.stated))
-        else:
-            book = Codebook.spaced(source, size)
+        make = fit_codebook if centroids or size > source.shape[0] else Codebook.spaced
+        book = make(compared.compared(source), size)
+        if compared.ranges is not None:
+            book = Codebook(Ranges.read(compared.ranges).unscale(book.stated))
     archive = BytesIO()
     np.save(archive, book.stated)
     create_file(output, archive.getvalue())
@@ -360,9 +358,8 @@ def design(
     code_length: Annotated[int | None, "Coordinates.  [default: by epsilon]"] = None,
     delta: Annotated[float, "For Gaussian noise."] = 0.0,
     signs: Annotated[bool, "For codes of bits."] = False,
-    scale: Annotated[float, "Public divisor of every attribute."] = 1.0,
     seed: Annotated[int, "Seed of the search."] = 0,
-    ranges: o.RangesFile = None,
+    compared: o.ComparedOptions,
 ) -> None:
     """Make a projection of public vectors, for --design.
 
@@ -376,13 +373,13 @@ def design(
     o.refuse_existing(output)
     with open_vectors(public) as source:
         made = designed(
-            o.scaled_source(source, ranges),
+            compared.compared(source),
             epsilon=epsilon,
             beta=beta,
             code_length=code_length,
             delta=delta,
             signs=signs,
-            scale=scale,
+            scale=compared.scale,
             seed=seed,
         )
     create_file(output, made.to_bytes())

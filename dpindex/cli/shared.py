@@ -79,6 +79,24 @@ Unprotected = Annotated[bool, "Allow a none-* method: it protects nothing."]
 
 
 @dataclass(frozen=True)
+class ComparedOptions:
+    """How public vectors are brought to what a spec compares."""
+
+    scale: Annotated[float, "PUBLIC divisor, e.g. 255 for bytes."] = 1.0
+    ranges: RangesFile = None
+    bounds: Annotated[tuple[float, float], "PUBLIC range after --scale, for --clip."] = (-1.0, 1.0)
+    clip: Annotated[bool, "Clip to the bounds."] = False
+
+    def compared(self, source: VectorSource) -> VectorSource:
+        """Return the vectors in their ranges, clipped."""
+        source = scaled_source(source, self.ranges)
+        if not self.clip:
+            return source
+        low, high = self.bounds
+        return source.clipped(low * self.scale, high * self.scale)
+
+
+@dataclass(frozen=True)
 class DataOptions:
     """What is public about the vectors, and what neighbours may differ in."""
 

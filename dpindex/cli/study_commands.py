@@ -14,7 +14,7 @@ import typer
 from dpindex.base.errors import InputError
 from dpindex.base.files import create_file
 from dpindex.cli import shared as o
-from dpindex.data import open_vectors, read_ids
+from dpindex.data import open_dataset, open_vectors, read_ids
 from dpindex.data.source import check_finite
 from dpindex.privacy import record
 
@@ -115,7 +115,7 @@ def plan(
             **terms,
         )
     if ranges is not None:  # a promise counts in ranges, and not in the units of the data
-        rows = [replace(row, spec=replace(row.spec, ranges=ranges)) for row in outcome.rows]
+        rows = [replace(row, spec=row.spec.with_ranges(ranges)) for row in outcome.rows]
         outcome = replace(outcome, rows=tuple(rows))
     commands = _commands(outcome, public_sample, options)
     if plot is not None:
@@ -144,9 +144,10 @@ def _commands(outcome: Plan, public_sample: str, options: o.DataOptions) -> list
     spec = row.spec
     file = shlex.quote(public_sample)
     suffix = Path(public_sample).suffix.partition(":")[0]
-    stated = replace(options, delta=spec.delta)
+    stated = replace(options, delta=spec.delta, norm=spec.norm)
     if outcome.narrowed:
-        stated = replace(stated, bounds=spec.bounds, clip=True, norm=None)
+        stated = replace(stated, bounds=spec.bounds, clip=True)
+    clipped = ("bounds", "clip") if stated.clip else ()
     budget = f"--epsilon {spec.epsilon:.10g}"
     commands = []
     build = [f"dpindex build vectors{suffix} my-index --method {spec.method} {budget}"]
@@ -155,17 +156,19 @@ def _commands(outcome: Plan, public_sample: str, options: o.DataOptions) -> list
         make = [f"dpindex design {file} public.design {budget} --code-length {spec.code_length}"]
         make += ["--signs"] * row.signs
         designed = replace(stated, beta=spec.change)
-        make += designed.as_flags("beta", "scale", "delta", "ranges")
+        make += designed.as_flags("beta", "scale", "delta", "ranges", *clipped)
         commands.append(" ".join(make))
         build.append("--design public.design")
     elif spec.codebook is None:
         build.append(f"--code-length {spec.code_length}")
     else:
         size = len(spec.codebook)
-        if size < outcome.sample_rows:
+        is_clipped = spec.compared_limits is not None
+        if size < outcome.sample_rows or is_clipped:
             make = [f"dpindex codebook {file} codebook.npy --size {size}"]
-            if row.centroids:
-                make += ["--centroids", *stated.as_flags("ranges")]
+            make += ["--centroids"] * row.centroids
+            compared = ("ranges", "scale", *clipped) if is_clipped else ("ranges",)
+            make += stated.as_flags(*compared)
             commands.append(" ".join(make))
             file = "codebook.npy"
         build.append(f"--codebook {file}")
@@ -175,12 +178,23 @@ def _commands(outcome: Plan, public_sample: str, options: o.DataOptions) -> list
         build.append(f"--metric {outcome.metric}")
     if row.denoiser:
         build.append(f"--denoise {row.denoiser}")
+    has_ids = _has_column_of_ids(public_sample)
+    build += ["--id-column id"] * has_ids
     query = [f"dpindex query my-index queries{suffix} -k {outcome.at}"]
     if outcome.candidates > outcome.at:
         query.append(f"--candidates {outcome.candidates} --rerank vectors{suffix}")
+        query += [f"--rerank-ids vectors{suffix}:id"] * has_ids
     if outcome.query != "exact":
         query.append(f"--query {outcome.query}")
     return [*commands, " ".join(build), " ".join(query)]
+
+
+def _has_column_of_ids(public_sample: str) -> bool:
+    """Whether a sample is a Parquet file with a column ``id``, as `dpindex embed` writes it."""
+    try:
+        return open_dataset(public_sample, id_column="id").parts[0].ids() is not None
+    except InputError:
+        return False
 
 
 def _print_plan(outcome: Plan) -> None:

@@ -205,6 +205,14 @@ def by_rows(read_rows: Callable[[int, int], Chunk]) -> Stream:
     return stream
 
 
+def clipped(vectors: Any, low: float, high: float) -> Any:
+    """Return an array, or a CSR matrix within whose limits zero lies, clipped."""
+    wide = vectors.astype(np.result_type(vectors.dtype, np.float16))  # a copy
+    values = wide.data if issparse(vectors) else wide
+    np.clip(values, low, high, out=values)
+    return wide
+
+
 class VectorSource(AbstractContextManager["VectorSource"]):
     """A matrix of vectors that is read a few rows at a time.
 
@@ -289,6 +297,24 @@ class VectorSource(AbstractContextManager["VectorSource"]):
             return (function(np.asarray(chunk)) for chunk in self._stream(firsts))
 
         return VectorSource(self._location, self.shape, dtype, stream)
+
+    def clipped(self, low: float, high: float) -> VectorSource:
+        """A source of the same vectors, clipped to limits; closing it closes this one.
+
+        Parameters
+        ----------
+        low, high : float
+            Limits, within which zero lies if the source is sparse.
+
+        >>> as_source([[1, 300]]).clipped(0.0, 255.0).read().tolist()
+        [[1.0, 255.0]]
+        """
+
+        def stream(firsts: range) -> Iterator[Chunk]:
+            return (clipped(chunk, low, high) for chunk in self._stream(firsts))
+
+        dtype = np.result_type(self.dtype, np.float16)
+        return VectorSource(self._location, self.shape, dtype, stream, is_sparse=self.is_sparse)
 
     def chunks(
         self, rows_per_chunk: int | None = None, start: int = 0

@@ -30,7 +30,7 @@ from dpindex.base.errors import InputError, naming
 from dpindex.base.files import release_pages
 from dpindex.data import Ranges
 from dpindex.data.dataset import Dataset, open_dataset
-from dpindex.data.source import as_source
+from dpindex.data.source import as_source, clipped
 from dpindex.decode.base import Metric, exact_similarities
 from dpindex.index.hits import Estimates, Hits
 from dpindex.mechanism.codes import Codes
@@ -146,7 +146,7 @@ def new_reranking(
             "them private to search with their codes.",
             field="query",
         )
-    owner = owner_of(rerank).within(spec.ranges)
+    owner = owner_of(rerank).within(spec)
     return Reranking(owner, queries, metric, candidates, spec.scale)
 
 
@@ -230,12 +230,18 @@ class Owner(ABC):
     ranges: Ranges | None = None
     """Public ranges of the index, which bring each column to 0 … 1 before vectors are compared."""
 
-    def within(self, ranges: Ranges | None) -> Owner:
-        """Return this owner, who compares by the ranges of an index."""
-        if ranges is None:
-            return self
+    limits: tuple[float, float] | None = None
+    """Limits to which vectors and queries are then clipped."""
+
+    def within(self, spec: Spec) -> Owner:
+        """Return this owner, who compares vectors as the spec of an index says they are compared.
+
+        Only the parts that count are read: its ranges, and the limits that its vectors are clipped
+        to.
+        """
         made = copy(self)
-        made.ranges = ranges
+        made.ranges = spec.ranges
+        made.limits = spec.compared_limits
         return made
 
     def _compared(
@@ -247,9 +253,13 @@ class Owner(ABC):
         """Return exact similarities of one query, shape (dim,), and vectors, shape (n, dim)."""
         if self.ranges is not None:
             query = self.ranges.scale(query[None])[0]
-            if metric == "cosine":  # squares of very large or small numbers are no numbers
-                query = in_units_of_largest(query[None])[0]
             vectors = self.ranges.scale(vectors)
+        if self.limits is not None:
+            query = clipped(query, *self.limits)
+            vectors = clipped(vectors, *self.limits)
+        if self.ranges is not None and metric == "cosine":
+            # Squares of very large or small numbers are no numbers.
+            query = in_units_of_largest(query[None])[0]
         return exact_similarities(query, vectors, metric)
 
     @abstractmethod
@@ -271,7 +281,7 @@ class Owner(ABC):
         Returns
         -------
         Array of shape (nq, R): cosines, inner products or squared distances in units of the data,
-        or of its :attr:`ranges`; NaN where the owner gives no answer.
+        or of its :attr:`ranges`, within its :attr:`limits`; NaN where the owner gives no answer.
 
         Raises
         ------

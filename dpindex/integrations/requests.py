@@ -339,7 +339,7 @@ class Comparisons:
         query, ids, threshold = self._request(body, id_type, yes_or_no)
         self._count(asker, len(ids))
         candidates = Candidates(ids[None], None, 0)
-        owner = self.owner.within(self.spec.ranges)
+        owner = self.owner.within(self.spec)
         (similarity,) = owner.similarities(query[None], candidates, self.metric)
         known = np.isfinite(similarity)
         # No id, no number of the query and no similarity is logged.

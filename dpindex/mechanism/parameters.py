@@ -144,6 +144,18 @@ class Parameters:
         return self.adjacency.largest_change(self.bounds)
 
     @property
+    def compared_limits(self) -> tuple[float, float] | None:
+        """Limits, before division by ``scale``, to which vectors are clipped to be compared.
+
+        None for vectors that are compared as they are: without ``clip``, and where the bounds are
+        narrower than a change. Such bounds are there for the noise alone.
+        """
+        if not self.clip or self.change < self.adjacency.size:
+            return None
+        low, high = self.bounds
+        return low * self.scale, high * self.scale
+
+    @property
     def public(self) -> PublicPart | None:
         """The codebook or the design, if there is one."""
         return self.codebook or self.design
@@ -169,6 +181,13 @@ class Parameters:
             return self
         codebook = None if self.codebook is None else self.codewords
         return replace(self, ranges=None, codebook=codebook)
+
+    def with_ranges(self: _Stated, ranges: Ranges) -> _Stated:
+        """Return this spec for vectors that are brought to 0 … 1 by ranges."""
+        codebook = None
+        if self.codebook is not None:
+            codebook = Codebook(ranges.unscale(self.codebook.stated))
+        return replace(self, ranges=ranges, codebook=codebook)
 
     @cached_property
     def fingerprint(self) -> bytes:

@@ -13,7 +13,7 @@ import numpy as np
 
 from dpindex.base.arrays import issparse
 from dpindex.base.errors import InputError, NoGuaranteeError
-from dpindex.data import VectorSource
+from dpindex.data import VectorSource, as_source
 from dpindex.mechanism.codes import SignFormat
 from dpindex.mechanism.method_table import Method, find_method
 from dpindex.mechanism.method_table import methods as all_methods
@@ -58,7 +58,7 @@ class CandidateSpecs:
     terms : dict
         Fields of :class:`dpindex.Spec` that the plan's user stated.
     source : VectorSource
-        All public vectors, of which published parts are made.
+        All public vectors as they are compared, of which published parts are made.
     sample : Sample
         Some of them, on which specs are tried.
 
@@ -88,6 +88,8 @@ class CandidateSpecs:
         self._target = target
         self._reranked = target.counted_candidates > target.at
         self._terms = {**terms, "adjacency": target.adjacency}
+        if sample.at_norm_1 and terms["scale"] == 1 and not isinstance(target.adjacency, Record):
+            self._terms["norm"] = terms["norm"] or 1.0
         self._source = source
         self._sample = sample
         self._narrow = self._narrow_bounds()
@@ -211,15 +213,20 @@ class CandidateSpecs:
 
     def _new_design(self, method: Method, k: int, epsilon: float, whole: bool = False) -> Design:
         """Return a design of half of the sample, or of all public vectors."""
-        bounds = self._terms_at(epsilon)["bounds"]
+        terms = self._terms_at(epsilon)
+        bounds = terms["bounds"]
+        public = self._source if whole else as_source(self._sample.fitted)
+        if terms["clip"]:
+            low, high = bounds
+            public = public.clipped(low * terms["scale"], high * terms["scale"])
         return design(
-            self._source if whole else self._sample.fitted,
+            public,
             epsilon=epsilon,
             beta=self._target.adjacency.largest_change(bounds),
             code_length=k,
-            delta=self._terms["delta"] if method.needs_delta else 0.0,
+            delta=terms["delta"] if method.needs_delta else 0.0,
             signs=issubclass(method.calibration.format, SignFormat),
-            scale=self._terms["scale"],
+            scale=terms["scale"],
         )
 
     def _books(self, epsilon: float) -> Iterator[tuple[Codebook, int]]:

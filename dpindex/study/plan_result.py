@@ -35,15 +35,15 @@ _UNLIKE = (
     "Codebooks find less where vectors are unlike the sample: half of what is predicted was "
     "measured on sentence embeddings of other topics."
 )
-_IN_GROUPS = (
-    "Most vectors of the sample have near duplicates in it, such as captions of one picture, and "
-    "what is promised is for queries without such siblings in the collection: state the groups of "
-    "the sample. Queries with siblings find a {measure} of {private:.2f} (private) and {exact:.2f} "
-    "(exact)."
-)
 _BY_COSINE = (
     "Neighbours are ranked by cosine, which knows no lengths; where these count, as in tables, "
     "plan and build with the metric l2."
+)
+# Columns that a table has at most, for that note.
+_TABLE_COLUMNS = 50
+_NO_SECRET = (
+    " One coordinate of an embedding is nobody's secret: for embeddings plan with --record "
+    "(adjacency=dpindex.record()), which hides whole records."
 )
 _MADE_OF_SAMPLE = (
     "One attribute is hidden, not the vector: neighbours are found because codes tell more about a "
@@ -62,6 +62,10 @@ _OF_CLIPPED = "Neighbours are those of the vectors as they are clipped to the bo
 _FROM_SAMPLE = (
     "Predictions assume that the collection resembles the sample, and vary by about 0.03 from one "
     "plan to the next."
+)
+_UNGROUPED = (
+    "Queries are taken to be like vectors of the sample. Where these come in groups, such as "
+    "captions of one picture, and a query has no such siblings, name the groups: less is found."
 )
 
 
@@ -91,9 +95,11 @@ class Plan:
         Methods of another adjacency, shown to compare with.
     sample_rows : int
         Vectors of the public sample that codewords were chosen among.
-    with_siblings : Row or None
-        What queries find that have near duplicates in the collection, where most vectors of the
-        public sample have such, and its groups were not stated.
+    told : bool
+        Groups of the sample or public queries were stated, so that queries are known to be unlike
+        vectors of the collection.
+    embeddings : bool
+        The vectors of the sample have norm 1, as embeddings have.
     attacks : AttackFigures or None
         What attacks on codes of public vectors under the recommended spec find.
     curves : tuple of tuple of Row
@@ -109,7 +115,8 @@ class Plan:
     refused: tuple[str, ...]
     contrast: tuple[Row, ...] = ()
     sample_rows: int = 0
-    with_siblings: Row | None = None
+    told: bool = False
+    embeddings: bool = False
     attacks: AttackFigures | None = None
     curves: tuple[tuple[Row, ...], ...] = ()
     metric: Metric = "cosine"
@@ -193,27 +200,26 @@ class Plan:
                 lines.append(_PRECISION_OF_DESIGNS)
             if not best.guarantee.also:
                 dim = best.spec.dim
-                lines.append(
+                line = (
                     f"This epsilon hides one attribute, not a record: all {dim} attributes "
-                    f"together cost up to {best.guarantee.whole(dim)}. One coordinate of an "
-                    f"embedding is nobody's secret: for embeddings plan with --record "
-                    f"(adjacency=dpindex.record()), which hides whole records."
+                    f"together cost up to {best.guarantee.whole(dim)}."
                 )
-        if self.metric == "cosine" and best.spec.norm is None and best.spec.codebook is None:
+                if self.embeddings:
+                    line += _NO_SECRET
+                lines.append(line)
+        if self.metric == "cosine" and best.spec.dim <= _TABLE_COLUMNS and not self.embeddings:
             lines.append(_BY_COSINE)
         if self.narrowed:
             low, high = (bound * best.spec.scale for bound in best.spec.bounds)
             lines.append(_NARROWED.format(low=low, high=high))
-        elif best.spec.clip:
+        elif best.spec.compared_limits is not None:
             lines.append(_OF_CLIPPED)
         lines += [f"{sentence}." for sentence in quality_warnings(best.spec, self.n)]
-        if self.with_siblings is not None:
-            measure = self.measures[0]
-            private, exact = map(measure.of, (self.with_siblings.private, self.with_siblings.exact))
-            lines.insert(0, _IN_GROUPS.format(measure=measure, private=private, exact=exact))
         lines += information_lines(best.spec, self.n)
         if best.spec.codebook is not None:
             lines.append(_UNLIKE)
+        if self.embeddings and not self.told:
+            lines.append(_UNGROUPED)
         lines.append(_FROM_SAMPLE)
         return tuple(lines)
 

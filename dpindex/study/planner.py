@@ -26,7 +26,13 @@ from dpindex.study.candidates import CandidateSpecs
 from dpindex.study.plan_result import Plan, plan_png
 from dpindex.study.population import Population
 from dpindex.study.prediction import COUNTED_ROUNDS, noise_share, predicted_rows
-from dpindex.study.sample import Sample, checked_sample, fit_codebook, samples
+from dpindex.study.sample import (
+    Sample,
+    checked_queries,
+    checked_sample,
+    fit_codebook,
+    new_sample,
+)
 from dpindex.study.target import FOUND, AttackFigures, FoundShares, Measure, PlanTarget, Row
 from dpindex.study.trial import Trial, in_threads
 
@@ -183,8 +189,12 @@ def plan(
     }  # fmt: skip
     source = as_source(public, "the public sample")
     checked_sample(source, dim, n, skip_leak_check)
-    limits = (scale * bounds[0], scale * bounds[1]) if clip else None
-    sample, without_groups = samples(target, source, groups, public_queries, limits)
+    asked = None if public_queries is None else checked_queries(public_queries, dim)
+    if clip and adjacency.largest_change(bounds) == adjacency.size:
+        limits = (scale * bounds[0], scale * bounds[1])
+        source = source.clipped(*limits)
+        asked = None if asked is None else asked.clipped(*limits)
+    sample = new_sample(target, source, groups, asked)
     planner = _Planner(
         target, CandidateSpecs(target, terms, source, sample), sample, progress or no_progress
     )
@@ -206,10 +216,11 @@ def plan(
         refused=tuple(planner.candidates.refused),
         contrast=planner.contrast(chosen),
         sample_rows=source.shape[0],
-        with_siblings=None if without_groups is None else planner.promised(best, without_groups),
         curves=planner.curves(rows) if curves else (),
         attacks=planner.attacks(best.spec),
         narrowed=best.spec.bounds != bounds,
+        told=groups is not None or public_queries is not None,
+        embeddings=sample.at_norm_1,
     )
 
 
@@ -247,7 +258,7 @@ class _Planner:
         best = min(even, key=lambda row: (row.bytes_per_vector, -value(row)))
         rest = self._target.ranked(row for row in rows if row is not best)
         # The best of many predictions is too high: it is promised what further queries find.
-        return (self.promised(best, self._sample), *rest)
+        return (self.promised(best), *rest)
 
     def screened(self, specs: Sequence[Spec]) -> list[Row]:
         """Return rows of the specs whose codes fit, best first, with linear denoisers.
@@ -340,19 +351,16 @@ class _Planner:
             rounds = _rounds(row.spec, population, kind)
         return self._row(row.spec, row.noise, QUERIES, rounds, kind)
 
-    def promised(self, row: Row, sample: Sample) -> Row:
-        """Return what a sample with the same vectors predicts, of all its queries."""
+    def promised(self, row: Row) -> Row:
+        """Return what is predicted of all queries."""
         spec = row.spec
-        if row.centroids:
-            size = len(spec.codebook or ())
-            spec = replace(spec, codebook=sample.book_of_centroids(size))
-        population = sample.population_of(spec, ALL_QUERIES)
+        population = self._sample.population_of(spec, ALL_QUERIES)
         rounds = _rounds(spec, population, row.denoiser)
         ladder = self._target.ladder
         (promised,) = predicted_rows(
             spec, population, rounds, ladder, row.noise, row.denoiser, plain=False
         )
-        return replace(promised, spec=row.spec, centroids=row.centroids)
+        return replace(promised, centroids=row.centroids)
 
     def _row(
         self, spec: Spec, noise: float, queries: int, rounds: int, kind: DenoiserKind | None

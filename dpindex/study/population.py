@@ -20,22 +20,16 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import scipy.sparse
-import scipy.sparse.csgraph
 
 from dpindex.base.arrays import (
     AnyArray,
     Bools,
     Doubles,
-    Floats,
     Integers,
     Vectors,
-    in_units_of_largest,
     issparse,
-    row_blocks,
     row_norms,
     spaced,
-    unit,
 )
 from dpindex.base.errors import InputError
 from dpindex.data import VectorSource
@@ -355,13 +349,6 @@ def _best_first(scores: AnyArray, seen: Bools, count: int) -> Integers:
     return np.take_along_axis(best, falling, axis=1)
 
 
-# Cosines that are held at a time.
-_COSINES = 1 << 23
-# Times as near, on a logarithmic scale, as a vector without duplicates: see inferred_groups.
-_NEAR_DUPLICATES = 1.75
-_LINKED = 1.25
-
-
 def numbered_groups(groups: AnyArray | None, source: VectorSource, count: int) -> Integers | None:
     """Return the groups of the ``count`` rows that :func:`sample_rows` takes, as whole numbers.
 
@@ -378,50 +365,3 @@ def numbered_groups(groups: AnyArray | None, source: VectorSource, count: int) -
     if numbers.max() == 0:
         raise InputError(f"{source.name} is all of one group, so no query has neighbours in it.")
     return numbers[spaced(len(numbers), count)]
-
-
-def inferred_groups(sample: Floats) -> Integers | None:
-    """Return groups of near duplicates, as whole numbers, or None if most vectors have none.
-
-    Among vectors without duplicates the distance to the j-th nearest grows as a power of j, and the
-    exponent from the tenth to the fortieth predicts how near the nearest is. On a logarithmic scale
-    it is 0.7 to 1.6 times as near in pictures, tables and 2000 or more sentences, and 2.1 to 10
-    times where each sentence has four variants at cosines of .55 to .96. Two are linked if each is
-    among the nine nearest of the other, and nearer than a quarter more than predicted.
-
-    Parameters
-    ----------
-    sample : float array, shape (rows, dim)
-        At least 41 vectors.
-
-    >>> vectors = np.random.default_rng(0).normal(size=(600, 16))
-    >>> copies = np.concatenate([vectors, 1.01 * vectors + 0.01])
-    >>> inferred_groups(vectors) is None, bool((inferred_groups(copies)[:600] < 600).all())
-    (True, True)
-    """
-    directions = unit(in_units_of_largest(sample)).astype(np.float32)
-    rows = len(directions)
-    order = np.empty((rows, 40), dtype=np.intp)
-    distances = np.empty((rows, 40))
-    for block in row_blocks(rows, _COSINES // rows):
-        cosines = directions[block] @ directions.T
-        own = np.arange(rows)[block]
-        cosines[np.arange(len(own)), own] = -np.inf
-        near = np.argpartition(-cosines, 39, axis=1)[:, :40]
-        cosines = np.take_along_axis(cosines, near, axis=1)
-        rising = np.argsort(-cosines, axis=1)
-        order[block] = np.take_along_axis(near, rising, axis=1)
-        distances[block] = 1.0 - np.take_along_axis(cosines, rising, axis=1)
-    logarithms = np.log(np.maximum(distances, 1e-7))
-    tenth = logarithms[:, 9:10]
-    growth = float(np.median(logarithms[:, 39:] - tenth))
-    exponent = max(growth / math.log(4.0), 1e-7)
-    predicted = exponent * math.log(10.0)
-    if np.median(tenth - logarithms[:, :1]) < _NEAR_DUPLICATES * predicted:
-        return None
-    first, place = np.nonzero(logarithms[:, :9] < tenth - _LINKED * predicted)
-    pairs = first, order[first, place]
-    links = scipy.sparse.csr_matrix((np.ones(len(first)), pairs), (rows, rows))
-    mutual = links.multiply(links.T)
-    groups: Integers = scipy.sparse.csgraph.connected_components(mutual, directed=False)[1]
-    return groups

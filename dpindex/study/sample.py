@@ -8,7 +8,7 @@ of the sample: then no vector is encoded by itself or by others of its group.
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from dpindex.base.arrays import (
     Singles,
     Vectors,
     in_units_of_largest,
-    issparse,
+    row_norms,
     spaced,
     unit,
     whole_number,
@@ -34,7 +34,7 @@ from dpindex.mechanism.public_parts import MAX_SIZE, MIN_SIZE, Codebook
 from dpindex.mechanism.spec import Spec
 from dpindex.privacy import Record
 from dpindex.storage.directory import IndexDirectory
-from dpindex.study.population import Population, inferred_groups, numbered_groups
+from dpindex.study.population import Population, numbered_groups
 from dpindex.study.target import MAX_DENSE_DIM, PlanTarget
 
 # Vectors that a plan needs, and vectors that are used, of wide sparse ones fewer.
@@ -49,6 +49,8 @@ _PLAYED_NUMBERS = 1 << 20
 # Scores of all codewords that are held for a codebook: fewer vectors play for a large one.
 _SCORES = 1 << 23
 _MIN_PLAYED = 1000
+# By how much a norm may differ from 1: embeddings are often kept in float16.
+_SAME_NORM = 1e-3
 
 
 class Sample:
@@ -56,8 +58,8 @@ class Sample:
 
     Parameters
     ----------
-    rows : float32 array or CSR matrix, shape (m, dim)
-        As they were given; public parts are made of them.
+    vectors : float32 array or CSR matrix, shape (m, dim)
+        As the vectors of a collection are compared: in their ranges, clipped.
     n : int
         Vectors in the collection.
     groups : int array, shape (m,), optional
@@ -65,33 +67,25 @@ class Sample:
         do; by default each is a group of its own.
     metric : "cosine" or "l2"
         What neighbours are ranked by.
-    limits : two floats, optional
-        Vectors and queries are clipped to them before they are published.
     queries : vectors, shape (q, dim), optional
         Public queries; by default some of the vectors play them.
     """
 
     def __init__(
         self,
-        rows: Any,
+        vectors: Any,
         n: int,
         groups: Integers | None = None,
         metric: Metric = "cosine",
-        limits: tuple[float, float] | None = None,
         queries: Vectors | None = None,
     ) -> None:
-        self.rows = rows
-        self.vectors = rows
+        self.vectors = vectors
         self._queries = queries
-        if limits is not None:
-            self.vectors = clipped(rows, *limits)
-            if queries is not None:
-                self._queries = clipped(queries, *limits)
         self._groups = np.arange(len(self)) if groups is None else groups
         self._halves = [np.flatnonzero(self._groups % 2 == half) for half in (0, 1)]
         self._n = n
         self._metric = metric
-        dim = rows.shape[1]
+        dim = vectors.shape[1]
         self._played = min(max(_PLAYED_NUMBERS // dim, _PLAYED), _MAX_PLAYED)
         self._centroid_books: set[Codebook] = set()
         self._population = cache(self._new_population)
@@ -99,16 +93,22 @@ class Sample:
         self.book_of_centroids = cache(self._new_book_of_centroids)
 
     def __len__(self) -> int:
-        return int(self.rows.shape[0])
+        return int(self.vectors.shape[0])
+
+    @cached_property
+    def at_norm_1(self) -> bool:
+        """Whether all vectors have norm 1, as embeddings have."""
+        norms = row_norms(self.vectors.astype(np.float64))
+        return bool((np.abs(norms - 1.0) <= _SAME_NORM).all())
 
     @property
     def fitted(self) -> Any:
         """The half that designs and centroids are made of while they are tried."""
-        return self.rows[self._halves[0]]
+        return self.vectors[self._halves[0]]
 
     def _new_book_of_vectors(self, size: int) -> Codebook:
         """Return a codebook of so many of the vectors, evenly spaced."""
-        return Codebook(self.rows[spaced(len(self), size)])
+        return Codebook(self.vectors[spaced(len(self), size)])
 
     def _new_book_of_centroids(self, size: int) -> Codebook:
         book = Codebook(centroids(unit(in_units_of_largest(self.fitted)), size, rounds=0))
@@ -183,14 +183,10 @@ class Sample:
         )
 
 
-def samples(
-    target: PlanTarget,
-    source: VectorSource,
-    groups: Any | None,
-    public_queries: Any | None,
-    limits: tuple[float, float] | None,
-) -> tuple[Sample, Sample | None]:
-    """Return the sample, and what it would be without groups, if they had to be inferred."""
+def new_sample(
+    target: PlanTarget, source: VectorSource, groups: Any | None, queries: VectorSource | None
+) -> Sample:
+    """Return the sample of a plan, of vectors as they are compared."""
     whole_records = isinstance(target.adjacency, Record)
     count = MAX_SIZE if whole_records else _ROWS
     if target.dim > MAX_DENSE_DIM:
@@ -200,28 +196,17 @@ def samples(
         rows = sample_rows(some, count)
         return unit(in_units_of_largest(rows)) if whole_records else rows
 
-    queries = None
-    if public_queries is not None:
-        asked = as_source(public_queries, "the public queries")
-        if asked.shape[1] != target.dim:
-            raise InputError(f"{asked.name} has {asked.shape[1]} columns, not dim = {target.dim}.")
-        queries = taken(asked)
-    rows = taken(source)
     labels = numbered_groups(groups, source, count)
-    sample = Sample(rows, target.n, labels, target.metric, limits, queries)
-    inferred = inferred_groups(rows) if whole_records and labels is None else None
-    if inferred is None:
-        return sample, None
-    return Sample(rows, target.n, inferred, target.metric, limits, queries), sample
+    asked = None if queries is None else taken(queries)
+    return Sample(taken(source), target.n, labels, target.metric, asked)
 
 
-def clipped(vectors: Any, low: float, high: float) -> Any:
-    """Return an array, or a CSR matrix in whose range zero lies, clipped."""
-    if not issparse(vectors):
-        return np.clip(vectors, low, high)
-    kept = vectors.copy()
-    np.clip(kept.data, low, high, out=kept.data)
-    return kept
+def checked_queries(queries: Any, dim: int) -> VectorSource:
+    """Return public queries; InputError unless they have ``dim`` columns."""
+    source = as_source(queries, "the public queries")
+    if source.shape[1] != dim:
+        raise InputError(f"{source.name} has {source.shape[1]} columns, not dim = {dim}.")
+    return source
 
 
 def checked_sample(source: VectorSource, dim: int, n: int, skip_leak_check: bool) -> None:

@@ -364,3 +364,30 @@ def test_a_large_memory_map_is_read_in_stretches(files: Path, monkeypatch: Any) 
     private = np.load(files / "x.npy", mmap_mode="c")  # its pages may hold changes
     _check(_index().search(Q, K, candidates=N, rerank=private), "cosine")
     assert len(released) == N // 50
+
+
+@pytest.mark.parametrize("metric", ["cosine", "l2"])
+@pytest.mark.parametrize("sparsely", [False, True])
+def test_vectors_that_a_build_clips_are_compared_clipped(metric: Any, sparsely: bool) -> None:
+    """A plan counts the neighbours of what lies within the bounds, and so does who reranks."""
+    far = 80.0 * X
+    clip: dict[str, Any] = {"adjacency": dpi.attribute(1.0), "epsilon": 40.0, "clip": True}
+    index = dpi.PrivateIndex(dpi.Spec("raw-staircase", DIM, **clip), metric=metric)
+    with pytest.warns(dpi.QualityWarning, match="outside the public bounds"):
+        index.add(far)
+    originals = sparse.csr_matrix(far) if sparsely else far
+    hits = index.search(80.0 * Q, K, candidates=N, rerank=originals)
+    truth = _truth(metric, (80.0 * Q).clip(-1, 1), far.clip(-1, 1))
+    expected = np.sort(-truth if metric == "cosine" else truth, axis=1)[:, :K]
+    found = -hits.similarity if metric == "cosine" else hits.similarity
+    np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9)
+
+
+def test_bounds_within_a_change_are_for_the_noise_alone() -> None:
+    """A plan narrows bounds for embeddings, whose neighbours are those of the whole vectors."""
+    narrow: dict[str, Any] = {"bounds": (-0.2, 0.2), "clip": True, "epsilon": 8.0}
+    spec = dpi.Spec("raw-staircase", DIM, adjacency=dpi.attribute(1.0), **narrow)
+    index = dpi.PrivateIndex(spec)
+    with pytest.warns(dpi.QualityWarning, match="outside the public bounds"):
+        index.add(X)
+    _check(index.search(Q, K, candidates=N, rerank=X), "cosine")

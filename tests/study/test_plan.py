@@ -22,12 +22,11 @@ from streams import seed_noise
 
 import dpindex as dpi
 from dpindex.cli import main
-from dpindex.data import open_vectors
+from dpindex.data import as_source, open_vectors
 from dpindex.decode.base import Metric
 from dpindex.study import evaluate, ground_truth, planner
 from dpindex.study.population import Population
 from dpindex.study.prediction import predicted_rows
-from dpindex.study.sample import clipped
 from dpindex.study.target import NEIGHBOURS
 
 DIM, N = 24, 6000
@@ -133,7 +132,7 @@ def test_a_sample_is_clipped_as_the_vectors_will_be() -> None:
     outcome = dpi.plan(**terms, public=rows)
     assert abs(outcome.best.exact.precision - inside.best.exact.precision) < 0.04
     assert any("as they are clipped" in line for line in outcome.remarks)
-    found = clipped(scipy.sparse.csr_matrix(rows), 0.0, 10.0)
+    found = as_source(scipy.sparse.csr_matrix(rows)).clipped(0.0, 10.0).read()
     np.testing.assert_array_equal(found.toarray(), np.minimum(rows, 10))
 
 

@@ -1,0 +1,119 @@
+"""What a plan prints: lines that build what was planned, and notes that apply.
+
+The noise is known: these tests are about predictions, not about privacy.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import dpindex as dpi
+
+pytestmark = [
+    pytest.mark.usefixtures("known_noise", "few_queries"),
+    pytest.mark.filterwarnings("ignore:.*outside the public bounds:dpindex.QualityWarning"),
+]
+COLUMNS = 10
+
+
+def table(rows: int, seed: int, outliers: float = 0.0) -> Any:
+    """Columns that vary together, most values in 0 … 1 and some far outside."""
+    maps = np.random.default_rng(0).normal(size=(3, COLUMNS))
+    rng = np.random.default_rng(seed)
+    values = 1.0 / (1.0 + np.exp(-rng.normal(size=(rows, 3)) @ maps))
+    far = rng.random(values.shape) < 0.01
+    values[far] += outliers * rng.normal(size=far.sum())
+    return values.astype(np.float32)
+
+
+def embeddings(rows: int, seed: int) -> Any:
+    """Directions about twenty centres."""
+    centres = np.random.default_rng(0).normal(size=(20, COLUMNS))
+    rng = np.random.default_rng(seed)
+    x = centres[rng.integers(0, 20, rows)] + 0.3 * rng.normal(size=(rows, COLUMNS))
+    return (x / np.linalg.norm(x, axis=1, keepdims=True)).astype(np.float32)
+
+
+def plan(public: Any, **changes: Any) -> Any:
+    terms: dict[str, Any] = {"dim": COLUMNS, "n": 4000, "epsilon": 4.0}
+    return dpi.plan(public, **{**terms, "adjacency": dpi.attribute(1.0), **changes})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["dp-designed-laplace", "codebook-softmax"])
+@pytest.mark.parametrize("outliers", [2.0, 10.0, 80.0])
+def test_public_parts_are_made_of_the_sample_as_it_is_clipped(method: str, outliers: float) -> None:
+    """A few cells of 80 ranges would decide all of a design, and any codeword that has one."""
+    far = table(600, 1, outliers)
+    terms = {"methods": [method], "bounds": (0.0, 1.0), "clip": True}
+    assert plan(far, **terms).best.spec == plan(far.clip(0, 1), **terms).best.spec
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["dp-designed-laplace", "codebook-softmax"])
+def test_the_printed_lines_clip_the_sample_too(
+    method: str, tmp_path: Path, call: Callable[[str], str]
+) -> None:
+    for name, rows, seed in (("sample", 600, 1), ("vectors", 900, 2), ("queries", 3, 3)):
+        np.save(tmp_path / f"{name}.npy", 5.0 * table(rows, seed, 40.0))
+    ends = "".join(f"\n{column},0,5" for column in range(COLUMNS))
+    (tmp_path / "ranges.csv").write_text(f"column,low,high{ends}\n")
+    stated = "--ranges ranges.csv --bounds 0 1 --clip --beta 1 --epsilon 4 --n 900"
+    line = f"dpindex plan --public-sample sample.npy --dim {COLUMNS} {stated} --methods {method}"
+    made = json.loads(call(f"{line} --json"))
+    for command in made["commands"]:
+        call(command)
+    built = dpi.PrivateIndex.open(tmp_path / "my-index").spec
+    promised = dpi.Spec.from_dict(made["recommended"]["spec"])
+    if promised.design is not None:
+        assert built == promised
+    else:
+        assert built.codebook is not None
+        assert np.ptp(built.codebook.stated) <= 5.0 + 1e-6
+
+
+def test_embeddings_are_built_with_their_norm() -> None:
+    """Without narrow bounds, within which vectors have other norms."""
+    terms = {"methods": ["raw-staircase"], "epsilon": 20.0}
+    assert plan(embeddings(600, 1), **terms).best.spec.norm == 1.0
+    assert plan(2.0 * embeddings(600, 1), bounds=(-2.0, 2.0), **terms).best.spec.norm is None
+    assert plan(table(600, 1), **terms).best.spec.norm is None
+
+
+def test_ids_of_the_sample_name_those_of_the_vectors(
+    tmp_path: Path, call: Callable[[str], str]
+) -> None:
+    """`dpindex embed` writes a column of ids into every file."""
+    arrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    vectors = list(embeddings(600, 1))
+    ids = [f"note-{row}" for row in range(600)]
+    parquet.write_table(arrow.table({"vector": vectors}), tmp_path / "plain.parquet")
+    parquet.write_table(arrow.table({"id": ids, "vector": vectors}), tmp_path / "named.parquet")
+    common = f"--dim {COLUMNS} --n 4000 --epsilon 6 --record --methods record-cap"
+    named = call(f"dpindex plan --public-sample named.parquet {common}")
+    assert "--id-column id" in named
+    assert "--rerank-ids vectors.parquet:id" in named
+    assert "id-column" not in call(f"dpindex plan --public-sample plain.parquet {common}")
+
+
+def test_notes_stand_where_they_apply() -> None:
+    secret = "One coordinate of an embedding is nobody's secret"
+    lengths = "which knows no lengths"
+    terms = {"methods": ["raw-staircase"]}
+    of_embeddings = " ".join(plan(embeddings(600, 1), **terms).remarks)
+    assert secret in of_embeddings
+    assert lengths not in of_embeddings
+    of_table = " ".join(plan(table(600, 1), bounds=(0.0, 1.0), **terms).remarks)
+    assert secret not in of_table
+    assert lengths in of_table
+    wide = np.tile(table(600, 1), 8)
+    of_pictures = " ".join(plan(wide, dim=80, bounds=(0.0, 1.0), **terms).remarks)
+    assert secret not in of_pictures
+    assert lengths not in of_pictures
