@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from dpindex.base.arrays import id_array
+from dpindex.base.ids import id_array
 from dpindex.data import as_source
 from dpindex.data.dataset import Dataset, as_dataset
 from dpindex.mechanism.spec import Spec

@@ -22,9 +22,9 @@ import pytest
 from by_hand import write_index_by_hand
 
 from dpindex import Privatizer, Spec, attribute, l2
-from dpindex.base.arrays import check_id_lengths
 from dpindex.base.errors import InputError
 from dpindex.base.files import pack, read_file, unpack
+from dpindex.base.ids import check_id_lengths
 from dpindex.cli import main
 from dpindex.cli.shared import print_facts
 from dpindex.index.private_index import PrivateIndex

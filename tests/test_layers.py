@@ -125,6 +125,7 @@ INTEGRATION_CONTRACTS = {
         "denoiser_to_bytes", "calibration_from_bytes", "ids_from_bytes", "ids_to_bytes",
         "rows_per_segment",
     ),
+    "files of rows with named columns": ("TABLE_SUFFIXES", "read_tables"),
     "the parameters of a spec": ("VectorAdjacency", "find_method", "quality_warnings", "Kind"),
     "the version": ("__version__",),
 }  # fmt: skip

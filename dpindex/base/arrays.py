@@ -9,7 +9,7 @@ import numbers
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import MISSING, fields
@@ -56,24 +56,6 @@ def issparse(array: Any) -> bool:
 def is_masked(array: Any) -> bool:
     """Whether this is a masked array, which nothing can be before numpy.ma is loaded."""
     return "numpy.ma" in sys.modules and isinstance(array, np.ma.MaskedArray)
-
-
-def as_table(X: Any) -> Any:
-    """Return a user's vectors as an ndarray: also a column of lists (of Arrow, pandas, polars).
-
-    ValueError, which names the row, if a list of the column is missing or as long as no other.
-    """
-    array = np.asarray(X)
-    if array.dtype != object or array.ndim != 1 or isinstance(X, list | tuple):
-        return array
-    rows = list(map(np.asarray, array))
-    shapes = [row.shape for row in rows]
-    if not any(shapes):
-        return array  # a column of numbers or words, and no lists
-    for place, shape in enumerate(shapes):
-        if shape != shapes[0] or len(shape) != 1:
-            raise ValueError(f"row {place} is no list as long as that of row 0")
-    return np.stack(rows)
 
 
 def canonical_csr(matrix: Any) -> scipy.sparse.csr_matrix:
@@ -187,15 +169,9 @@ def spaced(rows: int, count: int) -> Indices:
     return np.linspace(0, rows - 1, min(rows, count)).astype(np.intp)
 
 
-MAX_ID_LENGTH = 4096
-"""Characters that an id may have."""
-
 _MIN_EPSILON = 1e-3
 _MAX_EPSILON = 64.0
 _MIN_DELTA = 1e-30
-_MAX_INT64 = np.iinfo(np.int64).max
-_MAX_PADDED_BYTES = 1 << 30
-_MAX_PADDING = 16
 MAX_TEXT = 1 << 20
 """Bytes of the JSON text of a spec, which may name the ranges of some ten thousand columns."""
 
@@ -269,144 +245,6 @@ def checked_delta(
             f"{delta:g}: its guarantee is an approximate one."
         )
     return delta
-
-
-def real_matrix(
-    x: Vectors,
-    columns: int,
-    name: str = "vectors",
-    min_rows: int = 1,
-) -> Any:
-    """Rows of real numbers as an ndarray or a canonical CSR matrix, shape (n, columns).
-
-    A single vector of shape (columns,) is one row. The values themselves are not looked at.
-    """
-    if is_masked(x):
-        raise InputError(f"{name} have a mask, which would be lost; fill the missing values.")
-    is_sparse = issparse(x)
-    try:
-        rows: Any = x if is_sparse else as_table(x)
-    except ValueError as error:
-        detail = ""
-        if str(error).startswith("row "):
-            detail = f": {error}"
-        raise InputError(f"{name} must all be equally long, and numbers{detail}.") from None
-    if np.dtype(rows.dtype).kind not in "biuf":
-        raise InputError(f"{name} must be real numbers, not {rows.dtype}.")
-    if rows.ndim == 1 and not is_sparse:
-        rows = rows[None, :]
-    if rows.ndim != 2:
-        remedy = as_matrix(rows.ndim)
-        raise InputError(f"{name} must form a table of two dimensions, not {rows.ndim}; {remedy}.")
-    try:
-        rows = canonical_csr(rows) if is_sparse else rows
-    except ValueError as error:
-        raise InputError(f"the sparse matrix is malformed: {error}.") from None
-    if rows.shape[0] < min_rows:
-        raise InputError(f"there are no {name}: the input has no rows.")
-    if rows.shape[1] != columns:
-        raise InputError(f"{name} have {rows.shape[1]} columns where {columns} are expected.")
-    return rows
-
-
-def as_matrix(dimensions: int) -> str:
-    """How an array ``x`` of another number of dimensions becomes a table of vectors."""
-    if dimensions > 2:
-        return "make each item one row with x.reshape(len(x), -1)"
-    return "make a single vector one row with x.reshape(1, -1)"
-
-
-def id_array(ids: Any) -> AnyArray:
-    """Ids as a new array of shape (n,): int64, or strings of at most 4096 characters.
-
-    ``ids`` is one id, or a list or array of whole numbers or of strings.
-
-    >>> id_array(range(3)), id_array("one")
-    (array([0, 1, 2]), array(['one'], dtype='<U3'))
-    """
-    if isinstance(ids, np.ndarray):
-        ids = np.atleast_1d(ids)
-    elif isinstance(ids, str | int | np.integer):
-        ids = [ids]
-    if not isinstance(ids, np.ndarray) or ids.dtype.kind == "O":
-        iterable = isinstance(ids, Iterable) and not isinstance(ids, bytes)
-        ids = _array_of_list(list(ids) if iterable else [None])
-    array: AnyArray = ids
-    if not array.size and array.dtype.kind != "U":
-        return np.empty(0, np.int64)
-    if array.ndim != 1 or array.dtype.kind not in "iuU":
-        found = f"{array.ndim} dimension(s) of type {array.dtype}"
-        raise InputError(f"ids must be a list of whole numbers or of strings, not {found}.")
-    if array.dtype.kind != "U":
-        if int(array.max()) > _MAX_INT64:
-            raise InputError(
-                f"id {array.max()} is too large; ids must fit into 64-bit signed integers."
-            )
-        return array.astype(np.int64)
-    array = array.astype(array.dtype.newbyteorder("="))
-    # NumPy takes any 32 bits for a character, half a surrogate pair included.
-    points = array.view(np.uint32)
-    width = array.dtype.itemsize // 4
-    is_half = (points >= 0xD800) & (points <= 0xDFFF)
-    wrong = np.flatnonzero((points > 0x10FFFF) | is_half)
-    if wrong.size:
-        row = wrong[0] // width
-        raise InputError(
-            f"row {row} has an id that is not text; ids must be text that UTF-8 can hold."
-        )
-    if width > MAX_ID_LENGTH:
-        check_id_lengths(np.char.str_len(array))
-    return array
-
-
-def other_kind_of_ids(has_text: bool, others: str) -> InputError:
-    """Return the error for ids of another kind than those of an index.
-
-    Parameters
-    ----------
-    has_text : bool
-        The ids of the index are strings, and not whole numbers.
-    others : str
-        Which ids are of another kind, the subject of a sentence.
-    """
-    kind = "strings" if has_text else "whole numbers"
-    return InputError(f"the ids of this index are {kind}; {others} must be {kind} too.")
-
-
-def _array_of_list(values: list[Any]) -> AnyArray:
-    # NumPy would turn [1, "a"] into strings and [True] into numbers, and drop final NULs.
-    if values and all(isinstance(value, str) for value in values):
-        if any(value.endswith("\0") for value in values):
-            raise InputError("an id ends with a NUL character; ids must be plain text.")
-        lengths = np.array(list(map(len, values)))
-        check_id_lengths(lengths)
-        return np.array(values, dtype=np.str_)
-    if all(isinstance(value, int | np.integer) and type(value) is not bool for value in values):
-        try:
-            return np.fromiter(map(int, values), np.int64, len(values))
-        except OverflowError:
-            raise InputError("ids must fit into 64-bit signed integers.") from None
-    raise InputError("ids must be a list of whole numbers or of strings.")
-
-
-def check_id_lengths(lengths: Integers) -> None:
-    """Refuse strings with these numbers of characters as ids, if one array of them is too large.
-
-    NumPy pads each to the longest; up to 1 GB, or 16 times what they need, is allowed.
-    """
-    longest = int(lengths.max(initial=0))
-    count = len(lengths)
-    if longest > MAX_ID_LENGTH:
-        raise InputError(
-            f"the id in row {int(np.argmax(lengths))} has {longest} characters; at most"
-            f" {MAX_ID_LENGTH} are allowed."
-        )
-    padded = 4 * count * longest
-    if padded > max(_MAX_PADDED_BYTES, 4 * _MAX_PADDING * int(lengths.sum())):
-        raise InputError(
-            f"the longest id has {longest} characters, to which all {count} would be padded: that"
-            " takes too much memory; shorten the long ones."
-        )
 
 
 def not_finite(values: AnyArray) -> Fault | None:

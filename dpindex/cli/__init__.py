@@ -17,7 +17,7 @@ from functools import cache, wraps
 from importlib import import_module
 from pathlib import Path
 from textwrap import wrap
-from typing import Annotated, Any, get_args, get_origin
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -26,7 +26,7 @@ from typer.models import OptionInfo
 from dpindex.base.arrays import MAX_TEXT
 from dpindex.base.errors import InputError, QualityWarning, escaped
 from dpindex.base.files import MAGIC
-from dpindex.data.readers import VECTOR_SUFFIXES
+from dpindex.data.readers import COLUMN_SUFFIXES, VECTOR_SUFFIXES
 from dpindex.version import __version__
 
 _HEAD_BYTES = 1 << 16
@@ -225,8 +225,8 @@ _HEADINGS = {
     "min_norm max_epsilon neighbouring",
     "The code": "method methods code_length codebook design public_part subset repetitions entries "
     "sparsity seed denoise kind index_type bits bandwidth hashes rows expected_count width",
-    "Input": "ids id_column ranges payload payload_columns public_sample groups public_queries "
-    "public_texts labels base_texts query_texts",
+    "Input": "header columns ids id_column ranges payload payload_columns public_sample groups "
+    "public_queries public_texts labels base_texts query_texts",
     "Search": "k at query queries metric query_epsilon filter rerank candidates show collection "
     "recall neighbours",
     "Ledger and resuming": "ledger allow_rerelease private dask upsert replace",
@@ -287,11 +287,17 @@ def as_command(function: Callable[..., None]) -> Callable[..., None]:
             options |= options_of(option.annotation)
         else:
             options[name] = option
+    files = [name for name in _VECTOR_FILES if name in options and _is_text(options[name])]
+    if files:
+        options |= options_of(ReadAs)
 
     @wraps(function)
     def run(**values: Any) -> None:
         given = dict(values)
         try:
+            if files:
+                read_as = ReadAs(values.pop("header"), values.pop("columns"))
+                values |= read_as.applied({name: values[name] for name in files})
             for name, group in groups.items():
                 own_values = {field.name: values.pop(field.name) for field in fields(group)}
                 values[name] = group(**own_values)
@@ -313,6 +319,52 @@ def as_command(function: Callable[..., None]) -> Callable[..., None]:
     run.__signature__ = inspect.Signature(list(options.values()))  # type: ignore[attr-defined]
     run.__annotations__ = {name: option.annotation for name, option in options.items()}
     return run
+
+
+_VECTOR_FILES = (
+    *("vectors", "items", "base", "queries", "rerank"),
+    *("public", "public_sample", "public_queries"),
+)
+"""Names of parameters that take a file of vectors, where they take text."""
+
+
+def _is_text(option: inspect.Parameter) -> bool:
+    return option.annotation.__origin__ in (str, str | None)
+
+
+@dataclass(frozen=True)
+class ReadAs:
+    """How the files of vectors of a command are read, as ``PATH:KEY`` says for one of them."""
+
+    header: Annotated[Literal["yes", "no"] | None, "Whether line 1 of .csv, .tsv is names."] = None
+    columns: Annotated[
+        str | None,
+        "--columns D0:D383",
+        "Columns of numbers of .parquet, first:last or d*.",
+    ] = None
+
+    def applied(self, files: Mapping[str, str | None]) -> dict[str, str | None]:
+        """Return the files with their keys; InputError for an option that none of them takes."""
+        applied = dict(files)
+        header = self.header and f"header={self.header}"
+        for key, takes in ((header, _is_of_text), (self.columns, _has_columns)):
+            if key is None:
+                continue
+            fitting = {name: file for name, file in files.items() if file and takes(file)}
+            if not fitting:
+                field = "columns" if takes is _has_columns else "header"
+                raise InputError("no file of this command is read so; leave it out.", field=field)
+            applied |= {name: f"{file}:{key}" for name, file in fitting.items()}
+        return applied
+
+
+def _is_of_text(file: str) -> bool:
+    return file.lower().endswith((".csv", ".tsv"))
+
+
+def _has_columns(file: str) -> bool:
+    suffix = os.path.splitext(file)[1].lower()
+    return suffix not in VECTOR_SUFFIXES - COLUMN_SUFFIXES
 
 
 def _noted(message: Warning | str, *_: Any, **__: Any) -> None:

@@ -25,7 +25,7 @@ _TELLING_BITS = 128
 def embed(
     texts: Annotated[
         Path,
-        typer.Argument(help="File or folder: .parquet, .csv, .jsonl, datasets of Hugging Face."),
+        typer.Argument(help="File or folder: .parquet, .csv, .tsv, .jsonl, .arrow (datasets)."),
     ],
     *,
     model: Annotated[

@@ -19,6 +19,7 @@ from dpindex.cli import Takes as Takes
 from dpindex.cli import flag_of, options_of
 from dpindex.cli import note as note
 from dpindex.data import Ranges, VectorSource, read_ids, read_payload
+from dpindex.data.source import split_key
 from dpindex.mechanism.codes import CodeFormat
 from dpindex.privacy import Guarantee, VectorAdjacency, attribute, l2, record
 
@@ -37,8 +38,8 @@ _Content = TypeVar("_Content")
 VectorFile = Annotated[
     str,
     typer.Argument(
-        help="Vector file: .npy, .npz, .fvecs, .bvecs, .hdf5, .parquet, .csv or a CSR .npz; "
-        "PATH:KEY names one of several arrays."
+        help="Vector file: .npy, .npz, .fvecs, .fbin, .hdf5, .parquet, .arrow, .csv, …; PATH:KEY "
+        "names one of several arrays."
     ),
     Takes(("vectors",)),
 ]
@@ -222,7 +223,7 @@ class MethodOptions:
 class PayloadOptions:
     """Columns that are published beside the codes."""
 
-    payload: Annotated[Path | None, "Table to publish IN THE CLEAR, .parquet or .csv."] = None
+    payload: Annotated[Path | None, "Table to publish IN THE CLEAR, .parquet, .csv, …"] = None
     payload_columns: Annotated[
         str | None,
         "--payload-columns A,B",
@@ -242,9 +243,7 @@ class PayloadOptions:
             return None
         path = vectors if self.payload is None else str(self.payload)
         names = list(self.names) or None
-        file = vectors
-        if not os.path.exists(file):
-            file, _, _ = vectors.rpartition(":")
+        file, _ = split_key(vectors)
         both_exist = os.path.exists(path) and os.path.exists(file)
         is_same = both_exist and os.path.samefile(path, file)
         if is_same and (names is None or file.endswith(".csv")):

@@ -9,12 +9,13 @@ itself is checked against its size first; whatever is wrong with it raises an
 from __future__ import annotations
 
 from dpindex.data.dataset import Dataset, open_dataset
-from dpindex.data.parquet import read_payload
 from dpindex.data.ranges import Ranges, one_per_person
 from dpindex.data.readers import open_vectors, read_ids
 from dpindex.data.source import VectorSource, as_source, dense_rows
+from dpindex.data.tables import TABLE_SUFFIXES, read_payload, read_tables
 
 __all__ = [
+    "TABLE_SUFFIXES",
     "Dataset",
     "Ranges",
     "VectorSource",
@@ -25,4 +26,5 @@ __all__ = [
     "open_vectors",
     "read_ids",
     "read_payload",
+    "read_tables",
 ]

@@ -12,8 +12,16 @@ from typing import Any
 from dpindex.base.arrays import AnyArray, row_blocks
 from dpindex.base.errors import InputError
 from dpindex.base.files import AnyPath
-from dpindex.data.parquet import column_type, ids_of, open_file, sole_column, vectors_of
-from dpindex.data.readers import checked_ids, open_vectors
+from dpindex.data.columns import (
+    ARROW_SUFFIXES,
+    ColumnFile,
+    column_type,
+    ids_of,
+    open_columns,
+    sole_column,
+    vectors_of,
+)
+from dpindex.data.readers import open_vectors
 from dpindex.data.source import Chunk, Location, VectorSource, split_key
 from dpindex.data.stores import Store, is_url, open_store
 
@@ -139,7 +147,7 @@ def open_dataset(
         list column. Names that begin with ``_`` or ``.`` are left out. Rows are in the order of the
         paths. Or any file of vectors that :func:`dpindex.data.open_vectors` reads.
     id_column : str, optional
-        The column of whole numbers or strings that holds the ids, of a Parquet dataset.
+        The column of whole numbers, strings or UUIDs that holds the ids, of a file of columns.
     payload_columns : sequence of str
         Columns of a Parquet dataset that an index publishes in the clear, beside the codes.
     rows_per_part : int, optional
@@ -163,16 +171,17 @@ def open_dataset(
     (5, 3, [2, 2, 1])
     >>> folder.cleanup()
     """
-    name = os.fsdecode(location)
+    name = os.path.expanduser(os.fsdecode(location))
     place, column = split_key(name)
-    if is_url(place) or os.path.isdir(place) or place.lower().endswith(_SUFFIX):
+    is_table = place.lower().endswith((_SUFFIX, *ARROW_SUFFIXES))
+    if is_url(place) or os.path.isdir(place) or (is_table and os.path.exists(place)):
         files = _parquet_files(place)
         rows = rows_per_part or _PARQUET_ROWS
         return _open_parquet(name, column, files, id_column, payload_columns, rows)
     if id_column is not None:
         raise InputError(f"{name} has no column of ids; name a file of ids.", field="ids")
     if payload_columns:
-        raise InputError(f"{name} has no columns for a payload; those of .parquet files do.")
+        raise InputError(f"{name} has no columns for a payload; .parquet and .arrow files have.")
     source = open_vectors(name)
     if in_process:
         return as_dataset(source, rows_per_part)
@@ -286,8 +295,7 @@ class _RowGroups:
         location = Location(self.name, key=key)
         with location.reading():
             try:
-                stream = self.store.open(self.path)
-                yield location, open_file(location, stream)
+                yield location, _opened(location, self.store, self.path)
             except BaseException:
                 location.resources.close()
                 raise
@@ -300,17 +308,13 @@ class _RowGroups:
         if self.id_column is None:
             return None
         with self._opened(self.id_column) as (location, file), location.resources:
-            ids = ids_of(location, file, self.groups)
-            return checked_ids(ids, location)
+            return ids_of(location, file, self.groups)
 
     def payload(self) -> Any:
         if not self.payload_columns:
             return None
         with self._opened(None) as (location, file), location.resources:
-            return file.read_row_groups(
-                list(self.groups),
-                columns=list(self.payload_columns),
-            )
+            return file.read(self.payload_columns, self.groups)
 
 
 def _open_parquet(
@@ -331,9 +335,9 @@ def _open_parquet(
     for path in paths:
         location = Location(f"{store.location}/{path}")
         with location.reading(), location.resources:
-            file = open_file(location, store.open(path))
-            meta = file.metadata
-            if column is None and meta.num_rows:  # all files must have the first one's
+            file = _opened(location, store, path)
+            counts: list[int] = file.counts
+            if column is None and sum(counts) > 0:  # all files must have the first one's
                 column = sole_column(location, file).key
             types = [str(column_type(location, file, key)) for key in payload]
             first_types = first_types or types
@@ -342,8 +346,6 @@ def _open_parquet(
                     f"its payload columns are of the types {', '.join(types)} and those of the "
                     f"first file {', '.join(first_types)}; make them the same."
                 )
-            all_groups = range(meta.num_row_groups)
-            counts = [meta.row_group(group).num_rows for group in all_groups]
         for groups, count in _packed(counts, rows):
             read = _RowGroups(store, path, groups, column, id_column, payload)
             part = Part(
@@ -364,6 +366,14 @@ def _open_parquet(
             rows_at_a_time=rows_at_a_time(source),
             parts=tuple(parts),
         )
+
+
+def _opened(location: Location, store: Store, path: str) -> ColumnFile:
+    """Open a file of columns in a store; Arrow's own format lies in files of this machine alone."""
+    if path.lower().endswith(ARROW_SUFFIXES):
+        place = os.path.join(store.location, path)
+        return open_columns(replace(location, path=place, size=os.path.getsize(place)))
+    return open_columns(location, store.open(path))
 
 
 def _parquet_files(place: str) -> tuple[Store, list[str]]:

@@ -12,17 +12,10 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dpindex.base.arrays import (
-    MAX_TEXT,
-    AnyArray,
-    Doubles,
-    Floats,
-    Vectors,
-    checked_fields,
-    id_array,
-)
+from dpindex.base.arrays import MAX_TEXT, AnyArray, Doubles, Floats, Vectors, checked_fields
 from dpindex.base.errors import InputError, naming
 from dpindex.base.files import AnyPath, parse_file
+from dpindex.base.ids import id_array
 from dpindex.data.source import VectorSource, as_source
 
 _HEADER = ["column", "low", "high"]

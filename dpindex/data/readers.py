@@ -6,21 +6,22 @@ import math
 import os
 import sys
 import zipfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 import scipy
 
-from dpindex.base.arrays import AnyArray, Doubles, canonical_csr, id_array
+from dpindex.base.arrays import AnyArray, canonical_csr
 from dpindex.base.errors import escaped, naming
 from dpindex.base.files import AnyPath, release_pages
-from dpindex.data.parquet import open_parquet, parquet_ids
+from dpindex.base.ids import ids_of_file
+from dpindex.data.columns import ARROW_SUFFIXES, column_ids, open_vectors_of_columns
 from dpindex.data.source import MAX_RATIO, Location, VectorSource, by_rows, is_matrix, locate
+from dpindex.data.text import OPEN_TEXT, text_ids, txt_ids
 
 _Ids: TypeAlias = AnyArray | list[str]
 _MAX_PIPED = 1 << 30
@@ -35,8 +36,11 @@ def open_vectors(location: AnyPath) -> VectorSource:
     location : path
         ``PATH`` or ``PATH:KEY``; no key is needed where there is only one matrix. The suffix tells
         the format: .npy; .npz (an array by key, or a CSR or CSC matrix saved by scipy); .fvecs,
-        .bvecs, .ivecs; .hdf5 or .h5 (a dataset by key, ``train`` if none is given); .parquet (a
-        list column by key); .csv (numbers separated by commas, perhaps below a line of names).
+        .bvecs, .ivecs; .fbin, .u8bin, .i8bin, .ibin; .hdf5 or .h5 (a dataset by key, ``train`` if
+        none is given, also the sparse sets of ann-benchmarks); .parquet, .arrow, .feather (a list
+        column by key, or columns of numbers by ``first:last`` or a pattern such as ``d*``); .csv
+        and .tsv (numbers, perhaps below a line of names). A first line that may be either is
+        refused: ``PATH:header=yes`` says that it is names, and ``PATH:header=no`` a vector.
 
     Raises
     ------
@@ -74,8 +78,9 @@ def read_ids(location: AnyPath) -> AnyArray:
     Parameters
     ----------
     location : path
-        A .npy file; a UTF-8 .txt file of one id a line, without the space around it; ``-`` or a
-        pipe for such lines; or ``PATH:KEY``, an array in .npz or .hdf5/.h5 or a column of .parquet.
+        A .npy file; a UTF-8 .txt file of one id a line, spaces included; ``-`` or a
+        pipe for such lines; or ``PATH:KEY``, an array in .npz or .hdf5/.h5 or a column of .parquet,
+        .arrow or .feather.
 
     Returns
     -------
@@ -100,24 +105,14 @@ def read_ids(location: AnyPath) -> AnyArray:
         file = Location(name, name)
     else:
         file, read = locate(name, _IDS, "file of ids")
-        if file.key is None and read not in (npy_ids, _txt_ids):
+        if file.key is None and read not in (npy_ids, txt_ids):
             raise file.error("name the array or column that holds the ids, as PATH:KEY.")
     with file.reading(), file.resources:
-        ids = checked_ids(read(file), file)
+        with naming(escaped(file.name)):
+            ids = ids_of_file(read(file))
         if not ids.size:
             raise file.error("it holds no ids; write one for every vector.")
         return ids
-
-
-def checked_ids(ids: Any, location: Location) -> AnyArray:
-    """Return ids of a file as an array; InputError for another type, and for an empty id."""
-    with naming(escaped(location.name)):
-        array = id_array(ids)
-    if array.dtype.kind == "U":
-        empty = np.flatnonzero(array == "")
-        if empty.size:
-            raise location.error(f"row {empty[0]} has an empty id; give it one.")
-    return array
 
 
 def _is_pipe(name: str) -> bool:
@@ -142,110 +137,8 @@ def _piped_ids(location: Location) -> _Ids:
     if len(data) > _MAX_PIPED:
         raise location.error(f"it has over {_MAX_PIPED} bytes; save the ids to a file.")
     if data:
-        return _lines(location, data)
+        return text_ids(location, data)
     return []
-
-
-def _txt_ids(location: Location) -> _Ids:
-    location.refuse_key()
-    return _lines(location, Path(location.path).read_bytes())
-
-
-def _lines(location: Location, data: bytes) -> _Ids:
-    text = data.decode("utf-8-sig")
-    whole = text.removesuffix("\n")
-    lines = [line.strip() for line in whole.split("\n")]
-    if "" in lines:
-        raise location.error(f"line {lines.index('') + 1} is empty; write one id on every line.")
-    try:
-        numbers = np.array([int(line) for line in lines], dtype=np.int64)
-    except (ValueError, OverflowError):
-        return lines
-    if [str(number) for number in numbers.tolist()] == lines:
-        return numbers
-    return lines
-
-
-def open_csv(location: Location) -> VectorSource:
-    """The file is read once for its shape; every line is checked when its row is read."""
-    location.refuse_key()
-    text = open(location.path, encoding="utf-8-sig")  # noqa: SIM115
-    location.resources.enter_context(text)
-
-    def lines() -> Iterator[str]:
-        text.seek(0)
-        try:
-            yield from (line for line in text if line.strip())
-        except UnicodeDecodeError:  # its message repeats what it cannot read
-            raise location.error("it is not text in UTF-8; save it again.") from None
-
-    first = next(lines(), "")
-    cells = first.split(",")
-    columns = len(cells)
-    skipped = 0 if _is_numbers(first) else 1
-    # Taken for names, a row of numbers with a gap would be left out without a word.
-    if any(not cell.strip() for cell in cells) and any(map(_is_numbers, cells)):
-        raise location.error(
-            "its first line has numbers and an empty cell, and is neither names nor a vector; fill "
-            "the missing values."
-        )
-    rows = sum(1 for _ in lines()) - skipped
-
-    def stream(firsts: range) -> Iterator[Doubles]:
-        left = islice(lines(), skipped + firsts.start, None)
-        for start in firsts:
-            chunk = list(islice(left, firsts.step))
-            yield _numbers(location, chunk, start, columns)
-
-    shape = (rows, columns)
-    return VectorSource(location, shape, np.dtype(np.float64), stream)
-
-
-def _numbers(
-    location: Location,
-    lines: list[str],
-    first: int,
-    columns: int,
-) -> Doubles:
-    try:
-        numbers = _parsed(lines)
-        if numbers.shape[1] == columns:
-            return numbers
-    except ValueError:
-        pass
-    for row, line in enumerate(lines, first):
-        cells = line.strip().split(",")
-        if len(cells) != columns:
-            raise location.error(
-                f"row {row} has {len(cells)} values and the first line {columns}; all lines must "
-                f"have as many, separated by commas."
-            )
-        for column, cell in enumerate(cells):
-            if not _is_numbers(cell):
-                raise location.error(
-                    f"row {row}, column {column} is no number (its text is not shown); a .csv of "
-                    f"vectors holds numbers only: leave other columns out."
-                )
-    raise location.error("its lines are no numbers separated by commas.")
-
-
-def _parsed(lines: Iterable[str]) -> Doubles:
-    return np.loadtxt(
-        lines,
-        delimiter=",",
-        ndmin=2,
-        comments=None,
-        quotechar='"',
-    )
-
-
-def _is_numbers(line: str) -> bool:
-    if not line.strip():
-        return False
-    try:
-        return _parsed([line]).size > 0
-    except ValueError:
-        return False
 
 
 def open_hdf5(location: Location) -> VectorSource:
@@ -266,8 +159,49 @@ def open_hdf5(location: Location) -> VectorSource:
             held = "no dataset 'train' and {} matrices among its datasets"
             location = location.sole(datasets, is_matrix, held)
     dataset = _dataset(location, file)
+    if len(dataset.shape) == 1 and f"size_{location.key}" in file:
+        return _open_sets(location, file, dataset)
     stream = by_rows(lambda start, stop: dataset[start:stop])
     return VectorSource(location, dataset.shape, dataset.dtype, stream)
+
+
+def _open_sets(location: Location, file: Any, items: Any) -> VectorSource:
+    """Sets in the sparse layout of ann-benchmarks, as rows of 0 and 1.
+
+    ``train`` holds the members of all sets, ``size_train`` their number in each, and the attribute
+    ``dimension`` the number of columns (ann_benchmarks/datasets.py, write_sparse_output).
+    """
+    sizes = _dataset(replace(location, key=f"size_{location.key}"), file)
+    columns = file.attrs.get("dimension")
+    stated = np.asarray(columns)
+    if stated.shape or stated.dtype.kind not in "iu" or sizes.ndim != 1:
+        raise location.error("a file of sets needs the attribute 'dimension', a whole number.")
+    if sizes.dtype.kind not in "iu" or items.dtype.kind not in "iu":
+        raise location.error("members of sets and their numbers must be whole numbers.")
+    counts = np.asarray(sizes[...], np.int64)
+    ends = np.append(0, np.cumsum(counts))
+    if (counts < 0).any() or ends[-1] != items.shape[0]:
+        raise location.error(
+            f"its sets have {ends[-1]} members by {sizes.name}, and {items.shape[0]} are stored; "
+            f"the file is damaged."
+        )
+
+    def read_rows(start: int, stop: int) -> Any:
+        members = np.asarray(items[ends[start] : ends[stop]], np.int64)
+        wrong = np.flatnonzero((members < 0) | (members >= int(columns)))
+        if wrong.size:
+            row = np.searchsorted(ends, ends[start] + wrong[0], side="right") - 1
+            raise location.error(f"row {row} has a member that is not in 0 … {int(columns) - 1}.")
+        places = ends[start : stop + 1] - ends[start]
+        ones = np.ones(len(members), np.uint8)
+        matrix = canonical_csr(
+            scipy.sparse.csr_matrix((ones, members, places), (stop - start, int(columns)))
+        )
+        matrix.data[:] = 1  # a member that is given twice is in the set
+        return matrix
+
+    shape = (len(counts), int(columns))
+    return VectorSource(location, shape, np.dtype(np.uint8), by_rows(read_rows), is_sparse=True)
 
 
 def hdf5_ids(location: Location) -> AnyArray | list[str]:
@@ -398,6 +332,28 @@ def open_vecs(location: Location, value: str) -> VectorSource:
     return VectorSource(location, shape, np.dtype(value), by_rows(read_rows))
 
 
+def open_bin(location: Location, value: str) -> VectorSource:
+    """Two uint32, the rows and the columns, and then all values, little-endian: big-ann-benchmarks.
+
+    Sources: https://big-ann-benchmarks.com/neurips21.html, "Dataset file format".
+    """
+    location.refuse_key()
+    header = np.fromfile(location.path, "<u4", 2)
+    if len(header) < 2:
+        raise location.error("it has no eight bytes of rows and columns; the file is damaged.")
+    rows, columns = header.tolist()
+    left = location.size - header.nbytes
+    if rows * columns * np.dtype(value).itemsize != left:
+        raise location.error(
+            f"it declares {rows} x {columns} values of {np.dtype(value).itemsize} byte(s), but "
+            f"{left} bytes follow; the file is cut short, or its suffix is another's."
+        )
+    array = np.memmap(location.path, value, "r", header.nbytes, (rows, columns)) if left else None
+    if array is None:
+        raise location.error(f"it is {rows} x {columns}; it needs a row and a column.")
+    return _of_mapped(location, array)
+
+
 def _archive(location: Location) -> Any:
     """The arrays in a .npz file by key, each of which is loaded when it is asked for, and whole."""
     with zipfile.ZipFile(location.path) as archive:
@@ -455,17 +411,24 @@ _VECTORS: dict[str, Callable[[Location], VectorSource]] = {
     ".fvecs": partial(open_vecs, value="<f4"),
     ".bvecs": partial(open_vecs, value="u1"),
     ".ivecs": partial(open_vecs, value="<i4"),
+    ".fbin": partial(open_bin, value="<f4"),
+    ".u8bin": partial(open_bin, value="u1"),
+    ".i8bin": partial(open_bin, value="i1"),
+    ".ibin": partial(open_bin, value="<i4"),
     ".hdf5": open_hdf5,
     ".h5": open_hdf5,
-    ".parquet": open_parquet,
-    ".csv": open_csv,
+    ".parquet": open_vectors_of_columns,
+    **dict.fromkeys(ARROW_SUFFIXES, open_vectors_of_columns),
+    **OPEN_TEXT,
 }
 VECTOR_SUFFIXES = frozenset(_VECTORS)
+COLUMN_SUFFIXES = frozenset({".parquet", *ARROW_SUFFIXES})
 _IDS: dict[str, Callable[[Location], _Ids]] = {
     ".npy": npy_ids,
-    ".txt": _txt_ids,
+    ".txt": txt_ids,
     ".npz": npz_ids,
     ".hdf5": hdf5_ids,
     ".h5": hdf5_ids,
-    ".parquet": parquet_ids,
+    ".parquet": column_ids,
+    **dict.fromkeys(ARROW_SUFFIXES, column_ids),
 }

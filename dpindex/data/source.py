@@ -11,16 +11,7 @@ from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
-from dpindex.base.arrays import (
-    AnyArray,
-    Indices,
-    as_matrix,
-    as_table,
-    canonical_csr,
-    check_values,
-    is_masked,
-    issparse,
-)
+from dpindex.base.arrays import AnyArray, Indices, canonical_csr, check_values, is_masked, issparse
 from dpindex.base.errors import (
     EXTRAS,
     InputError,
@@ -31,17 +22,11 @@ from dpindex.base.errors import (
     refuse_unprintable,
 )
 from dpindex.base.files import AnyPath
+from dpindex.base.tables import as_matrix, as_table
 from dpindex.data.stores import is_url
 
 MAX_RATIO = 1032
 """The largest factor by which a DEFLATE stream can grow; a file that claims more is damaged."""
-
-_TABLE = "; numpy.save('x.npy', numpy.loadtxt({}, delimiter={!r})) converts a table of numbers"
-_CONVERSIONS = {
-    ".csv": _TABLE.format("'x.csv'", ","),
-    ".tsv": _TABLE.format("'x.tsv'", "\t"),
-}
-"""What to do with tables of text, where they are not read."""
 
 CHUNK_NUMBERS = 1 << 22
 SPARSE_ROWS = 4096
@@ -141,7 +126,7 @@ def locate(
     what: str,
 ) -> tuple[Location, Reader]:
     """The file that ``PATH`` or ``PATH:KEY`` names, and the reader of its suffix."""
-    name = os.fsdecode(location)
+    name = os.path.expanduser(os.fsdecode(location))
     path, key = split_key(name)
     try:
         status = os.stat(path)
@@ -160,7 +145,7 @@ def locate(
     _, suffix = os.path.splitext(path.lower())
     if suffix not in readers:
         advice = f"no {what} has the suffix {suffix!r}; use one of {', '.join(readers)}"
-        raise file.error(f"{advice}{_CONVERSIONS.get(suffix, '')}.")
+        raise file.error(f"{advice}.")
     return file, readers[suffix]
 
 
@@ -455,8 +440,10 @@ def as_source(X: Any, name: str = "array") -> VectorSource:
         if issparse(X):
             array: Any = canonical_csr(X)
         else:
-            array = as_table(X).view()
+            array = as_table(X, "its vectors").view()
             array.flags.writeable = False
+    except InputError as error:
+        raise location.error(str(error)) from None
     except (ValueError, TypeError) as error:
         raise location.error(f"this is not a matrix of real numbers ({error}).") from error
     return VectorSource.in_memory(location, array)

@@ -15,8 +15,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from dpindex.base.arrays import Doubles, Rows, id_array, other_kind_of_ids, row_blocks
+from dpindex.base.arrays import Doubles, Rows, row_blocks
 from dpindex.base.errors import InputError, import_extra, naming, one_line
+from dpindex.base.ids import id_array, other_kind_of_ids
 from dpindex.decode.base import Queries
 from dpindex.index.backends import SearchBackend, best_of, unfilled
 from dpindex.index.kinds import Ranking

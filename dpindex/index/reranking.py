@@ -17,17 +17,16 @@ from dpindex.base.arrays import (
     AnyArray,
     Doubles,
     Rows,
-    as_table,
     canonical_csr,
-    id_array,
     in_units_of_largest,
     issparse,
-    other_kind_of_ids,
     row_blocks,
     whole_number,
 )
 from dpindex.base.errors import InputError, naming
 from dpindex.base.files import release_pages
+from dpindex.base.ids import id_array, other_kind_of_ids
+from dpindex.base.tables import as_table
 from dpindex.data import Ranges
 from dpindex.data.dataset import Dataset, open_dataset
 from dpindex.data.source import as_source, clipped

@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from dpindex.base.errors import InputError, import_extra, one_line
+from dpindex.base.errors import InputError, import_extra, naming, one_line
 from dpindex.base.files import create_file
-
-_FORMATS = (".parquet", ".csv", ".jsonl", ".arrow")
+from dpindex.base.ids import check_unique, ids_of_file
+from dpindex.base.tables import plain
+from dpindex.data import TABLE_SUFFIXES, read_tables
 
 
 def embed(
@@ -32,7 +33,8 @@ def embed(
     Parameters
     ----------
     texts : path
-        A file, or a folder of files, of Parquet, CSV, JSON lines or Hugging Face ``datasets``.
+        A file, or a folder of files, of Parquet, CSV, TSV, JSON lines, or Arrow as the
+        ``datasets`` of Hugging Face write it.
     folder : path
         Where ``vectors.parquet`` is written, and ``public.parquet`` and ``queries.parquet`` with
         so many rows, taken at random.
@@ -44,7 +46,6 @@ def embed(
     InputError
         For texts or a model that cannot be read, too few rows, and files that exist.
     """
-    static_model = _loaded(model)
     import_extra("pyarrow", "tables of texts need pyarrow", "embed")
     import pyarrow as pa
     from pyarrow.parquet import write_table
@@ -54,10 +55,8 @@ def embed(
     for file in files.values():
         if file.exists():
             raise InputError(f"{file} already exists; choose another folder.", field="to")
-    try:
-        table = _table(texts)
-    except pa.ArrowException as error:
-        raise InputError(f"{texts} cannot be read: {one_line(error)}.") from error
+    texts = texts.expanduser()
+    table = _table(texts, column)
     if column not in table.column_names:
         known = ", ".join(table.column_names)
         raise InputError(f"{texts} has no column {column!r}, but {known}.", field="column")
@@ -69,7 +68,12 @@ def embed(
             f"{texts} has {len(table)} rows, of which {public} public ones and {queries} queries "
             f"cannot be taken apart with vectors left."
         )
-    words = [str(text or "") for text in table[column].to_pylist()]
+    words = _words(texts, table, column)
+    if "id" not in table.column_names:
+        table = table.append_column("id", pa.array(np.arange(len(table))))
+    with naming(f"{texts}, column 'id'"):
+        check_unique(ids_of_file(table["id"]))
+    static_model = _loaded(model)
     vectors = static_model.encode(words, use_multiprocessing=False).astype(np.float32)
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
     if not lengths.all():
@@ -77,8 +81,6 @@ def embed(
         raise InputError(f"{texts}: row {row} has no word that the model knows; leave it out.")
     numbers = pa.array((vectors / lengths).ravel())
     table = table.drop([column])
-    if "id" not in table.column_names:
-        table = table.append_column("id", pa.array(np.arange(len(table))))
     lists = pa.FixedSizeListArray.from_arrays(numbers, vectors.shape[1])
     table = table.append_column("vector", lists)
     order = np.random.default_rng(0).permutation(len(table))
@@ -118,22 +120,25 @@ def _loaded(model: str | None) -> Any:
     return model2vec.StaticModel(weights.astype(np.float32), tokenizer)
 
 
-def _table(texts: Path) -> Any:
-    """Return the rows of the files of one format in a path."""
+def _words(texts: Path, table: Any, column: str) -> list[str]:
+    """Return the texts of a column, "" for a missing one; InputError if they are no texts."""
     import pyarrow as pa
-    import pyarrow.csv
-    import pyarrow.dataset as ds
 
+    values = plain(table[column])
+    if not (pa.types.is_string(values.type) or pa.types.is_large_string(values.type)):
+        raise InputError(
+            f"{texts}: column {column!r} holds {values.type}, and no texts; name another.",
+            field="column",
+        )
+    return [text or "" for text in values.to_pylist()]
+
+
+def _table(texts: Path, column: str) -> Any:
+    """Return the rows of the files of one format in a path."""
     if not texts.exists():
         raise InputError(f"{texts}: No such file or directory; check the path.")
     files = [texts] if texts.is_file() else sorted(texts.rglob("[!.]*"))
-    kinds = {file.suffix for file in files}.intersection(_FORMATS)
+    kinds = {file.suffix for file in files}.intersection(TABLE_SUFFIXES)
     if len(kinds) != 1:
-        raise InputError(f"{texts} must hold files of one of {', '.join(_FORMATS)}.")
-    (kind,) = kinds
-    files = [file for file in files if file.suffix == kind]
-    if kind == ".arrow":  # a stream, as datasets write it
-        return pa.concat_tables([pa.ipc.open_stream(file).read_all() for file in files])
-    lines = pyarrow.csv.ParseOptions(newlines_in_values=True)
-    formats = {".parquet": "parquet", ".jsonl": "json", ".csv": ds.CsvFileFormat(lines)}
-    return ds.dataset(files, format=formats[kind]).to_table()
+        raise InputError(f"{texts} must hold files of one of {', '.join(TABLE_SUFFIXES)}.")
+    return read_tables([file for file in files if file.suffix in kinds], [column])

@@ -10,9 +10,10 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
-from dpindex.base.arrays import AnyArray, Table, id_array, other_kind_of_ids, row_blocks
+from dpindex.base.arrays import AnyArray, Table, row_blocks
 from dpindex.base.errors import InputError, naming
 from dpindex.base.files import AnyPath
+from dpindex.base.ids import id_array, other_kind_of_ids
 from dpindex.decode.base import PrivateQueries, Queries
 from dpindex.decode.denoiser import Denoiser
 from dpindex.index.filters import Filter

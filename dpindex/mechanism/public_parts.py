@@ -23,13 +23,13 @@ from dpindex.base.arrays import (
     Singles,
     in_units_of_largest,
     issparse,
-    real_matrix,
     spaced,
     unit,
     whole_number,
 )
 from dpindex.base.errors import DamagedError, InputError, NoGuaranteeError
 from dpindex.base.files import AnyPath, checked_array, pack, parse_file, unpack, write_file
+from dpindex.base.tables import real_matrix
 from dpindex.data import Ranges, as_source, dense_rows, open_vectors
 
 _MAX_BYTES = 1 << 30

@@ -18,11 +18,11 @@ from dpindex.base.arrays import (
     Vectors,
     check_values,
     issparse,
-    real_matrix,
     row_blocks,
     row_norms,
 )
 from dpindex.base.errors import InputError
+from dpindex.base.tables import real_matrix
 from dpindex.mechanism.codes import CodeFormat
 from dpindex.mechanism.method_table import Method, find_method
 from dpindex.mechanism.noise import (

@@ -26,11 +26,11 @@ from dpindex.base.arrays import (
     cores,
     finite_number,
     from_kind,
-    real_matrix,
     whole_number,
 )
 from dpindex.base.errors import InputError
 from dpindex.base.files import AnyPath, Buffer, create_file, pack, parse_file, unpack
+from dpindex.base.tables import real_matrix
 from dpindex.data import Ranges
 from dpindex.mechanism.noise.additive import AdditiveNoise
 from dpindex.mechanism.noise.gaussian import CHANGES, count_noise

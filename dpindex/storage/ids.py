@@ -10,18 +10,10 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from dpindex.base.arrays import (
-    MAX_ID_LENGTH,
-    AnyArray,
-    Bools,
-    Bytes,
-    Rows,
-    check_id_lengths,
-    id_array,
-    other_kind_of_ids,
-)
+from dpindex.base.arrays import AnyArray, Bools, Bytes, Rows
 from dpindex.base.errors import DamagedError, InputError
 from dpindex.base.files import Buffer, pack, release_pages, unpack
+from dpindex.base.ids import MAX_ID_LENGTH, check_id_lengths, id_array, other_kind_of_ids
 
 
 class RowParts:

@@ -13,16 +13,11 @@ from scipy import sparse
 
 from dpindex import Ledger, PrivateIndex, Privatizer, Spec, attribute
 from dpindex.base import errors
-from dpindex.base.arrays import (
-    checked_delta,
-    checked_epsilon,
-    finite_number,
-    real_matrix,
-    whole_number,
-)
+from dpindex.base.arrays import checked_delta, checked_epsilon, finite_number, whole_number
 from dpindex.base.display import progress_bar
 from dpindex.base.errors import InputError, import_extra
 from dpindex.base.files import holding_lock, map_file, read_file, unpack
+from dpindex.base.tables import real_matrix
 from dpindex.decode.fit import fit_denoiser
 
 

@@ -170,11 +170,6 @@ class TestVectors:
         with pytest.raises(InputError, match=r"x\.reshape\(len\(x\), -1\)"):
             PrivateIndex(SPEC).add(np.zeros((4, 2, 3)))
 
-    def test_a_table_of_text(self, run: Run, files: Path) -> None:
-        (files / "x.tsv").write_text("1\t2\n3\t4\n")
-        said = run("build", "x.tsv", "new", *STAIRCASE)
-        fails(said, "numpy.save('x.npy', numpy.loadtxt('x.tsv', delimiter=")
-
     def test_too_little_memory(
         self, run: Run, files: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:

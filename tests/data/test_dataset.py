@@ -137,7 +137,7 @@ def test_what_is_refused(tmp_path: Path) -> None:
     refused("no column of ids; name a file", "x.npy", id_column="id")
     refused("no columns for a payload", "x.npy", payload_columns=["id"])
     refused("no single column 'who'", "data", id_column="who")
-    refused("ids are integers or strings", "data", id_column="v")
+    refused("ids are whole numbers, strings or UUIDs", "data", id_column="v")
     refused("check the path", "nothing.npy")
     pq.write_table(pa.table({"id": ["a", ""], "v": [[1.0], [2.0]]}), tmp_path / "y.parquet")
     refused("row 1 has an empty id", "y.parquet", id_column="id")

@@ -214,9 +214,9 @@ def test_ids_round_trip(kind: str, ids: Matrix, tmp_path: Path) -> None:
 
 def test_ids_text_lines(tmp_path: Path) -> None:
     path = tmp_path / "ids.txt"
-    path.write_bytes("\ufeff 7\r\n-12\r\n9223372036854775807".encode())
+    path.write_bytes("\ufeff7\r\n-12\r\n9223372036854775807".encode())
     assert read_ids(path).tolist() == [7, -12, 2**63 - 1]
-    for kept in ("007", "9223372036854775808", "-0", "+1", "\uff11", "1_0"):
+    for kept in ("007", "9223372036854775808", "-0", "+1", "\uff11", "1_0", "8 ", " 8", "3e2"):
         path.write_text(f"7\n{kept}\n", "utf-8")
         assert read_ids(path).tolist() == ["7", kept]
 
@@ -262,8 +262,8 @@ def test_wrong_paths(tmp_path: Path) -> None:
     _refused(tmp_path / "none.npy", "No such file")
     _refused(f"{tmp_path}/none.npz:key", "No such file")
     _refused(tmp_path, "directory")
-    (tmp_path / "x.tsv").write_text("1,2")
-    _refused(tmp_path / "x.tsv", r"'.tsv'; use one of .npy, .npz, .fvecs")
+    (tmp_path / "x.xls").write_text("1,2")
+    _refused(tmp_path / "x.xls", r"'.xls'; use one of .npy, .npz, .fvecs")
     with pytest.raises(InputError, match="name of a file"):
         open_vectors("a\0b.npy")
     os.mkfifo(tmp_path / "pipe.npy")
@@ -677,7 +677,4 @@ def test_low_a_compressed_array_takes_bounded_memory(tmp_path: Path) -> None:
 @pytest.mark.parametrize("first", ["1.0,,3.0", ",2,3", "nan, ,1"])
 def test_low_a_first_row_with_a_gap_is_no_header(first: str, tmp_path: Path) -> None:
     (tmp_path / "x.csv").write_text(f"{first}\n1,2,3\n")
-    _refused(tmp_path / "x.csv", "first line has numbers and an empty cell")
-    (tmp_path / "names.csv").write_text(",b,c\n1,2,3\n")
-    with open_vectors(tmp_path / "names.csv") as source:
-        assert source.shape == (1, 3)
+    _refused(tmp_path / "x.csv", r"line 1, column \d is empty or marks a missing value")

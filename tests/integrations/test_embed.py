@@ -124,8 +124,107 @@ def test_what_cannot_be_embedded_is_said(run: Run, model: StaticModel, tmp_path:
     (tmp_path / "twice.csv").write_text("vector,text\n1,cats\n")
     fails(run("embed", "twice.csv", "--model", "model"), "has a column 'vector'")
     (tmp_path / "bad.csv").write_text("id,text\n1\n")
-    fails(run("embed", "bad.csv", "--model", "model"), "bad.csv cannot be read")
+    fails(
+        run("embed", "bad.csv", "--model", "model"), "bad.csv: line 2 of it is no line of a table"
+    )
     (tmp_path / "empty.csv").write_text('id,text\n1,""\n')
     fails(run("embed", "empty.csv", "--model", "model"), "row 0 has no word")
     assert run(*embed)[0] == 0
     fails(run(*embed), "vectors.parquet already exists; choose another folder (--to).")
+
+
+def embedded(run: Run, text: str | bytes, folder: Path, name: str = "t.csv") -> Any:
+    data = text.encode() if isinstance(text, str) else text
+    (folder / name).write_bytes(data)
+    said = run("embed", name, "--model", "model", "--to", "made")
+    assert said[0] == 0, said[2]
+    return pq.read_table(folder / "made" / "vectors.parquet").to_pydict()
+
+
+@pytest.mark.parametrize(
+    "ids",
+    [
+        ["000", "001", "010"],
+        [f"1234567890123456789{i}" for i in range(5)],
+        ["3e2", "300"],
+        ["2024-01-10", "2024-01-11"],
+        ["a", "a "],
+        ["1", "2.0"],
+        ["NA", "null"],
+    ],
+)
+def test_ids_stay_the_texts_they_are(
+    ids: list[str], run: Run, model: StaticModel, tmp_path: Path
+) -> None:
+    rows = "".join(f"{one},cats\n" for one in ids)
+    assert embedded(run, f"id,text\n{rows}", tmp_path)["id"] == ids
+
+
+def test_ids_are_numbers_where_all_of_them_are(
+    run: Run, model: StaticModel, tmp_path: Path
+) -> None:
+    assert embedded(run, "id,text\n7,cats\n-1,dogs\n", tmp_path)["id"] == [7, -1]
+
+
+def test_texts_of_a_tsv(run: Run, model: StaticModel, tmp_path: Path) -> None:
+    made = embedded(
+        run, "id\ttext\ncode\n".replace("code", "01\tcats and, dogs"), tmp_path, "t.tsv"
+    )
+    assert made["id"] == ["01"]
+
+
+def test_numbers_in_json_are_exact_or_refused(run: Run, model: StaticModel, tmp_path: Path) -> None:
+    line = '{"id": %s, "text": "cats"}\n'
+    made = embedded(run, line % '"2024-01-10 00:00:00"' + line % '"b"', tmp_path, "t.jsonl")
+    assert made["id"] == ["2024-01-10 00:00:00", "b"]
+    (tmp_path / "t.jsonl").write_text(line % "12345678901234567890123")
+    fails(run("embed", "t.jsonl", "--model", "model", "--to", "new"), "column 'id'")
+
+
+def test_what_is_no_table_of_texts_is_refused_with_its_place(
+    run: Run, model: StaticModel, tmp_path: Path
+) -> None:
+    cases = {
+        b"id,text\n1,cats\n2,caf\xe9\n": "line 3 cannot be read as UTF-8",
+        "id,text\n1,cats\n2,dogs\n1,cakes\n": "rows 0 and 2 have the same id",
+        "id,text\na,cats\n,dogs\n": "row 1 has an empty id",
+        "1,cats\n2,dogs\n": "line 1, column 2 is no number and column 1 is one",
+        ",text\n0,cats\n": "row index",
+        "id,text\n1,cats,\n": "line 2",
+    }
+    for number, (text, match) in enumerate(cases.items()):
+        name = f"wrong{number}.csv"
+        (tmp_path / name).write_bytes(text.encode() if isinstance(text, str) else text)
+        fails(run("embed", name, "--model", "model"), name, match)
+    pq.write_table(pa.table({"text": [b"cats"]}), tmp_path / "b.parquet")
+    fails(run("embed", "b.parquet", "--model", "model"), "column 'text' holds binary")
+
+
+def test_no_text_is_repeated_in_an_error(run: Run, model: StaticModel, tmp_path: Path) -> None:
+    secret = "Zq7cats"
+    for name, text in {
+        "late.csv": f"n,text\n1,{secret}\n2,{secret},3\n",
+        "late.jsonl": f'{{"text": "{secret}", "n": 1}}\n{{"text": "{secret}", "n": "{secret}"}}\n',
+        "cut.jsonl": f'{{"text": "{secret}\n',
+        "open.csv": f'id,text\n1,"{secret}\n',
+        "unknown.csv": f"id,text\n1,{secret}\n",
+    }.items():
+        (tmp_path / name).write_text(text)
+        said = run("embed", name, "--model", "model", "--to", f"to-{name}")
+        fails(said, name)
+        assert secret not in "".join(said[1:])
+
+
+def test_people_are_counted_once_by_either_way_of_naming_them(
+    run: Run, model: StaticModel, tmp_path: Path
+) -> None:
+    ids = [f"{i:03}" for i in range(10)]
+    (tmp_path / "ids.txt").write_text("\n".join(ids) + "\n")
+    embedded(run, "id,text\n" + "".join(f"{one},cats\n" for one in ids), tmp_path)
+    build = ("--method", "dp-oporp-staircase", "--beta", "1", "--epsilon", "2", "--ledger", "l.db")
+    files = ("build", "made/vectors.parquet")
+    assert run(*files, "one", *build, "--ids", "ids.txt")[0] == 0
+    fails(run(*files, "two", *build, "--id-column", "id"), "allow-rerelease")
+    assert run(*files, "two", *build, "--id-column", "id", "--allow-rerelease")[0] == 0
+    said = run("ledger", "l.db")[1]
+    assert "10 ids" in said, said

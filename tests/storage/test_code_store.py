@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from specs import folded
 
-from dpindex.base.arrays import id_array
 from dpindex.base.errors import InputError
 from dpindex.base.files import pack
+from dpindex.base.ids import id_array
 from dpindex.storage.ids import Ids, RowParts, ids_from_bytes, ids_to_bytes
 
 INT64 = st.integers(-(2**63), 2**63 - 1)

@@ -1,0 +1,351 @@
+"""Files of columns, Parquet and Arrow: vectors, ids and payload, a bounded batch at a time."""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from itertools import accumulate
+from typing import IO, Any
+
+import numpy as np
+
+from dpindex.base.arrays import AnyArray, Table
+from dpindex.base.errors import InputError, escaped, naming
+from dpindex.base.ids import ids_of_file
+from dpindex.base.tables import arrow, first_null, is_list, is_number, matrix, numbers_of, plain
+from dpindex.data.source import Location, VectorSource
+
+ARROW_SUFFIXES = (".arrow", ".feather")
+_MAGIC = b"ARROW1"
+_MAX_BATCH = 1 << 30
+_MAX_GROWTH = 8
+
+
+@dataclass(frozen=True)
+class ColumnFile:
+    """An open file of columns.
+
+    Attributes
+    ----------
+    schema : pyarrow.Schema
+    counts : list of int
+        Rows of each group of rows.
+    batches : callable
+        From names of columns, numbers of groups and a size to record batches of those columns, of
+        at most so many rows.
+    """
+
+    schema: Any
+    counts: list[int]
+    batches: Callable[[list[str], Sequence[int], int], Iterator[Any]]
+
+    @property
+    def groups(self) -> range:
+        """The numbers of all groups."""
+        return range(len(self.counts))
+
+    def read(self, names: Sequence[str], groups: Sequence[int]) -> Table:
+        """Return some columns of some groups as a table."""
+        fields = [self.schema.field(name) for name in names]
+        rows = max(1, sum(self.counts))
+        batches = list(self.batches(list(names), groups, rows))
+        return arrow().Table.from_batches(batches, arrow().schema(fields))
+
+
+def open_columns(location: Location, stream: IO[bytes] | None = None) -> ColumnFile:
+    """A file of columns at a location, or a Parquet file that is open already."""
+    if stream is None and location.path.lower().endswith(ARROW_SUFFIXES):
+        file = _arrow_file(location)
+    else:
+        file = _parquet_file(location, stream)
+    location.check_names(file.schema.names)
+    return file
+
+
+def _parquet_file(location: Location, stream: IO[bytes] | None) -> ColumnFile:
+    from pyarrow.parquet import ParquetFile
+
+    resources = location.resources
+    if stream is not None:
+        resources.enter_context(stream)
+    # A small read buffer and no prefetch: either would hold whole row groups.
+    file = ParquetFile(
+        stream or location.path,
+        buffer_size=1 << 20,
+        pre_buffer=False,
+        page_checksum_verification=True,
+    )
+    resources.enter_context(file)
+    meta = file.metadata
+    counts = [meta.row_group(group).num_rows for group in range(meta.num_row_groups)]
+
+    def batches(names: list[str], groups: Sequence[int], size: int) -> Iterator[Any]:
+        return file.iter_batches(  # type: ignore[no-any-return]
+            size,
+            row_groups=list(groups),
+            columns=names,
+            use_threads=False,
+        )
+
+    return ColumnFile(file.schema_arrow, counts, batches)
+
+
+def _arrow_file(location: Location) -> ColumnFile:
+    """Arrow's stream, or its file format, which is a stream between two marks."""
+    pa = arrow()
+    file = location.resources.enter_context(pa.memory_map(location.path))
+    data = file.read_buffer()
+    if data[: len(_MAGIC)].to_pybytes() == _MAGIC:
+        data = data[8:]
+    counts = []
+    for message in pa.ipc.MessageReader.open_stream(data):
+        if message.type == "record batch" or message.type == "dictionary":
+            rows, declared = _declared(message)
+            if declared > max(_MAX_BATCH, _MAX_GROWTH * location.size):
+                raise location.error(
+                    f"a batch of it takes {declared} bytes of memory, and the file has "
+                    f"{location.size}; save it as .parquet."
+                )
+            if message.type == "record batch":
+                counts.append(rows)
+    schema = pa.ipc.open_stream(data).schema
+
+    def batches(names: list[str], groups: Sequence[int], size: int) -> Iterator[Any]:
+        for group, batch in enumerate(pa.ipc.open_stream(data)):
+            if group in groups:
+                columns = batch.select(names)
+                for first in range(0, len(columns), size):
+                    yield columns.slice(first, size)
+
+    return ColumnFile(schema, counts, batches)
+
+
+def _declared(message: Any) -> tuple[int, int]:
+    """Return the rows of a batch, and the bytes that its compressed buffers say they grow to.
+
+    Both stand in the Flatbuffers bytes of the message and before each buffer, by Arrow's format.
+    """
+    head = message.metadata.to_pybytes()
+    body = memoryview(message.body)
+    batch = table_field(head, _root(head), 2)  # Message.header
+    if message.type == "dictionary":
+        batch = table_field(head, batch, 1)  # DictionaryBatch.data
+    rows = 0
+    if length := field_place(head, batch, 0):  # RecordBatch.length
+        (rows,) = struct.unpack_from("<q", head, length)
+    declared = 0
+    if field_place(head, batch, 3):  # RecordBatch.compression
+        buffers = table_field(head, batch, 2)  # RecordBatch.buffers, each an offset and a length
+        (count,) = struct.unpack_from("<I", head, buffers)
+        for number in range(count):
+            offset, length = struct.unpack_from("<qq", head, buffers + 4 + 16 * number)
+            if length >= 8:
+                declared += max(0, struct.unpack_from("<q", body, offset)[0])
+    return rows, declared
+
+
+def _root(data: bytes) -> int:
+    return int(struct.unpack_from("<I", data)[0])
+
+
+def field_place(data: bytes, table: int, number: int) -> int:
+    """Return where a field of a Flatbuffers table lies, 0 if it is absent.
+
+    A table begins with the distance back to its vtable: the sizes of vtable and table, and then the
+    place of each field in the table.
+    """
+    vtable = table - struct.unpack_from("<i", data, table)[0]
+    (size,) = struct.unpack_from("<H", data, vtable)
+    entry = 4 + 2 * number
+    within = 0
+    if entry < size:
+        (within,) = struct.unpack_from("<H", data, vtable + entry)
+    return table + within if within else 0
+
+
+def table_field(data: bytes, table: int, number: int) -> int:
+    """Return where what a field of a Flatbuffers table refers to begins."""
+    place = field_place(data, table, number)
+    return place + int(struct.unpack_from("<I", data, place)[0])
+
+
+def open_vectors_of_columns(location: Location) -> VectorSource:
+    """The columns of the key, or the only list column."""
+    file = open_columns(location)
+    return vectors_of(location, file, file.groups)
+
+
+def vectors_of(location: Location, file: ColumnFile, groups: Sequence[int]) -> VectorSource:
+    """The vectors of some groups of an open file: a list column, or a column for each coordinate.
+
+    The key of the location is the name of a list column; or ``first:last`` or a pattern such as
+    ``d*``, which stand for columns of numbers in the order of the file.
+    """
+    if location.key is None:
+        location = sole_column(location, file)
+    names = _columns_of(location, file)
+    first_type = file.schema.field(names[0]).type
+    has_lists = len(names) == 1 and is_list(first_type)
+    if not has_lists:
+        for name in names:
+            kind = file.schema.field(name).type
+            if not is_number(plain_type(kind)):
+                raise location.error(
+                    f"column {name!r} is {kind}; vectors need a list of numbers, or columns of "
+                    f"numbers, named as first:last or d*."
+                )
+    counts = [file.counts[group] for group in groups]
+    rows = sum(counts)
+    width = len(names)
+    dtype = np.result_type(*(_dtype(file.schema.field(name).type) for name in names))
+    if has_lists:
+        width = 0
+    if has_lists and rows:
+        width = next(_matrices(location, file, names, groups, 1)).shape[1]
+    ends = list(accumulate(counts))
+
+    def stream(firsts: range) -> Iterator[AnyArray]:
+        # Whole groups before the first row are not read.
+        skipped = sum(end <= firsts.start for end in ends)
+        start = ends[skipped - 1] if skipped else 0
+        matrices = _matrices(location, file, names, groups[skipped:], firsts.step, start, width)
+        return _rechunked(matrices, firsts.start - start, firsts.step)
+
+    return VectorSource(location, (rows, width), dtype, stream)
+
+
+def sole_column(location: Location, file: ColumnFile) -> Location:
+    """The location with the only list column of an open file; InputError if there are others."""
+    kinds = {field.name: field.type for field in file.schema}
+    return location.sole(kinds, is_list, "{} list columns of numbers among its columns")
+
+
+def _columns_of(location: Location, file: ColumnFile) -> list[str]:
+    """Return the names of the columns that the key stands for, in the order of the file."""
+    key = str(location.key)
+    names = list(file.schema.names)
+    first, _, last = key.partition(":")
+    chosen = [name for name in names if name == key]
+    if not chosen and first in names and last in names:
+        chosen = names[names.index(first) : names.index(last) + 1]
+    if not chosen and re.search(r"[*?[]", key):
+        chosen = [name for name in names if fnmatchcase(name, key)]
+    if not chosen or any(names.count(name) > 1 for name in chosen):
+        raise location.error(
+            f"it has no single column {key!r}; name one of {', '.join(names)}, or several as "
+            f"first:last or d*."
+        )
+    return chosen
+
+
+def plain_type(kind: Any) -> Any:
+    """Return the type of the values of a column, however they are packed."""
+    return plain(arrow().chunked_array([], kind)).type
+
+
+def _dtype(kind: Any) -> np.dtype[Any]:
+    kind = plain_type(kind)
+    if is_list(kind):
+        kind = kind.value_type
+    empty = arrow().chunked_array([], kind)
+    return numbers_of(empty, "vectors").dtype
+
+
+def _matrices(
+    location: Location,
+    file: ColumnFile,
+    names: list[str],
+    groups: Sequence[int],
+    size: int,
+    first: int = 0,
+    width: int | None = None,
+) -> Iterator[AnyArray]:
+    """The rows of groups from row number ``first`` on, at most ``size`` at a time."""
+    pa = arrow()
+    end = first + sum(file.counts[group] for group in groups)
+    try:
+        for batch in filter(len, file.batches(names, groups, size)):
+            columns = []
+            for name in names:
+                column = batch.column(name)
+                column.validate(full=True)
+                columns.append(column)
+            with naming(escaped(location.name)):
+                if is_list(columns[0].type):
+                    lists = plain(pa.chunked_array(columns)).chunk(0)
+                    vectors = matrix(lists, first, width)
+                    width = vectors.shape[1]
+                else:
+                    vectors = _joined(names, columns, first)
+            yield vectors
+            first += len(batch)
+    except pa.ArrowInvalid as error:
+        if "list offsets" not in str(error):
+            raise
+        raise location.error(
+            f"a row of column {location.key!r} is missing numbers that its length declares, which "
+            f"pyarrow cannot read: DuckDB 2.0 writes a NULL in a FLOAT[n] column so. Leave rows "
+            f"out that are NULL, or write the column as FLOAT[]."
+        ) from error
+    if first < end:
+        raise location.error(f"it ends before the {end} rows it declares; the file is damaged.")
+
+
+def _joined(names: list[str], columns: list[Any], first: int) -> AnyArray:
+    """Return columns of numbers side by side."""
+    arrays = []
+    for name, column in zip(names, columns, strict=True):
+        if column.null_count:
+            row = first + first_null(column)
+            raise InputError(f"row {row}, column {name!r} is null; fill the missing values.")
+        arrays.append(numbers_of(arrow().chunked_array([column]), "vectors"))
+    return np.column_stack(arrays)
+
+
+def _rechunked(matrices: Iterator[AnyArray], skip: int, size: int) -> Iterator[AnyArray]:
+    """Yield rows in chunks of one size, the last perhaps smaller, without the first few."""
+    held: list[AnyArray] = []
+    count = 0
+    for rows in matrices:
+        if skip:
+            dropped = min(skip, len(rows))
+            rows = rows[dropped:]
+            skip -= dropped
+        while len(rows):
+            part = rows[: size - count]
+            rows = rows[len(part) :]
+            held.append(part)
+            count += len(part)
+            if count == size:
+                yield held[0] if len(held) == 1 else np.concatenate(held)
+                held = []
+                count = 0
+    if held:
+        yield held[0] if len(held) == 1 else np.concatenate(held)
+
+
+def column_ids(location: Location) -> AnyArray:
+    """The ids in a column of whole numbers, strings or UUIDs."""
+    file = open_columns(location)
+    return ids_of(location, file, file.groups)
+
+
+def ids_of(location: Location, file: ColumnFile, groups: Sequence[int]) -> AnyArray:
+    """The ids in a column of some groups of an open file."""
+    key = str(location.key)
+    column_type(location, file, key)
+    column = file.read([key], groups).column(0)
+    column.validate(full=True)
+    with naming(escaped(f"{location.name}, column {key!r}")):
+        return ids_of_file(column)
+
+
+def column_type(location: Location, file: ColumnFile, key: str) -> Any:
+    """The Arrow type of one column of an open file."""
+    names = file.schema.names
+    if names.count(key) != 1:
+        raise location.error(f"it has no single column {key!r}; name one of {', '.join(names)}.")
+    return file.schema.field(key).type

@@ -1,0 +1,204 @@
+"""Tables of text as people save them: a vector is never lost, and no cell changes or is shown."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from commands import STAIRCASE, Run, fails
+from specs import folded
+
+from dpindex.base.errors import InputError
+from dpindex.data import open_vectors, read_ids, read_payload, read_tables
+
+ROWS = "0.5,0.25\n-0.5,0.75\n0.125,-1\n"
+VECTORS = [[0.5, 0.25], [-0.5, 0.75], [0.125, -1.0]]
+
+
+def _read(path: Path | str) -> Any:
+    with open_vectors(path) as source:
+        return source.read().tolist()
+
+
+@folded(
+    ("first", "match"),
+    [
+        *[
+            (f"{mark},0.5", "line 1, column 1")
+            for mark in (
+                "NA",
+                "null",
+                "None",
+                "N/A",
+                "-",
+                "\\N",
+                "#N/A",
+                "<NA>",
+                "?",
+                "",
+                "na",
+                ".",
+            )
+        ],
+        ("0.5,NA", "line 1, column 2"),
+        ("x,NULL", "line 1, column 2"),
+        ("0,1", "run of whole numbers"),
+        ("1,2", "run of whole numbers"),
+        ('"7","8"', "run of whole numbers"),
+        ("x,0.5", "line 1, column 1 is no number and column 2 is one"),
+        ("0.5,x", "line 1, column 2 is no number and column 1 is one"),
+        (",d0", "row index"),
+        ('"",d0', "row index"),
+    ],
+)
+def test_a_first_line_that_may_be_either_is_refused(
+    first: str, match: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    path = tmp_path_factory.mktemp("text") / "x.csv"
+    path.write_text(f"{first}\n{ROWS}")
+    with pytest.raises(InputError, match=match):
+        open_vectors(path)
+
+
+@folded(
+    ("first", "vectors"),
+    [
+        ("d0,d1\n", VECTORS),
+        ("a b,c\n", VECTORS),
+        ("1.0,2.0\n", [[1.0, 2.0], *VECTORS]),
+        ("2,1\n", [[2.0, 1.0], *VECTORS]),
+        ("1e-1,-0.5\n", [[0.1, -0.5], *VECTORS]),
+        ("", VECTORS),
+    ],
+)
+def test_names_and_vectors_are_told_apart(
+    first: str, vectors: Any, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("text")
+    (folder / "x.csv").write_text(first + ROWS)
+    (folder / "x.tsv").write_text((first + ROWS).replace(",", "\t"))
+    assert _read(folder / "x.csv") == _read(folder / "x.tsv") == vectors
+
+
+def test_header_says_what_an_unclear_first_line_is(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text(f"0,1\n{ROWS}")
+    build = ("build", "x.csv", "ix", *STAIRCASE)
+    fails(run(*build), "x.csv: line 1 is a run of whole numbers", "--header yes", "--header no")
+    assert "4 vectors" in run(*build, "--header", "no")[1]
+    assert "3 vectors" in run("build", "x.csv", "iy", *STAIRCASE, "--header", "yes")[1]
+    assert len(_read(f"{tmp_path / 'x.csv'}:header=no")) == 4
+    assert _read(f"{tmp_path / 'x.csv'}:header=yes") == VECTORS
+    np.save(tmp_path / "x.npy", np.array(VECTORS))
+    fails(run("build", "x.npy", "iz", *STAIRCASE, "--header", "no"), "(--header)")
+
+
+@pytest.mark.parametrize("head", ["index,d0,d1\n", ""])
+def test_a_column_that_counts_the_rows_is_no_coordinate(head: str, tmp_path: Path) -> None:
+    lines = [f"{row},{line}" for row, line in enumerate(ROWS.splitlines())]
+    (tmp_path / "x.csv").write_text(head + "\n".join(lines) + "\n")
+    with pytest.raises(InputError, match="counts the rows from 0: it is the row index"):
+        open_vectors(tmp_path / "x.csv")
+
+
+def test_pandas_frames_by_default_are_refused_and_not_shifted(tmp_path: Path) -> None:
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame(VECTORS)
+    for name, options in (("i", {"index": False}), ("h", {"header": False}), ("d", {})):
+        path = tmp_path / f"{name}.csv"
+        frame.to_csv(path, **options)
+        with pytest.raises(InputError, match=r"run of whole numbers|row index"):
+            open_vectors(path)
+    frame.to_csv(tmp_path / "x.csv", index=False, header=False)
+    assert _read(tmp_path / "x.csv") == VECTORS
+
+
+CELLS = {
+    "zip": (["00001", "10001"], ["00001", "10001"]),
+    "long": (["12345678901234567890", "1"], ["12345678901234567890", "1"]),
+    "exponent": (["3e2", "300"], ["3e2", "300"]),
+    "day": (["2024-01-10", "2024-02-01"], ["2024-01-10", "2024-02-01"]),
+    "space": (["a ", " a"], ["a ", " a"]),
+    "country": (["NA", "DE"], ["NA", "DE"]),
+    "year": (["1999", "-3"], [1999, -3]),
+    "gap": (["1999", ""], [1999, None]),
+    "marked": (["NA", "2.5"], [None, 2.5]),
+    "price": (["1.50", "1e-05"], [1.5, 1e-05]),
+    "seen": (["true", "False"], [True, False]),
+    "huge": (["9223372036854775807", "0"], [9223372036854775807, 0]),
+    "id": (["7", "12"], [7, 12]),
+}
+
+
+@pytest.mark.parametrize("suffix", ["csv", "tsv"])
+def test_cells_of_a_payload_keep_what_they_say(suffix: str, tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    delimiter = {"csv": ",", "tsv": "\t"}[suffix]
+    rows = [list(CELLS), *zip(*(cells for cells, _ in CELLS.values()), strict=True)]
+    path = tmp_path / f"p.{suffix}"
+    path.write_text("\n".join(map(delimiter.join, rows)) + "\n")
+    assert read_payload(path).to_pydict() == {name: read for name, (_, read) in CELLS.items()}
+    kept = read_tables([path], texts=["year"])
+    assert kept["year"].to_pylist() == ["1999", "-3"]
+
+
+@pytest.mark.parametrize("ids", [["001", "010"], ["1", "020"], ["3e2", "300"], ["a", "a "]])
+def test_ids_of_text_are_these_texts(ids: list[str], tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    (tmp_path / "x.txt").write_text("\n".join(ids) + "\n")
+    (tmp_path / "x.csv").write_text("id\n" + "\n".join(ids) + "\n")
+    assert read_ids(tmp_path / "x.txt").tolist() == ids
+    assert read_payload(tmp_path / "x.csv")["id"].to_pylist() == ids
+
+
+MARK = "Zq7secretZq7"
+"""A text that no message may repeat."""
+TABLES = {
+    "late text in a numeric column": (",", f"a,b\n1,2\n3,{MARK}\n4,5,{MARK}\n"),
+    "a ragged line": (",", f"a,b\n1,{MARK},3\n"),
+    "a short line": (",", f"a,b\n{MARK}\n"),
+    "an open quote": (",", f'a,b\n1,"{MARK}\n2,3\n'),
+    "another encoding": (",", f"a,b\n1,{MARK}\xe9\n"),
+    "tabs": ("\t", f"a\tb\n1\t2\t{MARK}\n"),
+    "no names": (",", f"1,{MARK}\n"),
+}
+JSON = [
+    f'{{"a": 1}}\n{{"a": "{MARK}"}}',
+    f'{{"a": "{MARK}',
+    f'["{MARK}"]',
+    f'{{"a": [1, "{MARK}"]}}',
+]
+
+
+@pytest.mark.parametrize("case", TABLES)
+def test_no_message_about_a_table_repeats_a_cell(case: str, tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    delimiter, text = TABLES[case]
+    path = tmp_path / {",": "x.csv", "\t": "x.tsv"}[delimiter]
+    path.write_bytes(text.encode("latin-1"))
+    for read in (read_payload, _read):
+        with pytest.raises(InputError) as caught:
+            read(path)
+        error: BaseException | None = caught.value
+        assert MARK not in str(error)
+
+
+@pytest.mark.parametrize("text", JSON)
+def test_no_message_about_json_lines_repeats_a_value(text: str, tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    (tmp_path / "x.jsonl").write_text(text)
+    with pytest.raises(InputError) as caught:
+        read_payload(tmp_path / "x.jsonl")
+    assert MARK not in str(caught.value)
+
+
+def test_another_encoding_is_named_with_its_line(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    (tmp_path / "x.csv").write_bytes(b"a,b\nx,1\n\xe9,2\n")
+    for read in (read_payload, _read):
+        with pytest.raises(InputError, match=r"line 3 cannot be read as UTF-8 \(it is Latin-1"):
+            read(tmp_path / "x.csv")
+    (tmp_path / "ids.txt").write_bytes("a\né\n".encode("latin-1"))
+    with pytest.raises(InputError, match="line 2 cannot be read as UTF-8"):
+        read_ids(tmp_path / "ids.txt")
