@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import zipfile
+from email import message_from_bytes
+from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip("hatchling", reason="needs pip install hatchling")
+pytest.importorskip("hatch_fancy_pypi_readme", reason="needs pip install hatch-fancy-pypi-readme")
 
 ROOT = Path(__file__).parent.parent
 BUILT_FROM = ("dpindex", "pyproject.toml", "README.md", "LICENSE")
@@ -58,7 +63,7 @@ def test_a_wheel_holds_the_package_and_its_licenses(wheel: Path) -> None:
         if source.is_file() and source.suffix != ".pyc":
             assert source.relative_to(ROOT).as_posix() in names
     licenses = [name for name in names if name.endswith("LICENSE") and "dist-info" in name]
-    assert len(licenses) == 2
+    assert len(licenses) == 3
 
 
 @pytest.mark.slow
@@ -86,3 +91,57 @@ np.save("vectors.npy", vectors)
             [sys.executable, *arguments], cwd=tmp_path, env=path, capture_output=True, text=True
         )
         assert done.returncode == 0, done.stderr
+
+
+class Addresses(HTMLParser):
+    """Where the links and pictures of a page are."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found += [value or "" for name, value in attrs if name in ("href", "src")]
+
+
+@pytest.mark.slow
+@pytest.mark.extra
+def test_the_page_on_the_registry_has_no_relative_link(wheel: Path) -> None:
+    markdown = pytest.importorskip("readme_renderer.markdown")
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (name for name in archive.namelist() if name.endswith("/METADATA"))
+        metadata = message_from_bytes(archive.read(name))
+    page = Addresses()
+    page.feed(markdown.render(metadata.get_payload(decode=True).decode()))
+    assert len(page.found) > 40
+    own = ("https://", "#user-content-")
+    assert [address for address in page.found if not address.startswith(own)] == []
+    ours = re.compile(rf"https://[\w./]+/(?:blob/)?v{metadata['Version']}/([^#]+)")
+    named = [match[1] for match in map(ours.match, page.found) if match]
+    assert len(named) > 40
+    assert [path for path in named if not (ROOT / path).exists()] == []
+
+
+@pytest.mark.slow
+@pytest.mark.extra
+def test_the_registry_accepts_what_is_built_and_tests_run_from_the_sdist(
+    wheel: Path, tmp_path: Path
+) -> None:
+    """What git ignores is left out, and whatever tests read is there."""
+    pytest.importorskip("twine")
+    subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "--target", "sdist", "--directory", tmp_path],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+    )
+    (sdist,) = tmp_path.glob("*.tar.gz")
+    command = [sys.executable, "-m", "twine", "check", "--strict", sdist, wheel]
+    subprocess.run(command, check=True, capture_output=True)
+    with tarfile.open(sdist) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    assert {"README.md", "mkdocs.yml", "requirements/ci.in", ".ci/run", "CITATION.cff"} <= names
+    for folder in ("bench", "docs", "examples", "tests"):
+        for source in (ROOT / folder).rglob("*"):
+            if source.is_file() and "__pycache__" not in source.parts:
+                assert source.relative_to(ROOT).as_posix() in names

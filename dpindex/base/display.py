@@ -244,4 +244,4 @@ def legend_below(
 
 
 def _library(module: str) -> Any:
-    return import_extra(f"matplotlib.{module}", "drawing a picture needs matplotlib", "eval")
+    return import_extra(f"matplotlib.{module}", "drawing a picture needs matplotlib", "plot")

@@ -177,11 +177,12 @@ EXTRAS = {
     "cloud": "obstore pyarrow",
     "dask": "distributed",
     "embed": "model2vec wordllama pyarrow",
-    "eval": "jinja2 matplotlib pillow scikit-learn",
+    "eval": "jinja2 pillow",
     "io": "h5py pyarrow",
     "lance": "lancedb",
     "langchain": "langchain-core",
     "milvus": "pymilvus milvus-lite==2.5.1 setuptools~=80.9 pyarrow",
+    "plot": "matplotlib",
     "postgres": "psycopg[binary] pyarrow",
     "serve": "starlette uvicorn",
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dpindex.study.attacks import Attack, Labels, attack_panel
 from dpindex.study.curve import MEASURES, Curve, Point, Run
+from dpindex.study.digits import load_digits
 from dpindex.study.evaluation import evaluate
 from dpindex.study.examples import Examples, TextGuess, text_attack
 from dpindex.study.explorer import Shown
@@ -30,6 +31,7 @@ __all__ = [
     "evaluate",
     "ground_truth",
     "invert",
+    "load_digits",
     "require_libraries",
     "run_demo",
     "spec_grid",

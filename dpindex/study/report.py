@@ -23,7 +23,7 @@ import faiss
 import numpy as np
 import scipy
 
-from dpindex.base.arrays import Doubles
+from dpindex.base.arrays import Bytes
 from dpindex.base.display import Progress
 from dpindex.base.errors import InputError, import_extra
 from dpindex.base.files import AnyPath, write_file
@@ -34,6 +34,7 @@ from dpindex.mechanism.spec import Spec
 from dpindex.privacy import Adjacency, Guarantee, attribute, record
 from dpindex.study.attacks import Attack
 from dpindex.study.curve import RUNS_FILE, Curve, Point, as_text, csv_bytes, refuse_other_report
+from dpindex.study.digits import load_digits
 from dpindex.study.evaluation import evaluate
 from dpindex.study.examples import TextGuess
 from dpindex.study.explorer import NEED, Shown, page_data
@@ -361,7 +362,7 @@ class DemoResult:
 
 
 def run_demo(directory: AnyPath, *, runs: int = 3, progress: Progress | None = None) -> DemoResult:
-    """Index scikit-learn's 1797 digits privately, search held-out ones, measure, write a report.
+    """Index 1797 handwritten digits privately, search held-out ones, measure, write a report.
 
     1600 digits are indexed. When it is run again in the same directory, it uses the index and the
     measurements that are there.
@@ -378,13 +379,10 @@ def run_demo(directory: AnyPath, *, runs: int = 3, progress: Progress | None = N
     Raises
     ------
     InputError
-        If scikit-learn, Pillow or Jinja2 is missing, or the directory holds another index or
-        report.
+        If Pillow or Jinja2 is missing, or the directory holds another index or report.
     """
     require_libraries()
-    need = "the digits of the demo come with scikit-learn"
-    datasets = import_extra("sklearn.datasets", need, "eval")
-    pixels, digits = datasets.load_digits(return_X_y=True)
+    pixels, digits = load_digits()
     folder = Path(directory)
     base = pixels[:-_HELD_OUT]
     queries = pixels[-_HELD_OUT:]
@@ -397,7 +395,7 @@ def run_demo(directory: AnyPath, *, runs: int = 3, progress: Progress | None = N
     for name, lengths in _METHODS.items():
         grids.append(spec_grid(64, [name], EPSILONS, lengths, **_DIGITS))
     grids.append(spec_grid(64, _RECORD_METHODS, RECORD_EPSILONS, adjacency=record()))
-    source = as_source(base, "handwritten digits of scikit-learn")
+    source = as_source(base, "handwritten digits")
     held_out = as_source(queries, "held-out digits")
     specs = [spec for grid in grids for spec in grid.specs]
     curves = evaluate(
@@ -419,7 +417,7 @@ def run_demo(directory: AnyPath, *, runs: int = 3, progress: Progress | None = N
     return DemoResult(curves[0], folder / "index", index.spec, same_digit, report)
 
 
-def _saved_index(path: Path, base: Doubles) -> PrivateIndex:
+def _saved_index(path: Path, base: Bytes) -> PrivateIndex:
     """The index in that directory, which is built and saved first if there is none."""
     if not path.exists():
         index = PrivateIndex(_DEMO)

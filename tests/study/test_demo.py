@@ -17,7 +17,7 @@ from dpindex.study import run_demo
 
 pytestmark = pytest.mark.usefixtures("known_noise")
 
-pytest.importorskip("sklearn")
+pytest.importorskip("jinja2")
 
 
 @pytest.mark.slow
@@ -70,11 +70,9 @@ def test_another_index_in_its_place_is_left_alone(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["index"]
 
 
-def test_missing_scikit_learn_is_one_sentence(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
-    with pytest.raises(InputError, match="pip install jinja2 matplotlib"):
+def test_missing_jinja_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    with pytest.raises(InputError, match="pip install jinja2 pillow"):
         run_demo(tmp_path / "demo")
     assert not (tmp_path / "demo").exists()
 
