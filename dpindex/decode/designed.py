@@ -1,10 +1,10 @@
 """Codes of designed projections, decoded to estimates of the original vectors.
 
-The decoder is public: it knows the mean μ and, where codes can tell anything, the covariance of
-public vectors. Under Laplace or Gaussian noise a code is ``y = W(x − c) + noise``; signs are
-``D W(x − c) + noise``, as well as a linear law can say it (Bussgang 1952). The estimate
-``x̂ = μ + Gᵀ(y − E y)`` lies in a space of k + 1 dimensions, that of μ and of ``W C``, whose
-orthonormal rows B the design holds: codes become the k + 1 numbers ``B x̂``, and an exact query q
+The decoder is public: it knows the mean μ and, where codes can tell anything, the covariances of
+public vectors. Under Laplace or Gaussian noise a code is ``y = W(f(x) − f(c)) + noise``, f the
+windows; signs are ``S W(f(x) − f(c)) + noise``, as well as a linear law can say it (Bussgang 1952).
+The estimate ``x̂ = μ + Gᵀ(y − E y)`` of the vector as it was before it was clipped lies in a space of
+k + 1 dimensions, that of μ and of ``W D``, D the covariance of f and x, whose orthonormal rows B the design holds: codes become the k + 1 numbers ``B x̂``, and an exact query q
 becomes ``B q`` and the length of the rest of it.
 
 What an estimate says of a similarity is learned from some public vectors that the design holds:
@@ -65,18 +65,16 @@ class Decoder(NamedTuple):
 def decoder_of(spec: Spec, denoised: bool = False) -> Decoder:
     """Return the decoder of codes, or of denoised number codes."""
     design = spec.part(Design)
-    w = design.entries.astype(np.float64) * spec.projection.scale
     basis = design.basis.astype(np.float64)
-    within = design.cross @ (basis @ w.T)
-    within = (within + within.T) / 2
+    within = (design.within + design.within.T) / 2
     variance = np.maximum(np.diag(within), 0.0)
-    channel = spec.linear_channel(np.zeros(len(w)), variance)
+    channel = spec.linear_channel(np.zeros(len(within)), variance)
     if denoised:
         channel = channel._replace(noise=_LEFT * channel.noise)
     covariance = channel.covariance(within)
     cross = channel.slope[:, None] * design.cross
     gain = np.linalg.solve(covariance, cross)
-    constant = basis @ design.centre - channel.mean @ gain
+    constant = basis @ design.mean - channel.mean @ gain
     return Decoder(
         weights=gain.astype(np.float32),
         constant=constant.astype(np.float32),

@@ -86,6 +86,8 @@ class Family:
         The public part that it needs.
     subset : bool
         Takes ``subset``.
+    windows : bool
+        Takes ``window``.
     moves : "one", "units" or "any"
         What one attribute does to a projected vector: see
         :class:`dpindex.mechanism.noise.Calibration`.
@@ -101,6 +103,7 @@ class Family:
     lengths: range | None = None
     public: type[PublicPart] | None = None
     subset: bool = False
+    windows: bool = False
     moves: Moves = "any"
 
     def resolved(self, parameters: Parameters) -> dict[str, Any]:
@@ -112,6 +115,7 @@ class Family:
             entries=bool(self.entries),
             sparsity=self.blocks or entries == "very-sparse",
             subset=self.subset,
+            window=self.windows,
             codebook=self.public is Codebook,
             design=self.public is Design,
         )
@@ -158,6 +162,12 @@ class Family:
             return
         if parameters.k not in (None, given.code_length):
             raise InputError(f"k is that of the design, {given.code_length}; leave it out.")
+        if given.windows is not None and given.windows.beta != parameters.change:
+            raise InputError(
+                f"the windows of this design were made for beta = {given.windows.beta:g}, not "
+                f"{parameters.change:g}; make one for this.",
+                field="design",
+            )
         if given.norm != (2 if parameters.delta > 0 else 1):
             remedy = "with" if parameters.delta > 0 else "without"
             raise InputError(
@@ -303,7 +313,15 @@ def _always(length: int) -> _Length:
 
 def _scores(parameters: Parameters) -> Encoder:
     signs = isinstance(parameters.adjacency, Attribute)
-    return codeword_scores(parameters.codewords, signs)
+    if parameters.window is None:
+        return codeword_scores(parameters.codewords, signs)
+    if not signs:
+        raise NoGuaranteeError(
+            "windows are for one attribute: clipped to windows of different widths, a ball is none "
+            "any more; leave window out."
+        )
+    windows = (parameters.window, parameters.change)
+    return codeword_scores(parameters.codewords, signs, windows, parameters.scale)
 
 
 _numbers = _always(128)
@@ -336,7 +354,7 @@ CODEWORDS = Family(
     public=Codebook,
     subset=True,
 )
-SCORES = replace(CODEWORDS, make=_scores, subset=False)
+SCORES = replace(CODEWORDS, make=_scores, subset=False, windows=True)
 DENSE_NUMBERS = _dense("gaussian", _numbers)
 DENSE_SIGNS = _dense("rademacher", _signs)
 _fine = partial(_made, partial(Gaussian, bits=FINE_ENTRY_BITS))

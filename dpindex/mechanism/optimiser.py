@@ -7,10 +7,12 @@ random signs: the signal of m attributes grows like √m. Attributes that vary *
 m, for the same noise. This is the matrix mechanism (Li, Hay, Rastogi, Miklau & McGregor 2010;
 McKenna, Miklau, Hay & Machanavajjhala 2018; Edmonds, Nikolov & Ullman 2020) for codes of vectors.
 
-With μ and C the mean and covariance of the public vectors and s² the variance of the noise, the
-best linear estimate is ``x̂ = μ + Gᵀ(y − W(μ − c))``, ``G = (W C Wᵀ + s² I)⁻¹ W C``, and it recovers
-the variance ``tr(G W C)``, which :func:`design` maximises over W, with c = μ. Everything here is
-public, and no guarantee rests on how W was found.
+``x`` may be clipped to public windows first, ``y = W(f(x) − f(c)) + noise``, with noise for a change
+of a window; the decoder estimates the *unclipped* vector all the same. With C the covariance of f
+among public vectors, D that of f and x, μ the mean of x, s² the variance of the noise and f(c) the
+mean of f, the best linear estimate is ``x̂ = μ + Gᵀy``, ``G = (W C Wᵀ + s² I)⁻¹ W D``, and it recovers
+the variance ``tr(Gᵀ W D)``, which :func:`design` maximises over W. Without windows f(x) = x and
+D = C. Everything here is public, and no guarantee rests on how W was found.
 """
 
 from __future__ import annotations
@@ -45,6 +47,7 @@ from dpindex.data.source import check_finite
 from dpindex.mechanism.noise.gaussian import optimal_sigma
 from dpindex.mechanism.noise.signs import geometric_flips
 from dpindex.mechanism.public_parts import ARRAYS, ENTRY_BITS, MAX_LENGTH, Design
+from dpindex.mechanism.windows import Windows
 
 _MAX_SAMPLE = 1 << 16
 _SAMPLE = 512
@@ -66,6 +69,7 @@ def design(
     delta: float = 0.0,
     signs: bool = False,
     scale: float = 1.0,
+    window: float | None = None,
     seed: int = 0,
 ) -> Design:
     """Return a projection designed for vectors like some public ones.
@@ -85,6 +89,10 @@ def design(
         For codes of signs.
     scale : float
         Public divisor of every attribute, as of the spec.
+    window : float, optional
+        Clip each attribute to so many public deviations to either side of its public mean, (0, ∞),
+        and within its public values: noise is then as narrow as windows are. Small ones suit small
+        epsilons; :func:`dpindex.plan` compares. The spec must have the same ``beta``.
     seed : int
         Of the start of the search.
 
@@ -99,25 +107,28 @@ def design(
     """
     epsilon = checked_epsilon(epsilon)
     beta = finite_number(beta, "beta", above=0.0)
-    noise = beta**2 * _noise_variance(epsilon, delta, signs)
+    noise = _noise_variance(epsilon, delta, signs)
     scale = finite_number(scale, "scale", above=0.0)
+    if window is not None:
+        window = finite_number(window, "window", above=0.0)
     opened = isinstance(public, str | os.PathLike)
     with open_vectors(public) if opened else nullcontext(as_source(public)) as source:
         check_finite(source)
-        known = _known(source, scale)
+        known = _known(source, scale, beta, window)
     if code_length is None:
         code_length = usual_length(epsilon, len(known.attributes))
     k = whole_number(code_length, "code_length", 1, MAX_LENGTH)
-    covariance = known.covariance
     gaussian = delta > 0
-    w = _optimised(covariance, k, noise, gaussian, np.random.default_rng(seed))
+    unit = beta if window is None else 1.0
+    w = _optimised(known, k, unit**2 * noise, gaussian, np.random.default_rng(seed))
     if signs:
-        bins = _clusters(covariance, k, np.random.default_rng(seed))
-        recovered = _recovered_by_signs(w, covariance, epsilon, beta)
-        by_bins = _recovered_by_signs(bins, covariance, epsilon, beta)
+        bins = _clusters(known.covariance, k, np.random.default_rng(seed))
+        recovered = _recovered_by_signs(w, known, epsilon, unit)
+        by_bins = _recovered_by_signs(bins, known, epsilon, unit)
         if by_bins > _GAIN_OF_BINS * recovered:
             w = bins
-    return _finished(w, known, source.shape[1], gaussian)
+    facts = {"dim": source.shape[1], "norm": 2 if gaussian else 1, "beta": beta}
+    return _finished(w, known, facts)
 
 
 def usual_length(epsilon: float, attributes: int) -> int:
@@ -137,20 +148,20 @@ def _noise_variance(epsilon: float, delta: float, signs: bool) -> float:
 
 def _recovered_by_signs(
     w: Doubles,
-    c: Singles,
+    known: _Known,
     epsilon: float,
-    beta: float,
+    unit: float,
 ) -> float:
     """The variance that signs tell of; a sign that an attribute moves alone has wide levels."""
     levels = 1 << ENTRY_BITS
     moved = np.count_nonzero(w, axis=0).max()
     if moved == 1:
         levels = 1
-    within = w @ c @ w.T
+    within = w @ known.covariance @ w.T
     flips = geometric_flips(epsilon / levels)
     centred = np.zeros(len(w))
-    channel = flips.linear_channel(centred, np.diag(within), beta / levels)
-    cross = channel.slope[:, None] * (w @ c)
+    channel = flips.linear_channel(centred, np.diag(within), unit / levels)
+    cross = channel.slope[:, None] * (w @ known.shared)
     gain = np.linalg.solve(channel.covariance(within), cross)
     return float(np.sum(gain * cross))
 
@@ -158,18 +169,29 @@ def _recovered_by_signs(
 class _Known(NamedTuple):
     """What is known of public vectors, over the attributes that vary most.
 
-    ``sample`` are some of the vectors, and ``products`` their inner products over all attributes.
+    ``covariance`` is that of vectors in their windows, ``shared`` theirs with the vectors as they
+    are. ``sample`` are some of the vectors, ``clipped`` the same in their windows, and ``products``
+    their inner products over all attributes.
     """
 
     attributes: Indices
+    windows: Windows | None
     mean: Doubles
+    centre: Doubles
     covariance: Singles
+    shared: Singles
     sample: Doubles
+    clipped: Doubles
     products: Doubles
 
 
-def _known(source: VectorSource, scale: float) -> _Known:
-    """The mean and shrunk covariance of public vectors, and a sample of them."""
+def _known(
+    source: VectorSource,
+    scale: float,
+    beta: float,
+    window: float | None,
+) -> _Known:
+    """The moments of public vectors, shrunk, and a sample of them."""
     rows = spaced(source.shape[0], _MAX_SAMPLE)
     count = len(rows)
 
@@ -181,7 +203,11 @@ def _known(source: VectorSource, scale: float) -> _Known:
 
     total = np.zeros(source.shape[1])
     squares = np.zeros(source.shape[1])
+    lowest = np.full(source.shape[1], np.inf)
+    highest = np.full(source.shape[1], -np.inf)
     for x in chunks():
+        lowest = np.minimum(lowest, _dense(x.min(axis=0)).ravel())
+        highest = np.maximum(highest, _dense(x.max(axis=0)).ravel())
         total += np.asarray(x.sum(axis=0)).ravel()
         squared = x.multiply(x) if issparse(x) else x * x
         squares += np.asarray(squared.sum(axis=0)).ravel()
@@ -197,7 +223,16 @@ def _known(source: VectorSource, scale: float) -> _Known:
     most = varying[falling[:_MAX_ATTRIBUTES]]
     attributes = np.sort(most)
     middle = mean[attributes]
+    windows = None
+    if window is not None:
+        span = (lowest[attributes], highest[attributes])
+        deviation = np.sqrt(variance[attributes])
+        windows = Windows.about(middle, deviation, span, window, beta)
+    centre = middle
+    if windows is not None:
+        centre = sum(windows.clipped(_dense(x[:, attributes])).sum(axis=0) for x in chunks()) / count
     covariance = np.zeros((len(attributes), len(attributes)))
+    shared = np.zeros_like(covariance)
     fourth = 0.0
     kept = spaced(count, _SAMPLE)
     parts = []
@@ -206,19 +241,31 @@ def _known(source: VectorSource, scale: float) -> _Known:
         parts.append(x[_between(kept, done, x.shape[0])])
         done += x.shape[0]
         centred = _dense(x[:, attributes]) - middle
-        covariance += centred.T @ centred
-        norms = (centred**2).sum(axis=1)
+        clipped = centred
+        if windows is not None:
+            clipped = windows.clipped(centred + middle) - centre
+            shared += clipped.T @ centred
+        covariance += clipped.T @ clipped
+        norms = (clipped**2).sum(axis=1)
         fourth += float((norms**2).sum())
     covariance /= count
+    shared /= count
     sample: Any = np.vstack(parts)
     if issparse(parts[0]):
         sample = scipy.sparse.vstack(parts).tocsr()
+    share = _shrinkage(covariance, fourth / count, count)
+    shrunk = _shrunk(covariance, share)
+    rows = _dense(sample[:, attributes])
     return _Known(
         attributes,
+        windows,
         middle,
-        _shrunk(covariance, fourth / count, count),
-        _dense(sample[:, attributes]),
-        _dense(sample @ sample.T),
+        centre,
+        covariance=shrunk,
+        shared=shrunk if windows is None else _shrunk(shared, share),
+        sample=rows,
+        clipped=rows if windows is None else windows.clipped(rows),
+        products=_dense(sample @ sample.T),
     )
 
 
@@ -232,8 +279,8 @@ def _dense(rows: Any) -> Any:
     return rows.toarray() if issparse(rows) else rows
 
 
-def _shrunk(covariance: Doubles, fourth: float, count: int) -> Singles:
-    """Return a sample covariance, shrunk towards its diagonal (Ledoit & Wolf 2004).
+def _shrinkage(covariance: Doubles, fourth: float, count: int) -> float:
+    """How far a sample covariance goes towards its diagonal, [0, 1] (Ledoit & Wolf 2004).
 
     What few vectors do not show is taken to be 0. ``fourth`` is the mean of ``‖x − μ‖⁴``.
     """
@@ -241,7 +288,11 @@ def _shrunk(covariance: Doubles, fourth: float, count: int) -> Singles:
     energy = float((covariance**2).sum())
     sampling = max(0.0, fourth - energy) / count
     apart = float(((covariance - own) ** 2).sum())
-    share = min(1.0, sampling / max(apart, 1e-300))
+    return min(1.0, sampling / max(apart, 1e-300))
+
+
+def _shrunk(covariance: Doubles, share: float) -> Singles:
+    own = np.diag(np.diag(covariance))
     shrunk = covariance + share * (own - covariance)
     return shrunk.astype(np.float32)
 
@@ -252,45 +303,55 @@ _CLUSTER_ROUNDS = 15
 
 @limited_threads()
 def _optimised(
-    c: Singles,
+    known: _Known,
     k: int,
     noise: float,
     gaussian: bool,
     rng: np.random.Generator,
 ) -> Doubles:
-    """W of the largest ``tr(G W C)``, shape (k, m): projected gradient with momentum (FISTA)."""
-    unit = float(np.diag(c).mean())
-    c = c / np.float32(unit)  # in float32: only the value of the result depends on it
+    """W of the largest ``tr(Gᵀ W D)``, shape (k, m): projected gradient with momentum (FISTA)."""
+    unit = float(np.diag(known.covariance).mean())
+    c = known.covariance / np.float32(unit)  # in float32: only the value of W depends on it
+    d = c
+    if known.shared is not known.covariance:
+        size = float(np.abs(np.diag(known.shared)).mean())
+        d = known.shared / np.float32(size)
     noise = noise / unit
 
-    def solved(w: Singles, wc: Singles) -> Singles:
+    def products(w: Singles) -> tuple[Singles, Singles]:
+        """``W C`` and ``W D``."""
+        wc = w @ c
+        return wc, wc if d is c else w @ d
+
+    def solved(w: Singles, wc: Singles, wd: Singles) -> Singles:
         """G of the linear estimate."""
         signal = (wc @ w.T).astype(np.float64)
-        gain = np.linalg.solve(signal + noise * np.eye(k), wc.astype(np.float64))
+        gain = np.linalg.solve(signal + noise * np.eye(k), wd.astype(np.float64))
         return gain.astype(np.float32)
 
-    def recovered(w: Singles, wc: Singles) -> float:
-        return float(np.sum(solved(w, wc) * wc, dtype=np.float64))
+    def recovered(w: Singles, wc: Singles, wd: Singles) -> float:
+        return float(np.sum(solved(w, wc, wd) * wd, dtype=np.float64))
 
     start = _clusters(c, k, rng)
     start += 0.01 * rng.normal(size=start.shape)
     last = _within_ball(start.astype(np.float32), gaussian)
-    last_c = last @ c
-    best = recovered(last, last_c)
+    last_c, last_d = products(last)
+    best = recovered(last, last_c, last_d)
     ahead = last
     ahead_c = last_c
+    ahead_d = last_d
     step = 0.5
     momentum = 1.0
     for _ in range(_STEPS):
-        g = solved(ahead, ahead_c)
-        # The gradient of tr(G W C), over 2: G C − G Gᵀ W C.
-        slope = g @ c - (g @ g.T) @ ahead_c
+        g = solved(ahead, ahead_c, ahead_d)
+        # The gradient of tr(Gᵀ W D), over 2: G Dᵀ − G Gᵀ W C.
+        slope = g @ d.T - (g @ g.T) @ ahead_c
         steepest = float(np.abs(slope).max())
         slope /= max(steepest, 1e-30)
         while True:
             new = _within_ball(ahead + np.float32(step) * slope, gaussian)
-            new_c = new @ c
-            reached = recovered(new, new_c)
+            new_c, new_d = products(new)
+            reached = recovered(new, new_c, new_d)
             if reached >= best or step < 1e-4:
                 break
             step /= 2
@@ -302,8 +363,10 @@ def _optimised(
             momentum = 1.0
         ahead = new + weight * (new - last)
         ahead_c = new_c + weight * (new_c - last_c)
+        ahead_d = new_d + weight * (new_d - last_d)
         last = new
         last_c = new_c
+        last_d = new_d
         best = max(best, reached)
         step *= 1.2
     return last.astype(np.float64)
@@ -366,30 +429,29 @@ def in_integers(w: Doubles, gaussian: bool) -> npt.NDArray[np.int16]:
     return whole
 
 
-def _finished(
-    w: Doubles,
-    known: _Known,
-    dim: int,
-    gaussian: bool,
-) -> Design:
+def _finished(w: Doubles, known: _Known, facts: dict[str, Any]) -> Design:
     """The design of an optimised W: rounded, with its decoder."""
-    entries = in_integers(w, gaussian)
-    mean = known.mean
+    entries = in_integers(w, facts["norm"] == 2)
     w = entries.astype(np.float64) / (1 << ENTRY_BITS)
-    cross = w @ known.covariance
-    span = np.vstack([mean, cross])
+    cross = w @ known.shared
+    span = np.vstack([known.mean, cross])
     basis = np.linalg.qr(span.T)[0].T
     if len(basis) < len(span):  # more coordinates than attributes
-        missing = np.zeros((len(span) - len(basis), len(mean)))
+        missing = np.zeros((len(span) - len(basis), len(known.mean)))
         basis = np.vstack([basis, missing])
-    facts = {"dim": dim, "norm": 2 if gaussian else 1}
+    windows = known.windows
+    none = np.empty(0)
     arrays = {
         "attributes": known.attributes,
         "entries": entries,
-        "centre": mean,
+        "low": none if windows is None else windows.low,
+        "width": none if windows is None else windows.width,
+        "centre": known.centre if windows is None else windows.placed(known.centre),
+        "mean": known.mean,
         "basis": basis,
+        "within": w @ known.covariance @ w.T,
         "cross": cross @ basis.T,
-        "projected": known.sample @ w.T,
+        "projected": known.clipped @ w.T,
         "inside": known.sample @ basis.T,
         "products": known.products,
     }

@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable
 from dataclasses import Field, dataclass, field, fields, replace
 from functools import cached_property, lru_cache
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -29,6 +29,7 @@ from dpindex.base.errors import InputError, NoGuaranteeError
 from dpindex.base.files import AnyPath, parse_file
 from dpindex.data import Ranges
 from dpindex.mechanism.public_parts import PARTS, Codebook, Design, PublicPart
+from dpindex.mechanism.windows import Windows
 from dpindex.privacy import VectorAdjacency, adjacency_from_dict
 
 _FORMAT = 1
@@ -73,6 +74,7 @@ class Parameters:
     subset: int | None = None
     design: Design | None = None
     record_epsilon: float | None = None
+    window: float | None = None
 
     def __post_init__(self) -> None:
         values: dict[str, Any] = {
@@ -90,7 +92,7 @@ class Parameters:
             values["epsilon"] = checked_epsilon(self.epsilon)
         if self.record_epsilon is not None:
             values["record_epsilon"] = checked_epsilon(self.record_epsilon)
-        for name in ("min_norm", "norm"):
+        for name in ("min_norm", "norm", "window"):
             if (value := getattr(self, name)) is not None:
                 values[name] = finite_number(value, name, above=0.0)
         if self.subset is not None:
@@ -142,6 +144,18 @@ class Parameters:
         that are clipped to the bounds, or refused beyond them, are never further apart.
         """
         return self.adjacency.largest_change(self.bounds)
+
+    def grid_of(self, bits: int, max_column_l1: int, windows: Windows | None) -> Grid:
+        """Return how attributes are rounded before they are summed."""
+        return Grid(
+            beta=self.change,
+            bits=bits,
+            scale=self.scale,
+            bounds=self.bounds,
+            clip=self.clip,
+            max_column_l1=max_column_l1,
+            windows=windows,
+        )
 
     @property
     def compared_limits(self) -> tuple[float, float] | None:
@@ -234,7 +248,7 @@ class Parameters:
         """The fields as plain JSON values."""
         data: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self)}
         # Left out where unused, so that the text of a spec says what it uses.
-        optional = ("entries", "sparsity", "subset", "record_epsilon")
+        optional = ("entries", "sparsity", "subset", "record_epsilon", "window")
         for name in (*optional, *_OBJECTS):
             if data[name] is None:
                 del data[name]
@@ -298,6 +312,9 @@ _FLOAT32_EXACT = 2**24
 _FLOAT32_REACH = 32
 """Largest |attribute|/beta for which float32 scaling stays within the slack (see ``Grid``)."""
 
+_LEAST_WIDTH = 2.0**-20
+"""Windows of a smaller share of a beta are empty."""
+
 _MIN_UNIT = 1e-30
 _MAX_UNIT = 1e30
 """Where beta × scale must lie so that neither float type loses bits to under- or overflow."""
@@ -333,6 +350,22 @@ def neighbour_distance(
     return float(1 << bits) + of_rounding
 
 
+class Placed(NamedTuple):
+    """Windows as a grid rounds into them, by attribute; all in the floats of the grid.
+
+    Attributes
+    ----------
+    factor : array, shape (dim,)
+        Grid steps to a unit of an attribute before division by ``scale``.
+    low, top : arrays of whole numbers, shape (dim,)
+        ``rint(x·factor) − low`` is clipped to 0 … ``top``.
+    """
+
+    factor: Floats
+    low: Floats
+    top: Floats
+
+
 @dataclass(frozen=True)
 class Grid:
     """Rounds attributes to integers such that a change of one beta moves one of them by ≤ 2^bits.
@@ -348,6 +381,10 @@ class Grid:
     choice depends on public parameters only, never on the input's dtype, so a phone and a server
     produce the same bits.
 
+    *With windows* it becomes ``clip(rint(u · c_j) − l_j, 0, t_j)``. A window of at most one beta has
+    ``t_j = 2^bits`` and a factor that makes it so wide: it moves by no more, however floats round.
+    A wider one has the c above, and clipping moves no two values apart.
+
     Parameters
     ----------
     beta : float
@@ -362,6 +399,8 @@ class Grid:
         Clip to the bounds instead of refusing.
     max_column_l1 : int
         The most attributes that one projected coordinate sums.
+    windows : Windows, optional
+        What attributes are clipped to.
     """
 
     beta: float
@@ -370,6 +409,7 @@ class Grid:
     bounds: tuple[float, float]
     clip: bool
     max_column_l1: int
+    windows: Windows | None = None
 
     @cached_property
     def step(self) -> float:
@@ -391,7 +431,40 @@ class Grid:
 
     @cached_property
     def _largest_sum(self) -> float:
-        return (self.reach / self.step + 1) * self.max_column_l1
+        largest = self.reach / self.step + 1
+        if self.windows is not None:
+            low, high = self.windows.ends(self.bounds)
+            widest = float((high - low).max())
+            largest = max(float(1 << self.bits), widest / self.step + 1)
+        return largest * self.max_column_l1
+
+    @property
+    def unit_step(self) -> float:
+        """Width of a step of a rounded attribute: in units of windows, if there are some."""
+        return self.step if self.windows is None else 1.0 / (1 << self.bits)
+
+    @cached_property
+    def placed(self) -> Placed:
+        """The windows of a grid that has some."""
+        if self.windows is None:
+            raise TypeError("this grid has no windows")
+        low, high = self.windows.ends(self.bounds)
+        width = high - low
+        whole = 1.0 / (self.step * self.scale)
+        # An empty window keeps the common factor: any value is clipped to 0.
+        narrow = (width <= self.beta) & (width > self.beta * _LEAST_WIDTH)
+        per_unit = np.full(len(width), whole)
+        np.divide((1 << self.bits) / self.scale, width, out=per_unit, where=narrow)
+        factor: Floats = per_unit.astype(self.dtype)
+        scaled = factor.astype(np.float64) * self.scale
+        top = np.where(narrow, 1 << self.bits, np.rint(width * scaled))
+        top[width <= self.beta * _LEAST_WIDTH] = 0
+        return Placed(factor, np.rint(low * scaled).astype(self.dtype), top.astype(self.dtype))
+
+    @cached_property
+    def zero(self) -> Floats:
+        """What a grid with windows makes of attributes that are 0, shape (dim,)."""
+        return self.round(np.zeros(len(self.placed.top), dtype=self.dtype))
 
     def check_capacity(self, most: int) -> None:
         """Refuse parameters whose sums could reach ``most``, or that strain the float types.
@@ -449,17 +522,38 @@ class Grid:
         outside = (x < low) | (x > high)
         return int(np.count_nonzero(outside))
 
-    def round(self, x: AnyArray) -> Floats:
+    def round(self, x: AnyArray, attributes: AnyArray | None = None) -> Floats:
         """Grid integers, held exactly in floats of ``dtype``, of faultless attributes ``x``.
 
-        ``x`` holds attributes before division by ``scale``, of any shape and real dtype.
+        Parameters
+        ----------
+        x : array, shape (…, dim), or (m,) of stored entries of sparse rows
+            Attributes before division by ``scale``, of any real dtype.
+        attributes : int array, shape (m,), optional
+            Where stored entries stand. With windows they become what they are above :attr:`zero`.
         """
+        if self.windows is not None:
+            return self._in_windows(x, attributes)
         rounded = self._rounded(x)
         accepted = _accepted(*self.limits, x.dtype)
         if self.clip or accepted != self.limits:
             # Each step of rounding is monotone: the same comes out as of clipping before it.
             low, high = self._rounded(np.array(self.limits))
             np.clip(rounded, low, high, out=rounded)
+        return rounded
+
+    def _in_windows(self, x: AnyArray, attributes: AnyArray | None) -> Floats:
+        placed = self.placed
+        if attributes is not None:
+            placed = Placed(*(values[attributes] for values in placed))
+        with np.errstate(over="ignore"):
+            rounded = np.multiply(x, placed.factor, dtype=self.dtype, casting="unsafe")
+        np.rint(rounded, out=rounded)
+        rounded -= placed.low
+        np.maximum(rounded, 0, out=rounded)
+        np.minimum(rounded, placed.top, out=rounded)
+        if attributes is not None:
+            rounded -= self.zero[attributes]
         return rounded
 
     def _rounded(self, x: AnyArray) -> Floats:
@@ -493,6 +587,7 @@ class NoGrid:
     """For methods whose guarantee holds for any vectors: any finite numbers, as they are."""
 
     step: float = 1.0
+    unit_step: float = 1.0
     bits: int = 0
 
     def check_capacity(self, most: int) -> None:
@@ -506,7 +601,7 @@ class NoGrid:
     def outside(self, x: AnyArray) -> int:
         return 0
 
-    def round(self, x: AnyArray) -> AnyArray:
+    def round(self, x: AnyArray, attributes: AnyArray | None = None) -> AnyArray:
         """The numbers as they are."""
         return x
 

@@ -21,6 +21,7 @@ from dpindex.base.arrays import (
     Floats,
     Ints,
     Singles,
+    finite_number,
     in_units_of_largest,
     issparse,
     spaced,
@@ -31,6 +32,7 @@ from dpindex.base.errors import DamagedError, InputError, NoGuaranteeError
 from dpindex.base.files import AnyPath, checked_array, pack, parse_file, unpack, write_file
 from dpindex.base.tables import real_matrix
 from dpindex.data import Ranges, as_source, dense_rows, open_vectors
+from dpindex.mechanism.windows import Windows
 
 _MAX_BYTES = 1 << 30
 _DIGEST = re.compile(r"[0-9a-f]{64}")
@@ -338,8 +340,12 @@ MAX_LENGTH = 4096
 ARRAYS = {
     "attributes": ("i4", "m"),
     "entries": ("i2", "km"),
+    "low": ("i4", "v"),
+    "width": ("i4", "v"),
     "centre": ("f4", "m"),
+    "mean": ("f4", "m"),
     "basis": ("f4", "bm"),
+    "within": ("f8", "kk"),
     "cross": ("f8", "kb"),
     "projected": ("f4", "sk"),
     "inside": ("f4", "sb"),
@@ -349,7 +355,9 @@ ARRAYS = {
 
 
 class Design(PublicPart):
-    """A public projection ``W(x − c)`` in integers, and what is known of the vectors it is for.
+    """A public projection ``W(f(x) − f(c))`` in integers, and what is known of its vectors.
+
+    f clips attributes to public windows, if the design has some; else it is the identity.
 
     It is found by :func:`dpindex.design`; no guarantee rests on how.
 
@@ -383,17 +391,26 @@ class Design(PublicPart):
     entries: npt.NDArray[np.int16]
     """W in multiples of 2^-8, shape (k, m)."""
 
+    windows: Windows | None = None
+    """What the attributes used are clipped to."""
+
     centre: Singles
-    """c, the public mean, in units of scaled attributes, shape (m,)."""
+    """c in units of scaled attributes, shape (m,): f(c) is the public mean of f."""
+
+    mean: Singles
+    """μ, the public mean of scaled attributes, shape (m,)."""
 
     basis: Singles
-    """B: orthonormal rows that span μ and W C, in which estimates lie, shape (k + 1, m)."""
+    """B: orthonormal rows that span μ and W D, in which estimates lie, shape (k + 1, m)."""
+
+    within: Doubles
+    """``W C Wᵀ``, C the public covariance of f, shape (k, k)."""
 
     cross: Doubles
-    """``W C Bᵀ``, shape (k, k + 1)."""
+    """``W D Bᵀ``, D the public covariance of f and x, shape (k, k + 1)."""
 
     projected: Singles
-    """``W x`` of some of the public vectors x, shape (s, k)."""
+    """``W f(x)`` of some of the public vectors x, shape (s, k)."""
 
     inside: Singles
     """``B x`` of the same, shape (s, k + 1)."""
@@ -423,16 +440,21 @@ class Design(PublicPart):
     def _set(self, facts: Mapping[str, Any], arrays: dict[str, AnyArray]) -> None:
         """Take over facts and arrays; some error if they do not fit together."""
         sizes: dict[str, int] = {}
-        for name, kind in ARRAYS.items():
-            setattr(self, name, checked_array(arrays[name], *kind, sizes))
+        checked = {name: checked_array(arrays[name], *kind, sizes) for name, kind in ARRAYS.items()}
+        limits = checked.pop("low"), checked.pop("width")
+        for name, array in checked.items():
+            setattr(self, name, array)
         k = sizes["k"]
         if set(arrays) != set(ARRAYS) or sizes["b"] != k + 1 or sizes["s"] < 2:
             raise ValueError("arrays")
-        if set(facts) != {"dim", "norm"}:
+        if set(facts) != {"dim", "norm", "beta"} or sizes["v"] not in (0, sizes["m"]):
             raise ValueError("facts")
+        beta = finite_number(facts["beta"], "beta", above=0.0)
+        if sizes["v"]:
+            self.windows = Windows(*limits, beta)
         stated = {**facts, "code_length": k}
-        for name, limits in self.shape.items():
-            setattr(self, name, whole_number(stated[name], name, *limits))
+        for name, span in self.shape.items():
+            setattr(self, name, whole_number(stated[name], name, *span))
         ascending = bool((np.diff(self.attributes) > 0).all())
         inside = self.attributes[0] >= 0 and self.attributes[-1] < self.dim
         if not (ascending and inside):
@@ -458,7 +480,7 @@ class Design(PublicPart):
     @cached_property
     def _spread(self) -> tuple[AnyArray, float]:
         """The middle of all, and how far the public vectors lie from it, in the basis."""
-        middle = self.basis @ self.centre
+        middle = self.basis @ self.mean
         squares = np.square(self.inside - middle).sum(axis=1)
         return middle, math.sqrt(float(squares.mean()))
 
@@ -474,7 +496,11 @@ class Design(PublicPart):
 
     @property
     def contents(self) -> str:
-        return f"a public projection of {self.dim} attributes to {self.code_length} coordinates"
+        clipped = "" if self.windows is None else ", each clipped to a window of its own,"
+        return (
+            f"a public projection of {self.dim} attributes{clipped} to {self.code_length} "
+            f"coordinates"
+        )
 
 
 def column_weight(entries: AnyArray, norm: int) -> int:

@@ -36,7 +36,7 @@ from dpindex.mechanism.noise import (
 )
 from dpindex.mechanism.noise.signs import norm_slack
 from dpindex.mechanism.noise.symbols import CodebookResponse
-from dpindex.mechanism.parameters import Grid, NoGrid, Parameters, Rounding, grid_step
+from dpindex.mechanism.parameters import Grid, NoGrid, Parameters, Rounding
 from dpindex.mechanism.projections import CodewordMap, Encoder, Projection, RecordEncoder
 from dpindex.mechanism.public_parts import PublicPart
 from dpindex.privacy import Guarantee, record
@@ -103,6 +103,10 @@ class Spec(Parameters):
     record_epsilon : float, optional
         Of ``codebook-softmax``: the budget of a second promise of the same code, about any two
         vectors, which a uniform share of symbols keeps.
+    window : float, optional
+        Of ``codebook-softmax`` for an attribute: clip each attribute to so many deviations of the
+        codewords to either side of their median, (0, ∞). Noise is then that of a change of a whole
+        window, or of beta where that is less.
 
     Raises
     ------
@@ -200,7 +204,7 @@ class Spec(Parameters):
             Of the coordinates, in units of the scaled attributes.
         """
         if isinstance(self.law, SignLaw):
-            beta = self.projection.scale * self.change
+            beta = self.projection.scale * self.unit
             return self.law.linear_channel(mean, variance, beta)
         return self.number_law.linear_channel(mean, variance, self.step)
 
@@ -248,32 +252,33 @@ class Spec(Parameters):
         if not self.method_row.calibration.rounded:
             return NoGrid()
         most_summed = self.linear_projection.max_column_l1
-        if self.offset is not None:
+        if self.design is not None:
             # A projected vector and a projected centre are at most twice as large as one of them.
             most_summed *= 2
-        return Grid(
-            beta=self.change,
-            bits=self.law.grid_bits,
-            scale=self.scale,
-            bounds=self.bounds,
-            clip=self.clip,
-            max_column_l1=most_summed,
-        )
+        return self.grid_of(self.law.grid_bits, most_summed, self.linear_projection.windows)
 
     @cached_property
     def offset(self) -> Doubles | None:
         """The projection of a design's public centre, which is subtracted from every projection.
 
         Whole grid steps, float64, shape (k,); None without a centre. The centre is brought within
-        the bounds, so its projection is no larger than that of a vector.
+        the bounds and its windows, so its projection is no larger than that of a vector.
         """
         if self.design is None:
             return None
-        step = grid_step(self.change, self.law.grid_bits)
-        centre = np.clip(self.design.centre, *self.bounds).astype(np.float64)
-        steps = np.zeros((1, self.dim))
-        steps[0, self.design.attributes] = np.rint(centre / step)
-        return np.asarray(self.projection.apply(steps)[0])
+        centre = np.zeros((1, self.dim))
+        centre[0, self.design.attributes] = np.clip(self.design.centre, *self.bounds)
+        steps = self.rounding_grid.round(centre * self.scale)
+        return np.asarray(self.projection.apply(steps)[0], np.float64)
+
+    @cached_property
+    def sparse_offset(self) -> Doubles | None:
+        """:attr:`offset` less the projection of zeros in their windows, which sparse rows lack."""
+        if not isinstance(self.grid, Grid) or self.grid.windows is None:
+            return self.offset
+        zeros = self.grid.zero[None].astype(np.float64)
+        projected = np.asarray(self.projection.apply(zeros)[0])
+        return -projected if self.offset is None else self.offset - projected
 
     @cached_property
     def rounding_grid(self) -> Grid:
@@ -284,8 +289,13 @@ class Spec(Parameters):
 
     @cached_property
     def step(self) -> float:
-        """Units of the scaled attributes per grid step of a projected coordinate."""
-        return float(self.grid.step * self.projection.scale)
+        """Units of scaled attributes, or of windows, per grid step of a projected coordinate."""
+        return float(self.grid.unit_step * self.projection.scale)
+
+    @property
+    def unit(self) -> float:
+        """One beta in units of the attributes that are projected: 1 in windows."""
+        return self.change if self.linear_projection.windows is None else 1.0
 
     @property
     def format_type(self) -> type[CodeFormat]:
@@ -417,14 +427,16 @@ class Projector:
     def _project_block(self, block: Any, first_row: int) -> Floats:
         rows = self.checked_rows(block, first_row)
         grid = self.spec.grid
+        offset = self.spec.offset
         if issparse(rows):
-            parts = (grid.round(rows.data), rows.indices, rows.indptr)
+            offset = self.spec.sparse_offset
+            parts = (grid.round(rows.data, rows.indices), rows.indices, rows.indptr)
             rounded = scipy.sparse.csr_matrix(parts, shape=rows.shape)
             projected = self.spec.projection.apply_sparse(rounded)
         else:
             projected = self.spec.projection.apply(grid.round(rows))
-        if self.spec.offset is not None:  # whole numbers: exact in either float type
-            projected -= self.spec.offset.astype(projected.dtype)
+        if offset is not None:  # whole numbers: exact in either float type
+            projected -= offset.astype(projected.dtype)
         return projected
 
     def _check_norms(self, block: Any, first_row: int) -> None:

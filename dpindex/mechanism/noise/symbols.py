@@ -55,7 +55,7 @@ from dpindex.mechanism.noise import (
     power_below,
     uniform_share,
 )
-from dpindex.mechanism.parameters import GRID_BITS, Parameters, grid_step, neighbour_distance
+from dpindex.mechanism.parameters import GRID_BITS, Parameters, neighbour_distance
 from dpindex.mechanism.projections import RecordEncoder
 from dpindex.mechanism.projections.dense import CodewordScores
 from dpindex.mechanism.public_parts import Codebook
@@ -166,8 +166,9 @@ def _calibrated(parameters: Parameters, scores: CodewordScores) -> SoftmaxRespon
     # The codewords on the grid, within the bounds: their mean score is what offsets make equal.
     words = codebook.stated.astype(np.float64) / parameters.scale
     inside = np.clip(words, *parameters.bounds)
-    grid = np.rint(inside / grid_step(parameters.change, GRID_BITS))
-    total = grid.sum(axis=0, keepdims=True)
+    rounding = parameters.grid_of(GRID_BITS, scores.max_column_l1, scores.windows)
+    grid = rounding.round(inside * parameters.scale)
+    total = grid.sum(axis=0, keepdims=True, dtype=np.float64)
     mean = scores.apply(total)[0] / len(codebook)  # exact until it is divided
     together = parameters.record_epsilon
     return SoftmaxResponse(

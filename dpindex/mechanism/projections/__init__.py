@@ -14,6 +14,7 @@ from dpindex.base.arrays import AnyArray, Floats, Integers, Longs, matrix_produc
 from dpindex.base.errors import NoGuaranteeError
 from dpindex.mechanism.parameters import GRID_BITS
 from dpindex.mechanism.public_parts import RADIUS, Codebook, on_sphere_grid
+from dpindex.mechanism.windows import Windows
 
 MAX_BYTES = 1 << 30
 """What the tables of one projection may take; making them takes up to three times that."""
@@ -182,10 +183,13 @@ class Projection(Encoder):
         The largest ``Σ_i |w_ij|``: bounds a coordinate, and every sum on the way to it.
     grid_bits : int
         Grid bits per beta that attributes need: fewer where entries are fractions of one.
+    windows : Windows, optional
+        What attributes are clipped to before they are projected.
     """
 
     max_column_l1: int
     grid_bits = GRID_BITS
+    windows: Windows | None = None
 
     @cached_property
     def sensitivity(self) -> Sensitivity:

@@ -34,6 +34,7 @@ from dpindex.mechanism.projections import (
 )
 from dpindex.mechanism.public_parts import ENTRY_BITS, Codebook, Design, on_sphere_grid
 from dpindex.mechanism.public_random import PublicStream
+from dpindex.mechanism.windows import Windows
 
 if TYPE_CHECKING:
     import mpmath
@@ -205,6 +206,8 @@ class Designed(Matrix):
         super().__init__(design.entries.T)
         self.dim = design.dim
         self._attributes = design.attributes
+        if design.windows is not None:
+            self.windows = design.windows.spread(design.attributes, design.dim)
         used = len(self._attributes) / self.dim
         mean_square = float(np.mean(self._double**2)) * used
         self.rms = math.sqrt(mean_square)
@@ -235,12 +238,22 @@ class CodewordScores(Matrix):
     codebook : Codebook
     signs : bool
         Whether the weights are 0 and 1.
+    windows : float and float, optional
+        Half the width of windows about the medians, in deviations of the codewords, and beta.
+    scale : float
+        Divisor of attributes, and so of the codewords, before they are clipped.
     """
 
     rms = 1.0
     block_numbers = 1 << 22  # all weights are read for every block
 
-    def __init__(self, codebook: Codebook, signs: bool) -> None:
+    def __init__(
+        self,
+        codebook: Codebook,
+        signs: bool,
+        windows: tuple[float, float] | None = None,
+        scale: float = 1.0,
+    ) -> None:
         if signs:
             medians = np.median(codebook.stated, axis=0)
             weights = (codebook.stated > medians).astype(np.float32)
@@ -249,6 +262,9 @@ class CodewordScores(Matrix):
             largest = np.abs(grid).max()
             weights = np.rint(grid * np.float32(_LEVELS) / largest)
         super().__init__(np.ascontiguousarray(weights.T))
+        if windows is not None:
+            words = codebook.stated.astype(np.float64) / scale
+            self.windows = Windows.of_sample(words, *windows)
         self.max_column_l1 *= 4  # an offset, no larger than a score can be, and a difference of two
 
     @cached_property
