@@ -138,23 +138,97 @@ class Grid:
     float32 where public bounds lie within 32β and no sum reaches 2²⁴, else float64.
     """
 
-    def __init__(self, spec: dict[str, Any], beta: float, bits: int, most_summed: int) -> None:
+    def __init__(
+        self,
+        spec: dict[str, Any],
+        beta: float,
+        bits: int,
+        most_summed: int,
+        windows: Windows | None = None,
+    ) -> None:
         self.step = beta / ((1 << bits) * (1 - 2.0**-16))
         low, high = spec["bounds"]
         reach = max(abs(low), abs(high))
-        sums = (Fraction(reach) / Fraction(self.step) + 1) * most_summed
+        largest = Fraction(reach) / Fraction(self.step) + 1
+        ends = []
+        if windows is not None:
+            ends = windows.ends((low, high))
+            widest = max(end - start for start, end in ends)
+            largest = max(Fraction(1 << bits), Fraction(widest) / Fraction(self.step) + 1)
+        sums = largest * most_summed
         self.precision = 24 if reach <= 32 * beta and sums < 1 << 24 else 53
         self.limits = [Fraction(bound * spec["scale"]) for bound in (low, high)]
         self.factor = rounded(Fraction(1.0 / (self.step * spec["scale"])), self.precision)
+        self.placed = [self._placed(beta, bits, spec["scale"], *both) for both in ends]
+        self.unit_step = 2.0**-bits if self.placed else self.step
+
+    def _placed(
+        self, beta: float, bits: int, scale: float, low: float, high: float
+    ) -> tuple[Fraction, int, int]:
+        """Factor, low end and width of a window: 2^bits steps if it is no wider than beta."""
+        width = high - low
+        if width <= beta * 2.0**-20:
+            return self.factor, 0, 0
+        factor = self.factor
+        narrow = width <= beta
+        if narrow:
+            factor = rounded(Fraction((1 << bits) / scale / width), self.precision)
+        start, across = (round(Fraction(end * float(factor * scale))) for end in (low, width))
+        return factor, start, 1 << bits if narrow else across
 
     def row(self, values: Sequence[Fraction]) -> list[int]:
-        return [self.integer(value) for value in values]
+        if not self.placed:
+            return [self.integer(value) for value in values]
+        windows = zip(values, self.placed, strict=True)
+        return [self.in_window(value, *window) for value, window in windows]
 
     def integer(self, value: Fraction) -> int:
         """Grid integer of an attribute before division by scale; half steps go to the even one."""
         inside = min(max(value, self.limits[0]), self.limits[1])
         product = rounded(inside, self.precision) * self.factor
         return round(rounded(product, self.precision))
+
+    def in_window(self, value: Fraction, factor: Fraction, low: int, top: int) -> int:
+        """Steps above the low end of the window, at most ``top``."""
+        steps = round(rounded(rounded(value, self.precision) * factor, self.precision))
+        return min(max(steps - low, 0), top)
+
+
+class Windows:
+    """Windows as integers in 2^-16 of a beta, from the bytes of a design or from codewords."""
+
+    def __init__(self, low: Sequence[int], width: Sequence[int], beta: float) -> None:
+        self.low, self.width, self.beta = low, width, beta
+
+    @classmethod
+    def of_codewords(
+        cls, codewords: Sequence[Sequence[float]], half_width: float, beta: float, scale: float
+    ) -> Windows:
+        """So many deviations to either side of the median, within the codewords' values."""
+        step = beta / (1 << 16)
+        lows, widths = [], []
+        for column in zip(*codewords, strict=True):
+            steps = sorted(round(Fraction(float(value) / scale / step)) for value in column)
+            count = len(steps)
+            mean, square = sum(steps) / count, sum(s * s for s in steps) / count
+            deviation = math.sqrt(max(square - mean * mean, 0.0))
+            middle = (steps[(count - 1) // 2] + steps[count // 2]) // 2
+            width = round(2.0 * half_width * deviation)
+            least = 1 << 10
+            width = min(max(width, least), max(steps[-1] - steps[0], least))
+            low = max(min(middle - width // 2, steps[-1] - width), steps[0])
+            lows.append(low)
+            widths.append(width)
+        return cls(lows, widths, beta)
+
+    def ends(self, bounds: tuple[float, float]) -> list[tuple[float, float]]:
+        """Both ends of every window, within the bounds."""
+        step = self.beta / (1 << 16)
+        found = []
+        for low, width in zip(self.low, self.width, strict=True):
+            first, last = (min(max(n * step, bounds[0]), bounds[1]) for n in (low, low + width))
+            found.append((first, max(first, last)))
+        return found
 
 
 class LargestOne:
@@ -257,6 +331,7 @@ class Map:
     """
 
     grid_bits = 12
+    windows: Windows | None = None
 
     def __init__(
         self, matrix: Matrix, largest_sum: int | None, rms2: Fraction, scale2: Fraction
@@ -437,7 +512,9 @@ class Designed(Map):
             raise DisagreementError("this is not the design that the spec names")
         size = struct.unpack_from("<4sHHIQ32s", data)[3]
         at, arrays = 52 + size, {}
-        for name, kind, shape in json.loads(data[52:at])["arrays"]:
+        header = json.loads(data[52:at])
+        facts = header["facts"]
+        for name, kind, shape in header["arrays"]:
             code = {"<i4": "i", "<i2": "h", "<f4": "f", "<f8": "d"}[kind]
             count = math.prod(shape)
             arrays[name] = struct.unpack_from(f"<{count}{code}", data, at)
@@ -453,12 +530,17 @@ class Designed(Map):
         super().__init__(matrix, None, mean_square, Fraction(1, 1 << 16))
         self.centre = dict(zip(used, arrays["centre"], strict=True))
         self.largest_sum *= 2  # a vector and the centre
+        if arrays["width"]:
+            low, width = ([0] * spec["dim"] for _ in range(2))
+            for i, attribute in enumerate(used):
+                low[attribute], width[attribute] = arrays["low"][i], arrays["width"][i]
+            self.windows = Windows(low, width, facts["beta"])
 
-    def offset(self, spec: dict[str, Any], step: float) -> list[int]:
-        """The centre, brought within the bounds, in whole steps, projected."""
+    def offset(self, spec: dict[str, Any], grid: Grid) -> list[int]:
+        """The centre, brought within the bounds and the windows, in whole steps, projected."""
         low, high = spec["bounds"]
         inside = [min(max(self.centre.get(i, 0.0), low), high) for i in range(spec["dim"])]
-        return self.apply([round(Fraction(value / step)) for value in inside])
+        return self.apply(grid.row([Fraction(value * spec["scale"]) for value in inside]))
 
 
 def by_entries(spec: dict[str, Any]) -> Map:
@@ -1207,11 +1289,13 @@ class Softmax:
             self.table.append(following)
         # The mean score of the codewords, as the grid rounds them within the bounds.
         low, high = spec["bounds"]
-        step = Fraction(oracle.beta / ((1 << self.grid_bits) * (1 - 2.0**-16)))
+        windows, most = oracle.map.windows, oracle.map.largest_sum
+        grid = Grid(spec, oracle.beta, self.grid_bits, most, windows)
         summed = [0] * len(matrix)
         for word in codewords:
             inside = [min(max(value / spec["scale"], low), high) for value in word]
-            summed = [t + round(Fraction(v) / step) for t, v in zip(summed, inside, strict=True)]
+            steps = grid.row([Fraction(value * spec["scale"]) for value in inside])
+            summed = [t + step for t, step in zip(summed, steps, strict=True)]
         scores = oracle.map.apply(summed)
         self.offsets = [-round(Fraction(score, self.size)) for score in scores]
         self.uniform = 0
@@ -1295,6 +1379,9 @@ class Oracle:
         self.map = make_map(self.spec)
         if self.spec["method"] == "codebook-softmax":
             self.map = softmax_map(codewords, adjacency["kind"] == "l2")
+            if self.spec.get("window") is not None:
+                terms = (self.spec["window"], self.beta, self.spec["scale"])
+                self.map.windows = Windows.of_codewords(codewords, *terms)
         elif codewords:
             self.map = codeword_map(codewords)
         if design:
@@ -1303,7 +1390,7 @@ class Oracle:
         self.symbols = bool(codewords)
         self.signs = not self.symbols and not hasattr(self.law, "scale")
         self.grid = getattr(self.law, "grid", None) or Grid(
-            self.spec, self.beta, self.law.grid_bits, self.map.largest_sum
+            self.spec, self.beta, self.law.grid_bits, self.map.largest_sum, self.map.windows
         )
 
     def _check_codebook(self, codewords: Sequence[Sequence[float]]) -> None:
@@ -1324,7 +1411,7 @@ class Oracle:
             if row not in found:
                 found[row] = self.map.apply(self.grid.row(row))
                 if isinstance(self.map, Designed):
-                    offset = self.map.offset(self.spec, self.grid.step)
+                    offset = self.map.offset(self.spec, self.grid)
                     found[row] = [y - c for y, c in zip(found[row], offset, strict=True)]
         return [found[row] for row in map(tuple, rows)]
 
@@ -1541,7 +1628,7 @@ class Oracle:
             facts |= {"code_length": 1, "format": "symbols", "size": self.map.k}
         stated = json.loads(header)
         if not self.signs and not self.symbols:
-            unit = MP.mpf(self.grid.step) * MP.sqrt(quotient(self.map.scale2))
+            unit = MP.mpf(self.grid.unit_step) * MP.sqrt(quotient(self.map.scale2))
             wanted = {"scale": unit * quotient(self.law.scale), "offset": quotient(self.law.offset)}
             for name, value in wanted.items():
                 facts[name] = stated["facts"].get(name)

@@ -60,7 +60,12 @@ def codebook(dim: int) -> Codebook:
 
 @cache
 def designed(
-    dim: int, gaussian: bool = False, length: int | None = None, signs: bool = False
+    dim: int,
+    gaussian: bool = False,
+    length: int | None = None,
+    signs: bool = False,
+    window: float | None = None,
+    beta: float = 1.0,
 ) -> Design:
     """A design for vectors of a few common causes, of at most eight coordinates by default."""
     rng = np.random.default_rng(dim)
@@ -68,7 +73,15 @@ def designed(
     public += 0.05 * rng.normal(size=public.shape)
     delta = 1e-6 if gaussian else 0.0
     length = length or min(dim, 8)
-    return optimiser.design(public, epsilon=2.0, code_length=length, delta=delta, signs=signs)
+    return optimiser.design(
+        public,
+        epsilon=2.0,
+        beta=beta,
+        code_length=length,
+        delta=delta,
+        signs=signs,
+        window=window,
+    )
 
 
 def needed(row: Method, dim: int = 24) -> dict[str, Any]:

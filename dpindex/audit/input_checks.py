@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from copy import copy
 from dataclasses import astuple, dataclass, replace
 from fractions import Fraction
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,6 +20,7 @@ from scipy import sparse
 
 from dpindex.audit.exact_arithmetic import above_root
 from dpindex.audit.verdict import Check, Difference
+from dpindex.audit.window_checks import centre_of, windows_check
 from dpindex.base.arrays import AnyArray, Doubles, Longs, row_blocks
 from dpindex.base.errors import InputError
 from dpindex.base.files import unpack
@@ -95,7 +97,7 @@ def code_checks(spec: Spec) -> tuple[list[Check], Difference]:
             spread = above_root(Fraction(_largest_distance(realised_map.entries)))
         return checks, replace(apart, spread=spread * steps)
     if spec.design is not None:
-        checks.append(_design_check(spec, spec.design, realised_map.max_column_l1))
+        checks.append(_design_check(spec, spec.design))
     if realised_map.entries is not None:
         operator_norm = Fraction(float(spec.linear_projection.operator_norm))
         square = operator_norm**2
@@ -115,7 +117,8 @@ def _offsets_check(spec: Spec, realised_map: RealisedMap) -> Check:
     whole = False
     if rounding is not None:
         whole = bool((offsets == np.rint(offsets)).all())
-        largest += rounding.largest_integer * realised_map.max_column_l1
+        integer = _largest_integer(spec.rounding_grid, rounding)
+        largest += integer * realised_map.max_column_l1
     return Check(
         "scores: sums and differences are exact integers",
         f"at most {2 * largest}" if whole else "offsets that are no integers",
@@ -216,9 +219,13 @@ def grid_checks(spec: Spec, realised_map: RealisedMap) -> tuple[list[Check], Fra
         of_one_coordinate = 1 + 2 * rounding.error
         reach += above_root(Fraction(spec.dim)) * of_one_coordinate
         bound = f"2^{grid.bits} + √dim·(1 + errors) = {float(reach):.8f}"
-    moved = Check(name, f"at most {float(steps):.8f}", bound, lemma, passed)
+    checks = [Check(name, f"at most {float(steps):.8f}", bound, lemma, passed)]
+    windows = windows_check(spec, distance, partial(_window_error, grid))
+    if windows is not None:
+        checks.append(windows)
     column_l1 = max(grid.max_column_l1, realised_map.max_column_l1)
-    return [moved, _exactness_check(spec, rounding.largest_integer * column_l1)], reach
+    checks.append(_exactness_check(spec, _largest_integer(grid, rounding) * column_l1))
+    return checks, reach
 
 
 class _Rounding(NamedTuple):
@@ -229,7 +236,22 @@ class _Rounding(NamedTuple):
     largest_integer: int
 
 
-def _rounding(grid: Grid) -> _Rounding | None:
+def _largest_integer(grid: Grid, rounding: _Rounding) -> int:
+    """The largest integer that is projected: in windows, their widest."""
+    if grid.windows is None:
+        return rounding.largest_integer
+    return int(grid.placed.top.max())
+
+
+def _window_error(grid: Grid, factor: float) -> Fraction | None:
+    """The lemma's e for a factor; None where integers are too large to subtract exactly."""
+    rounding = _rounding(grid, factor)
+    if rounding is None or rounding.largest_integer > 1 << np.finfo(grid.dtype).nmant:
+        return None
+    return rounding.error
+
+
+def _rounding(grid: Grid, factor: float | None = None) -> _Rounding | None:
     """Return how far floats of the grid's type are from real numbers; None if they overflow."""
     info = np.finfo(grid.dtype)
     roundoff = Fraction(float(info.eps)) / 2
@@ -238,8 +260,9 @@ def _rounding(grid: Grid) -> _Rounding | None:
     largest = max(map(abs, ends))
     largest *= 1 + Fraction(1, 1 << 53)
     with np.errstate(over="ignore", under="ignore"):
-        steps_per_unit = 1.0 / (grid.step * grid.scale)
-        factor = float(grid.dtype(steps_per_unit))
+        if factor is None:
+            steps_per_unit = 1.0 / (grid.step * grid.scale)
+            factor = float(grid.dtype(steps_per_unit))
     overflow = largest * (1 + roundoff) >= Fraction(float(info.max))
     if overflow or not 0 < factor < float(info.max):
         return None
@@ -291,7 +314,7 @@ def _projection_check(spec: Spec, realised_map: RealisedMap) -> Check:
     )
 
 
-def _design_check(spec: Spec, design: Design, max_column_l1: int) -> Check:
+def _design_check(spec: Spec, design: Design) -> Check:
     """The columns of the design that is used, from its bytes, as it is applied, and its centre.
 
     A centre moves all vectors alike; it has to be subtracted in whole steps, before the noise.
@@ -305,22 +328,21 @@ def _design_check(spec: Spec, design: Design, max_column_l1: int) -> Check:
     for column in entries.tolist():
         weight = sum(abs(int(entry)) ** power for entry in column)
         heaviest = max(heaviest, weight)
-    grid = spec.rounding_grid
-    reach = (grid.reach / grid.step + 1) * max_column_l1
+    stated_map = np.zeros((spec.dim, spec.code_length))
+    stated_map[used] = entries
+    centre = centre_of(spec, arrays["centre"], used) @ stated_map
+    off = np.abs(stated_map).sum(axis=0)  # a step of each attribute
     offset = spec.offset
     inside = False
     if offset is not None:
         is_whole = bool((offset == np.rint(offset)).all())
-        inside = is_whole and float(np.abs(offset).max()) <= reach
+        inside = is_whole and bool((np.abs(offset - centre) <= off).all())
     same = design.digest == hashlib.sha256(data).hexdigest()
     for attributes, unit in unit_vectors(spec):
-        stated = np.zeros((unit.shape[0], spec.code_length))
-        here = (used >= attributes.start) & (used < attributes.stop)
-        stated[used[here] - attributes.start] = entries[here]
         applied = spec.projection.apply(unit.toarray())
-        same &= np.array_equal(stated, applied)
+        same &= np.array_equal(stated_map[attributes], applied)
     found = f"Σ|w|{'²' if power == 2 else ''} = {heaviest} of a column, centre "
-    found += "in whole steps within the bounds" if inside else "NOT on the grid"
+    found += "as stated, in whole steps" if inside else "NOT the stated one on the grid"
     if not same:
         found += ", NOT the map that is applied"
     return Check(

@@ -90,7 +90,7 @@ def worst_pairs(spec: Spec) -> Sequence[Pair]:
         mean = spec.law.codebook.stated.mean(axis=0) / spec.scale
         before = np.clip(mean, *spec.bounds)
         after = before.copy()
-        before[0], after[0] = _ends(spec)
+        before[0], after[0] = _ends(spec, 0)
         rows = (before * spec.scale, after * spec.scale)
         return [_whole_pair(spec, "one attribute of a mean codeword", rows)]
     if spec.min_norm is not None:
@@ -220,7 +220,7 @@ def _rows(
     other = one.copy()
     for carrier, places in moves.items():
         column = columns[:, places[0]]
-        before, after = _ends(spec)
+        before, after = _ends(spec, carrier)
         # With one coordinate the projection grows from the first row to the second.
         if len(places) == 1 and column[carrier] <= 0:
             before, after = after, before
@@ -253,9 +253,17 @@ def _moved(coordinates: AnyArray, signs: AnyArray, codes: Codes) -> Counts:
     return observed
 
 
-def _ends(spec: Spec) -> tuple[float, float]:
-    """Two values of an attribute one beta apart, about zero where the bounds allow it."""
+def _ends(spec: Spec, attribute: int) -> tuple[float, float]:
+    """Two values of an attribute one beta apart, about zero where the bounds allow it.
+
+    In a window its ends, or one beta from its low one.
+    """
     low, high = spec.bounds
+    windows = spec.linear_projection.windows
+    if windows is not None:
+        lows, highs = windows.ends(spec.bounds)
+        low = float(lows[attribute])
+        return low, min(float(highs[attribute]), low + spec.change)
     half = spec.change / 2
     if low <= -half and half <= high:
         return -half, half

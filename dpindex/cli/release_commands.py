@@ -358,6 +358,10 @@ def design(
     code_length: Annotated[int | None, "Coordinates.  [default: by epsilon]"] = None,
     delta: Annotated[float, "For Gaussian noise."] = 0.0,
     signs: Annotated[bool, "For codes of bits."] = False,
+    window: Annotated[
+        float | None,
+        "Clip attributes to so many deviations about their mean: less noise at small epsilons.",
+    ] = None,
     seed: Annotated[int, "Seed of the search."] = 0,
     compared: o.ComparedOptions,
 ) -> None:
@@ -380,6 +384,7 @@ def design(
             delta=delta,
             signs=signs,
             scale=compared.scale,
+            window=window,
             seed=seed,
         )
     create_file(output, made.to_bytes())

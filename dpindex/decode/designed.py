@@ -1,10 +1,11 @@
 """Codes of designed projections, decoded to estimates of the original vectors.
 
 The decoder is public: it knows the mean μ and, where codes can tell anything, the covariances of
-public vectors. Under Laplace or Gaussian noise a code is ``y = W(f(x) − f(c)) + noise``, f the
-windows; signs are ``S W(f(x) − f(c)) + noise``, as well as a linear law can say it (Bussgang 1952).
-The estimate ``x̂ = μ + Gᵀ(y − E y)`` of the vector as it was before it was clipped lies in a space of
-k + 1 dimensions, that of μ and of ``W D``, D the covariance of f and x, whose orthonormal rows B the design holds: codes become the k + 1 numbers ``B x̂``, and an exact query q
+public vectors. Under Laplace or Gaussian noise a code is ``y = W(f(x) − f(c)) + noise``, where f
+clips to windows; signs are ``S W(f(x) − f(c)) + noise``, as well as a linear law can say it
+(Bussgang 1952). The estimate ``x̂ = μ + Gᵀ(y − E y)`` is one of the vector before it was clipped. It
+lies in a space of k + 1 dimensions, that of μ and of ``W D``, D the covariance of f and x, whose
+orthonormal rows B the design holds: codes become the k + 1 numbers ``B x̂``, and an exact query q
 becomes ``B q`` and the length of the rest of it.
 
 What an estimate says of a similarity is learned from some public vectors that the design holds:

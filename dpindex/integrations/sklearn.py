@@ -52,7 +52,7 @@ class PrivateProjection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
     skip_leak_check : bool
         Accept a public part that is made of the rows: see :mod:`dpindex.storage.leak_check`.
     repetitions, scale, ranges, bounds, min_norm, norm, seed, entries, sparsity, codebook,
-    subset, design, record_epsilon
+    subset, design, record_epsilon, window
         As in :class:`dpindex.Spec`.
 
     Attributes
@@ -99,6 +99,7 @@ class PrivateProjection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
     subset: int | None = None
     design: Design | None = None
     record_epsilon: float | None = None
+    window: float | None = None
     ranges: Ranges | None = None
     allow_unprotected: bool = False
     skip_leak_check: bool = False

@@ -7,12 +7,12 @@ random signs: the signal of m attributes grows like √m. Attributes that vary *
 m, for the same noise. This is the matrix mechanism (Li, Hay, Rastogi, Miklau & McGregor 2010;
 McKenna, Miklau, Hay & Machanavajjhala 2018; Edmonds, Nikolov & Ullman 2020) for codes of vectors.
 
-``x`` may be clipped to public windows first, ``y = W(f(x) − f(c)) + noise``, with noise for a change
-of a window; the decoder estimates the *unclipped* vector all the same. With C the covariance of f
-among public vectors, D that of f and x, μ the mean of x, s² the variance of the noise and f(c) the
-mean of f, the best linear estimate is ``x̂ = μ + Gᵀy``, ``G = (W C Wᵀ + s² I)⁻¹ W D``, and it recovers
-the variance ``tr(Gᵀ W D)``, which :func:`design` maximises over W. Without windows f(x) = x and
-D = C. Everything here is public, and no guarantee rests on how W was found.
+Vectors may be clipped to public windows first: ``y = W(f(x) − f(c)) + noise``, with noise for a
+change of a window. The decoder estimates the *unclipped* vector all the same. With C the covariance
+of f among public vectors, D that of f and x, μ the mean of x, s² the variance of the noise and f(c)
+the mean of f, the best linear estimate is ``x̂ = μ + Gᵀy``, ``G = (W C Wᵀ + s² I)⁻¹ W D``. It
+recovers the variance ``tr(Gᵀ W D)``, which :func:`design` maximises over W. Without windows
+f(x) = x and D = C. Everything here is public, and no guarantee rests on how W was found.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from dpindex.data.source import check_finite
 from dpindex.mechanism.noise.gaussian import optimal_sigma
 from dpindex.mechanism.noise.signs import geometric_flips
 from dpindex.mechanism.public_parts import ARRAYS, ENTRY_BITS, MAX_LENGTH, Design
-from dpindex.mechanism.windows import Windows
+from dpindex.mechanism.windows import STEPS, Windows
 
 _MAX_SAMPLE = 1 << 16
 _SAMPLE = 512
@@ -225,12 +225,16 @@ def _known(
     middle = mean[attributes]
     windows = None
     if window is not None:
-        span = (lowest[attributes], highest[attributes])
+        step = beta / STEPS
+        span = (lowest[attributes] / step, highest[attributes] / step)
         deviation = np.sqrt(variance[attributes])
-        windows = Windows.about(middle, deviation, span, window, beta)
+        windows = Windows.about(middle / step, deviation / step, span, window, beta)
     centre = middle
     if windows is not None:
-        centre = sum(windows.clipped(_dense(x[:, attributes])).sum(axis=0) for x in chunks()) / count
+        centre = np.zeros(len(attributes))
+        for x in chunks():
+            inside = windows.clipped(_dense(x[:, attributes]))
+            centre += inside.sum(axis=0) / count
     covariance = np.zeros((len(attributes), len(attributes)))
     shared = np.zeros_like(covariance)
     fourth = 0.0

@@ -381,9 +381,9 @@ class Grid:
     choice depends on public parameters only, never on the input's dtype, so a phone and a server
     produce the same bits.
 
-    *With windows* it becomes ``clip(rint(u · c_j) − l_j, 0, t_j)``. A window of at most one beta has
-    ``t_j = 2^bits`` and a factor that makes it so wide: it moves by no more, however floats round.
-    A wider one has the c above, and clipping moves no two values apart.
+    *With windows* it becomes ``clip(rint(u · c_j) − l_j, 0, t_j)``. A window of at most one beta
+    has ``t_j = 2^bits`` and a factor that makes it so wide: it moves by no more, however floats
+    round. A wider one has the c above, and clipping moves no two values apart.
 
     Parameters
     ----------

@@ -49,7 +49,7 @@ class Windows:
         cls,
         middle: Doubles,
         deviation: Doubles,
-        span: tuple[Doubles, Doubles],
+        span: tuple[AnyArray, AnyArray],
         half_width: float,
         beta: float,
     ) -> Windows:
@@ -58,18 +58,17 @@ class Windows:
         Parameters
         ----------
         middle, deviation : arrays, shape (dim,)
-            Of scaled attributes, in public.
+            Of scaled attributes in public, in steps.
         span : two arrays, shape (dim,)
-            The least and the largest public value of each.
+            The least and the largest public value of each, in steps.
         half_width : float
             Deviations, (0, ∞).
         """
-        step = beta / STEPS
-        least = np.floor(span[0] / step)
-        largest = np.ceil(span[1] / step)
-        width = np.rint(2.0 * half_width * deviation / step)
+        least = np.floor(span[0])
+        largest = np.ceil(span[1])
+        width = np.rint(2.0 * half_width * deviation)
         width = np.clip(width, _LEAST, np.maximum(largest - least, _LEAST))
-        low = np.rint(middle / step) - width // 2
+        low = np.rint(middle) - width // 2
         low = np.maximum(np.minimum(low, largest - width), least)
         return cls(low.astype(np.int32), width.astype(np.int32), beta)
 
@@ -79,15 +78,14 @@ class Windows:
 
         Medians pick values and sums are of integers: no machine comes to other ones.
         """
-        step = beta / STEPS
-        steps = np.rint(rows / step).astype(np.int64)
+        steps = np.rint(rows / (beta / STEPS)).astype(np.int64)
         count = len(steps)
         mean = steps.sum(axis=0) / count
         square = (steps**2).sum(axis=0) / count
         deviation = np.sqrt(np.maximum(square - mean**2, 0.0))
         middle = np.floor(np.median(steps, axis=0))
-        span = (steps.min(axis=0) * step, steps.max(axis=0) * step)
-        return cls.about(middle * step, deviation * step, span, half_width, beta)
+        span = (steps.min(axis=0), steps.max(axis=0))
+        return cls.about(middle, deviation, span, half_width, beta)
 
     def spread(self, attributes: AnyArray, dim: int) -> Windows:
         """Return the windows of ``dim`` attributes of which these are some; others have none."""

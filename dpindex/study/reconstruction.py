@@ -27,6 +27,7 @@ from dpindex.base.arrays import (
 )
 from dpindex.base.errors import InputError
 from dpindex.decode.denoiser import Denoiser
+from dpindex.decode.designed import decoded
 from dpindex.decode.fit import fit_denoiser, fit_if_possible
 from dpindex.index.kinds import kind_of
 from dpindex.mechanism.codes import Codes
@@ -34,6 +35,7 @@ from dpindex.mechanism.method_table import IDENTITY
 from dpindex.mechanism.noise import SignLaw
 from dpindex.mechanism.noise.symbols import CodebookResponse
 from dpindex.mechanism.privatizer import Privatizer
+from dpindex.mechanism.public_parts import Design
 from dpindex.mechanism.spec import Spec
 
 EXPOSURE = ("reconstruction_error", "reconstruction_cosine", "guess_cosine")
@@ -126,7 +128,7 @@ class Reconstructor:
     public projection, B and the noise variances R from the public law) it is
     ``m + C(BA)ᵀ (BA C(BA)ᵀ + R)⁻¹ (z − E z)``, clipped to the public bounds. For signs, B is the
     regression coefficient of the sign on the projected value (Bussgang 1952). Of denoised codes,
-    which are estimates of ``A u`` already, B = 1 and R = 0.
+    which are estimates of ``A u`` already, B = 1 and R = 0. Designs bring their decoder.
 
     Symbols: the codeword, shrunk by how often a report is true and how near it is then.
 
@@ -220,12 +222,12 @@ class Reconstructor:
     def _linear_estimates(self) -> list[_Estimate]:
         """Return the estimates from denoised codes, if there is a denoiser, and from codes."""
         spec = self._spec
+        if spec.design is not None:
+            return self._decoded(spec.design)
         attributes = np.eye(spec.dim, dtype=np.float32)
         projection = spec.projection.apply(attributes).astype(np.float64)
         projection *= spec.projection.scale
         mean = self._moments.mean @ projection
-        if spec.offset is not None:  # codes of a design are centred
-            mean -= spec.offset * spec.step
         across, within = self._moments.covariances(projection)
         channel = spec.linear_channel(mean, np.diag(within))
         # The pseudo-inverse leaves out coordinates without information (bins without noise).
@@ -246,6 +248,21 @@ class Reconstructor:
             return self._bounded(deviation @ exact_weights)
 
         return [denoised, plain]
+
+    def _decoded(self, design: Design) -> list[_Estimate]:
+        """Return what a design's own decoder makes of codes, denoised and as they are."""
+        spec = self._spec
+        denoisers: list[Denoiser | None] = [None]
+        if self.denoiser is not None and not isinstance(spec.law, SignLaw):
+            denoisers.insert(0, self.denoiser)
+
+        def estimate(denoiser: Denoiser | None, codes: Codes) -> Doubles:
+            deviation = np.zeros((len(codes), spec.dim))
+            inside = decoded(codes, spec, denoiser) @ design.basis
+            deviation[:, design.attributes] = inside - self._moments.mean[design.attributes]
+            return self._bounded(deviation)
+
+        return [partial(estimate, denoiser) for denoiser in denoisers]
 
     def _bounded(self, deviation: Doubles) -> Doubles:
         """Return the mean and a deviation from it, clipped to the bounds, in units of vectors."""

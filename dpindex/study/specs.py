@@ -70,9 +70,9 @@ def spec_grid(
         For the methods that repeat their projection; the others get 1.
     **common
         Other fields of :class:`dpindex.Spec`: adjacency, scale, bounds, clip, seed, …; methods
-        that take no ``min_norm``, ``entries``, ``sparsity``, ``codebook`` or ``subset`` get none.
-        Under ``record()`` methods that are analysed for ``l2`` only get ``l2(2)``, which is any two
-        vectors of norm 1.
+        that take no ``min_norm``, ``entries``, ``sparsity``, ``codebook``, ``subset`` or ``window``
+        get none. Under ``record()`` methods that are analysed for ``l2`` only get ``l2(2)``, which is
+        any two vectors of norm 1.
 
     Raises
     ------
@@ -134,6 +134,7 @@ def _used(row: Method, common: dict[str, Any]) -> dict[str, Any]:
         "entries": entries,
         "sparsity": row.family.blocks or (entries and common.get("entries") == "very-sparse"),
         "subset": row.family.subset,
+        "window": row.family.windows,
     } | {kind: row.family.public is part for kind, part in PARTS.items()}
     fields = {name: value for name, value in common.items() if used.get(name, True)}
     kinds = row.adjacencies if row.private else ()

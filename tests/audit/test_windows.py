@@ -1,0 +1,204 @@
+"""Windows: what ships is proved, and weaknesses in them are refuted by the exact verifier."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import sparse
+from specs import designed, example
+
+import dpindex as dpi
+from dpindex.audit.attack import attack
+from dpindex.audit.exact import verify
+from dpindex.mechanism.method_table import find_method
+from dpindex.mechanism.parameters import Grid, Placed
+from dpindex.mechanism.projections.dense import codeword_scores
+
+STEPS = "windows: steps of one attribute"
+CENTRE = "design: columns of the matrix, and the centre on the grid"
+WIDE = 0.05
+
+
+@pytest.fixture(autouse=True)
+def _new_maps() -> None:
+    """Specs share the map of a codebook, which some tests change."""
+    codeword_scores.cache_clear()
+
+
+def spec_of(method: str, beta: float = 1.0) -> dpi.Spec:
+    terms: dict[str, Any] = {"epsilon": 1.0, "adjacency": dpi.attribute(beta)}
+    if method == "codebook-softmax":
+        return example(find_method(method), window=0.3, **terms)
+    gaussian = method == "dp-designed-gaussian"
+    signs = method == "dp-signdesigned-geometric"
+    design = designed(24, gaussian, None, signs, 0.7, beta)
+    return example(find_method(method), design=design, **terms)
+
+
+METHODS = [
+    "dp-designed-laplace",
+    "dp-designed-gaussian",
+    "dp-signdesigned-geometric",
+    "codebook-softmax",
+]
+
+
+@pytest.fixture(params=METHODS)
+def spec(request: pytest.FixtureRequest) -> dpi.Spec:
+    return spec_of(request.param)
+
+
+def place(spec: dpi.Spec, **changes: Any) -> None:
+    """Other windows than those that the spec states, in the grid that rounds."""
+    placed = spec.rounding_grid.placed._replace(**changes)
+    vars(spec.rounding_grid)["placed"] = placed
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("beta", [1.0, WIDE])
+def test_what_ships_is_proved(method: str, beta: float) -> None:
+    """With windows narrower than a beta, and wider ones."""
+    report = verify(spec_of(method, beta))
+    assert report.passed, str(report)
+    assert STEPS in str(report)
+
+
+def test_a_window_one_step_too_narrow_for_its_noise(spec: dpi.Spec) -> None:
+    top = spec.rounding_grid.placed.top.copy()
+    top[3] += 1
+    place(spec, top=top)
+    assert STEPS in verify(spec).failed
+
+
+def test_a_wide_window_that_is_five_percent_finer_than_its_noise() -> None:
+    spec = spec_of("dp-designed-laplace", WIDE)
+    factor = spec.rounding_grid.placed.factor.copy()
+    factor[5] *= 1.05
+    place(spec, factor=factor)
+    assert STEPS in verify(spec).failed
+
+
+@pytest.mark.parametrize("method", METHODS[:3])
+def test_a_window_that_is_ignored_at_the_centre(method: str) -> None:
+    spec = spec_of(method)
+    assert spec.design is not None
+    centre = np.zeros((1, spec.dim))
+    centre[0, spec.design.attributes] = np.rint(spec.design.centre / spec.rounding_grid.step)
+    vars(spec)["offset"] = spec.projection.apply(centre)[0]
+    assert CENTRE in verify(spec).failed
+
+
+def test_attributes_that_are_scaled_by_the_window_of_another(spec: dpi.Spec) -> None:
+    if spec.codebook is None:
+        place(spec, factor=spec.rounding_grid.placed.factor[::-1].copy())
+    else:
+        place(spec, low=spec.rounding_grid.placed.low[::-1].copy())
+    assert STEPS in verify(spec).failed
+
+
+def test_weights_that_are_scaled_by_a_window(spec: dpi.Spec) -> None:
+    """The reciprocal of a width in W, which the verifier adds up as it is applied."""
+    made: Any = spec.linear_projection
+    heavier = np.ones((made.entries.shape[0], 1))
+    heavier[4] = 2.0
+    vars(made)["single"] = np.float32(made.single * heavier)
+    vars(made)["_double"] = made._double * heavier
+    assert "projection: what one attribute moves" in verify(spec).failed
+
+
+def test_vectors_that_are_not_clipped(spec: dpi.Spec, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unclipped(self: Grid, x: Any, attributes: Any) -> Any:
+        placed = self.placed
+        if attributes is not None:
+            placed = Placed(*(values[attributes] for values in placed))
+        steps = np.rint(np.multiply(x, placed.factor, dtype=self.dtype)) - placed.low
+        return steps if attributes is None else steps - self.zero[attributes]
+
+    monkeypatch.setattr(Grid, "_in_windows", unclipped)
+    assert STEPS in verify(spec).failed
+
+
+def test_windows_that_only_dense_rows_are_clipped_to(
+    spec: dpi.Spec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clipped = Grid._in_windows
+
+    def dense_only(self: Grid, x: Any, attributes: Any) -> Any:
+        return clipped(self, x, attributes) if attributes is None else self._rounded(x)
+
+    monkeypatch.setattr(Grid, "_in_windows", dense_only)
+    assert STEPS in verify(spec).failed
+
+
+def test_windows_about_the_mean_of_the_private_vectors(
+    spec: dpi.Spec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clipped = Grid._in_windows
+
+    def about_data(self: Grid, x: Any, attributes: Any) -> Any:
+        moved = x if attributes is not None else x - 0.05 * x.mean(axis=0)
+        return clipped(self, moved, attributes)
+
+    monkeypatch.setattr(Grid, "_in_windows", about_data)
+    assert STEPS in verify(spec).failed
+
+
+@pytest.mark.parametrize("method", METHODS[:3])
+def test_windows_of_the_design_that_no_vector_is_clipped_to(method: str) -> None:
+    spec = spec_of(method)
+    spec.linear_projection.windows = None
+    assert STEPS in verify(spec).failed
+
+
+def test_windows_that_the_spec_does_not_state() -> None:
+    spec = example(find_method("dp-designed-laplace"), epsilon=1.0)
+    spec.linear_projection.windows = spec_of("dp-designed-laplace").linear_projection.windows
+    assert STEPS in verify(spec).failed
+
+
+def test_windows_for_another_beta_are_refused() -> None:
+    design = designed(24, window=0.7, beta=2.0)
+    with pytest.raises(dpi.InputError, match="made for beta = 2, not 1"):
+        example(find_method("dp-designed-laplace"), design=design)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("beta", [1.0, WIDE])
+def test_no_change_of_an_attribute_moves_integers_by_more_than_the_law_was_told(
+    method: str, beta: float
+) -> None:
+    """Every attribute of several vectors set to every end, in whole numbers, by both routes."""
+    spec = spec_of(method, beta)
+    rng = np.random.default_rng(3)
+    values = np.linspace(-1.0, 1.0, 21)
+    rows = rng.uniform(-1, 1, (3, spec.dim)) * rng.choice([0.1, 0.5, 1.0], (3, 1))
+    told = spec.linear_projection.sensitivity.l1 << spec.rounding_grid.bits
+    if method == "codebook-softmax":
+        told = 1 << spec.rounding_grid.bits
+    moved = 0
+    for attribute in range(spec.dim):
+        one = np.repeat(rows, len(values), axis=0)
+        other = one.copy()
+        one[:, attribute] = np.tile(values, len(rows))
+        other[:, attribute] = np.clip(one[:, attribute] + spec.change, -1, 1)
+        pair = [dpi.Privatizer(spec).project(x).astype(np.int64) for x in (one, other)]
+        assert np.array_equal(
+            pair[0], dpi.Privatizer(spec).project(sparse.csr_matrix(one)).astype(np.int64)
+        )
+        apart = pair[1] - pair[0]
+        if method == "codebook-softmax":
+            most = np.ptp(apart, axis=1).max()  # scores are compared with each other
+        else:
+            most = np.abs(apart).sum(axis=1).max()
+        moved = max(moved, int(most))
+    assert 0.5 * told < moved <= told
+
+
+@pytest.mark.usefixtures("known_noise")
+@pytest.mark.parametrize("method", ["dp-designed-laplace", "codebook-softmax"])
+def test_an_attack_finds_nearly_epsilon_and_no_more(method: str) -> None:
+    report = attack(spec_of(method), trials=20_000)
+    assert not report.violated
+    assert report.lower_bound > 0.2
