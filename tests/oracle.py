@@ -168,7 +168,7 @@ class Grid:
         """Factor, low end and width of a window: 2^bits steps if it is no wider than beta."""
         width = high - low
         if width <= beta * 2.0**-20:
-            return self.factor, 0, 0
+            return self.factor, 1 << 50, 1 << bits
         factor = self.factor
         narrow = width <= beta
         if narrow:

@@ -255,7 +255,7 @@ class Spec(Parameters):
         if self.design is not None:
             # A projected vector and a projected centre are at most twice as large as one of them.
             most_summed *= 2
-        return self.grid_of(self.law.grid_bits, most_summed, self.linear_projection.windows)
+        return self.grid_of(self.law.grid_bits, most_summed, self.projection.windows)
 
     @cached_property
     def offset(self) -> Doubles | None:
@@ -274,9 +274,9 @@ class Spec(Parameters):
     @cached_property
     def sparse_offset(self) -> Doubles | None:
         """:attr:`offset` less the projection of zeros in their windows, which sparse rows lack."""
-        if not isinstance(self.grid, Grid) or self.grid.windows is None:
+        if self.projection.windows is None:
             return self.offset
-        zeros = self.grid.zero[None].astype(np.float64)
+        zeros = self.rounding_grid.zero[None].astype(np.float64)
         projected = np.asarray(self.projection.apply(zeros)[0])
         return -projected if self.offset is None else self.offset - projected
 
@@ -295,7 +295,7 @@ class Spec(Parameters):
     @property
     def unit(self) -> float:
         """One beta in units of the attributes that are projected: 1 in windows."""
-        return self.change if self.linear_projection.windows is None else 1.0
+        return self.change if self.projection.windows is None else 1.0
 
     @property
     def format_type(self) -> type[CodeFormat]:

@@ -71,7 +71,7 @@ def spec_grid(
     **common
         Other fields of :class:`dpindex.Spec`: adjacency, scale, bounds, clip, seed, …; methods
         that take no ``min_norm``, ``entries``, ``sparsity``, ``codebook``, ``subset`` or ``window``
-        get none. Under ``record()`` methods that are analysed for ``l2`` only get ``l2(2)``, which is
+        get none. Under ``record()`` methods that are analysed for ``l2`` only get ``l2(2)``:
         any two vectors of norm 1.
 
     Raises

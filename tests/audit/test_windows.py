@@ -52,7 +52,9 @@ def spec(request: pytest.FixtureRequest) -> dpi.Spec:
 
 def place(spec: dpi.Spec, **changes: Any) -> None:
     """Other windows than those that the spec states, in the grid that rounds."""
-    placed = spec.rounding_grid.placed._replace(**changes)
+    stated = spec.rounding_grid.placed
+    names = ("factor", "low", "top")
+    placed = Placed(*(changes.get(name, getattr(stated, name)) for name in names))
     vars(spec.rounding_grid)["placed"] = placed
 
 
@@ -98,50 +100,53 @@ def test_attributes_that_are_scaled_by_the_window_of_another(spec: dpi.Spec) -> 
     assert STEPS in verify(spec).failed
 
 
-def test_weights_that_are_scaled_by_a_window(spec: dpi.Spec) -> None:
+def test_weights_that_are_scaled_by_a_window(
+    spec: dpi.Spec, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The reciprocal of a width in W, which the verifier adds up as it is applied."""
-    made: Any = spec.linear_projection
-    heavier = np.ones((made.entries.shape[0], 1))
-    heavier[4] = 2.0
-    vars(made)["single"] = np.float32(made.single * heavier)
-    vars(made)["_double"] = made._double * heavier
+    kind = type(spec.linear_projection)
+    apply = kind.apply
+    widths = np.ones(spec.dim, np.float32)
+    widths[4] = 2.0
+    monkeypatch.setattr(kind, "apply", lambda self, x: apply(self, x * widths))
+    monkeypatch.setattr(kind, "apply_sparse", lambda self, x: self.apply(x.toarray()))
     assert "projection: what one attribute moves" in verify(spec).failed
 
 
 def test_vectors_that_are_not_clipped(spec: dpi.Spec, monkeypatch: pytest.MonkeyPatch) -> None:
-    def unclipped(self: Grid, x: Any, attributes: Any) -> Any:
+    def unclipped(self: Grid, x: Any, attributes: Any = None) -> Any:
         placed = self.placed
         if attributes is not None:
             placed = Placed(*(values[attributes] for values in placed))
         steps = np.rint(np.multiply(x, placed.factor, dtype=self.dtype)) - placed.low
         return steps if attributes is None else steps - self.zero[attributes]
 
-    monkeypatch.setattr(Grid, "_in_windows", unclipped)
+    monkeypatch.setattr(Grid, "in_windows", unclipped)
     assert STEPS in verify(spec).failed
 
 
 def test_windows_that_only_dense_rows_are_clipped_to(
     spec: dpi.Spec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    clipped = Grid._in_windows
+    clipped = Grid.in_windows
 
     def dense_only(self: Grid, x: Any, attributes: Any) -> Any:
-        return clipped(self, x, attributes) if attributes is None else self._rounded(x)
+        return clipped(self, x, attributes) if attributes is None else np.rint(x * 256)
 
-    monkeypatch.setattr(Grid, "_in_windows", dense_only)
+    monkeypatch.setattr(Grid, "in_windows", dense_only)
     assert STEPS in verify(spec).failed
 
 
 def test_windows_about_the_mean_of_the_private_vectors(
     spec: dpi.Spec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    clipped = Grid._in_windows
+    clipped = Grid.in_windows
 
     def about_data(self: Grid, x: Any, attributes: Any) -> Any:
         moved = x if attributes is not None else x - 0.05 * x.mean(axis=0)
         return clipped(self, moved, attributes)
 
-    monkeypatch.setattr(Grid, "_in_windows", about_data)
+    monkeypatch.setattr(Grid, "in_windows", about_data)
     assert STEPS in verify(spec).failed
 
 

@@ -120,6 +120,8 @@ class Encoder(ABC):
     block_numbers : int
         Numbers of vectors that it is fastest to map at a time: few for the cache, many for threads,
         which wait for each other between steps.
+    windows : Windows, optional
+        What attributes are clipped to before they are mapped.
     """
 
     dim: int
@@ -128,6 +130,7 @@ class Encoder(ABC):
     rms: float
     inner_product_factor: float
     block_numbers = 1 << 20
+    windows: Windows | None = None
 
     @abstractmethod
     def apply(self, x: Floats) -> Floats:
@@ -183,13 +186,10 @@ class Projection(Encoder):
         The largest ``Σ_i |w_ij|``: bounds a coordinate, and every sum on the way to it.
     grid_bits : int
         Grid bits per beta that attributes need: fewer where entries are fractions of one.
-    windows : Windows, optional
-        What attributes are clipped to before they are projected.
     """
 
     max_column_l1: int
     grid_bits = GRID_BITS
-    windows: Windows | None = None
 
     @cached_property
     def sensitivity(self) -> Sensitivity:
