@@ -59,6 +59,10 @@ def _best_of_integers(
     return -negated, ordered
 
 
+PRODUCTS_FROM = 4096
+"""Numbers of queries from which on Faiss multiplies matrices."""
+
+
 @cache
 def faiss() -> Any:
     """Return Faiss, imported when vectors are first searched: a manifest is read without it."""
@@ -67,7 +71,7 @@ def faiss() -> Any:
     # Faiss turns to matrix products only for large batches by default; ours are small enough to
     # answer Ctrl-C, and six times faster this way. Older versions count queries, from 20.
     library.cvar.distance_compute_blas_threshold = min(
-        library.cvar.distance_compute_blas_threshold, 4096
+        library.cvar.distance_compute_blas_threshold, PRODUCTS_FROM
     )
     return library
 

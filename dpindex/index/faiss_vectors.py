@@ -13,9 +13,18 @@ from typing import Any
 
 import numpy as np
 
-from dpindex.base.arrays import Doubles, Floats, Rows, Singles, matrix_product, spaced, unit
+from dpindex.base.arrays import (
+    Doubles,
+    Floats,
+    Rows,
+    Singles,
+    matrix_product,
+    row_blocks,
+    spaced,
+    unit,
+)
 from dpindex.base.errors import InputError
-from dpindex.index.backends import SearchBackend, best_of, faiss, unfilled
+from dpindex.index.backends import PRODUCTS_FROM, SearchBackend, best_of, faiss, unfilled
 from dpindex.storage.manifest import EXACT, parse_index_type
 
 _ROWS_PER_LIST = 64
@@ -27,6 +36,13 @@ _NEIGHBOURS = 10
 _WANTED_RECALL = 0.98
 _WORTH_DOUBLING = 0.002
 _MAPPING = threading.Lock()
+_SPARE = 16
+_MORE = 4
+_BLOCK_FOUND = 1 << 22
+_QUERIES_FROM = 20
+"""Older versions of Faiss multiply matrices from so many queries on, whatever is set."""
+_ERROR = 2.0**-20
+"""Of a score in single precision, as a share of the squared sum of both norms."""
 
 
 class FaissVectors(SearchBackend):
@@ -176,6 +192,9 @@ class FaissVectors(SearchBackend):
 
     def search(self, queries: Floats, count: int) -> tuple[Doubles, Rows]:
         rotated = self._rotated(self._prepared(queries))
+        if self.exact:
+            exact, lowest = self._nearest_in_order(rotated, count)
+            return exact * self._unit**2, lowest
         scores, rows = self._visit(rotated, count, self._effort)
         is_short = (rows < 0).any(axis=1)
         if is_short.any():
@@ -184,7 +203,55 @@ class FaissVectors(SearchBackend):
         wide = scores.astype(np.float64) * self._unit**2
         if self._distance:
             wide = -wide
-        return wide, rows
+        return best_of([(wide, rows)], count)
+
+    def _nearest_in_order(self, queries: Singles, count: int) -> tuple[Doubles, Rows]:
+        """Search all items; of equal scores the lowest rows are found, and come first.
+
+        Faiss keeps any of them. So more rows are taken, until the last of these is worse than the
+        last that is wanted, by more than Faiss may err.
+        """
+        scores, rows = unfilled(len(queries), count)
+        open_ = np.arange(len(queries))
+        depth = count + _SPARE
+        while len(open_):
+            depth = min(depth, len(self))
+            unsettled = []
+            for block in row_blocks(len(open_), _BLOCK_FOUND // depth):
+                places = open_[block]
+                found, near, rest = self._compared(queries[places], depth)
+                scores[places], rows[places] = best_of([(near, found)], count)
+                unsettled.append(places[scores[places, -1] <= rest])
+            if depth == len(self):
+                break
+            open_ = np.concatenate(unsettled)
+            depth *= _MORE
+        return scores, rows
+
+    def _compared(self, queries: Singles, depth: int) -> tuple[Rows, Doubles, Doubles]:
+        """Rows of ``depth`` items for each query, their scores, and the most that others have.
+
+        Equal items have equal scores. In matrix products they have not: there the place of a row
+        decides in which order its numbers are added. So those scores are computed again.
+        """
+        values, rows = self._index.search(queries, depth)
+        scores = values.astype(np.float64)
+        if self._distance:
+            scores = -scores
+        rest = scores[:, -1]
+        if queries.size < PRODUCTS_FROM and len(queries) < _QUERIES_FROM:
+            return rows, scores, rest
+        error = np.empty(len(queries))
+        wide = queries.astype(np.float64)
+        for query, (vector, of_query) in enumerate(zip(wide, rows, strict=True)):
+            items = self._index.reconstruct_batch(of_query).astype(np.float64)
+            size = np.linalg.norm(vector) + np.sqrt(np.square(items).sum(axis=1).max())
+            error[query] = _ERROR * size**2
+            if self._distance:
+                scores[query] = -np.square(items - vector).sum(axis=1)
+            else:
+                scores[query] = np.einsum("nd,d->n", items, vector)
+        return rows, scores, rest + error
 
     def _visit(
         self,

@@ -213,8 +213,13 @@ class Database(ABC):
         Returns
         -------
         For each query the ids of at most ``count`` rows and their scores, highest first: minus the
-        Hamming distance, the inner product, or minus the squared distance.
+        Hamming distance, the inner product, or minus the squared distance. Rows of equal scores
+        come in any order.
         """
+
+    @abstractmethod
+    def delete(self, where: str) -> None:
+        """Remove the rows that meet a condition, so that nobody finds them any more."""
 
     @abstractmethod
     def select(self, where: str, count: int, payload: Sequence[str] = ()) -> Table:

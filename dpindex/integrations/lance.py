@@ -16,7 +16,9 @@ from dpindex.integrations.database import Database, Layout, Neighbours, arrow, c
 
 __all__ = ["Lance"]
 
-_SCALE = 2.0**40
+_SCALE = 2.0**100
+"""Factor of queries for inner products. Lance returns 1 - p of a product p, in single precision; p
+is that large that the 1 is lost, and not a digit of p. Numbers of queries and rows are near 1."""
 _SCANNED_ROWS = 1 << 16
 """Rows that a selection looks at together; of few rows, few match, and each batch takes a while."""
 _MOST_PARTS = 100
@@ -98,7 +100,6 @@ class Lance(Database):
             metric = "hamming"
         asked: AnyArray = queries
         if metric == "dot":
-            # Lance returns 1 - p of a product p, in single precision: a large one loses nothing.
             asked = queries * np.float32(_SCALE)
         with self._asking():
             request = self._table.search(list(asked), column).distance_type(metric)
@@ -130,6 +131,10 @@ class Lance(Database):
             rows = rows.set_column(1, "code", pa.array(codes, pa.binary(width)))
         fields = [self.layout.columns.field(name) for name in names]
         return rows.cast(pa.schema(fields))
+
+    def delete(self, where: str) -> None:
+        with self._asking():
+            self._table.delete(where)
 
     def count(self, where: str | None = None) -> int:
         with self._asking():

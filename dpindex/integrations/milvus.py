@@ -7,12 +7,13 @@ import logging
 import os
 import re
 import shutil
+import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, unquote
+from urllib.parse import quote, unquote, urlsplit
 
 import numpy as np
 
@@ -28,6 +29,8 @@ _ROOM = 1 << 23
 _RETRIES = {"retry_times": 3}
 _STRONG = {"consistency_level": "Strong"}
 _SCHEMES = {"milvus": "http", "milvus+tls": "https"}
+_HERE = ("127.0.0.1", "::1", "localhost")
+_FILE = re.compile(r"[A-Za-z0-9.\-_]+")
 _NULL = "{}_is_null"
 _OPEN: Counter[str | None] = Counter()
 """Files of Milvus Lite that are in use here, each served by one process of its own."""
@@ -58,10 +61,22 @@ class Milvus(Database):
         need = "Milvus needs pymilvus and milvus-lite"
         milvus = import_extra("pymilvus", need, "milvus")
         uri = address
+        host = urlsplit(f"//{server}").hostname
+        if scheme == "milvus" and is_server and host not in _HERE:
+            warnings.warn(
+                f"{address}: token and queries travel in the clear; a server on another machine "
+                f"needs TLS: milvus+tls://{server}.",
+                stacklevel=2,
+            )
         if is_server:
             uri = f"{_SCHEMES[scheme]}://{server}"
         else:
             import_extra("milvus_lite", need, "milvus")
+            if not _FILE.fullmatch(Path(address).name):
+                raise InputError(
+                    f"Milvus Lite takes file names of the letters a to z, digits, '.', '-' and '_' "
+                    f"only, not {Path(address).name!r}; give the file such a name."
+                )
             self.files = str(Path(address).resolve())
         self._types = milvus.DataType
         self._error = milvus.MilvusException
@@ -200,6 +215,10 @@ class Milvus(Database):
             is_null = _NULL.format(name)
             columns[name] = [None if row[is_null] else row[name] for row in rows]
         return self.layout.table(columns)
+
+    def delete(self, where: str) -> None:
+        with self._asking():
+            self._client.delete(self.name, filter=where, **_RETRIES)
 
     def count(self, where: str | None = None) -> int:
         with self._asking():

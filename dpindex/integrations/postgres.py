@@ -49,7 +49,7 @@ class Postgres(Database):
 
     def __init__(self, address: str, name: str) -> None:
         super().__init__(address, name)
-        if re.search("//[^/@]*:[^/@]*@|password=", address):
+        if re.search("//[^/@]*:[^/@]+@|password=[^&]", address):
             raise InputError("an address holds no password; give it as PGPASSWORD or in ~/.pgpass.")
         self._psycopg = import_extra("psycopg", "PostgreSQL needs psycopg", "postgres")
         with self._asking():
@@ -125,6 +125,7 @@ class Postgres(Database):
             (types.is_string, _TEXT),
             (types.is_large_string, _TEXT),
             (types.is_list, "jsonb"),
+            (types.is_large_list, "jsonb"),
         )
         columns = {}
         for field in layout.columns:
@@ -164,7 +165,7 @@ class Postgres(Database):
         for name in rows.column_names:
             column = rows[name]
             kind = self.layout.columns.field(name).type
-            if types.is_list(kind):
+            if types.is_list(kind) or types.is_large_list(kind):
                 yield json_texts(column)
             elif types.is_fixed_size_binary(kind):
                 yield [f"x{code.hex()}" for code in column.to_pylist()]
@@ -212,6 +213,10 @@ class Postgres(Database):
             numbers = [int(bits, 2) for bits in columns["code"]]
             columns["code"] = [number.to_bytes(width, "big") for number in numbers]
         return self.layout.table(columns)
+
+    def delete(self, where: str) -> None:
+        with self._asking():
+            self._run(f"delete from {self._table} where {where}")
 
     def count(self, where: str | None = None) -> int:
         among = f"where {where or 'true'}"

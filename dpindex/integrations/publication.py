@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from dpindex.base.arrays import AnyArray, Singles, Table, row_blocks, unit
+from dpindex.base.arrays import AnyArray, Doubles, Singles, Table, row_blocks, unit
 from dpindex.base.display import Progress, no_progress
 from dpindex.base.errors import InputError, naming, refuse_unprintable
 from dpindex.base.files import AnyPath, pack, unpack
@@ -41,10 +41,13 @@ _STATED = {
     "exact_queries": bool,
     "ids_are_rows": bool,
     "rows": int,
+    "vector_unit": float,
 }
 """Fields of a publication that its document states as they are."""
 _PART = 64_000
 """Characters of a document in one row: a string of Milvus has at most 65 535."""
+_MOST_PARTS = (1 << 31) // _PART
+"""Rows that a document may have: whoever keeps the database says how many there are."""
 _PARTS = 100
 """Rows of a document that are read and written together."""
 CHUNK_BYTES = 1 << 20
@@ -88,21 +91,34 @@ class Documents:
 
     def read(self, name: str) -> bytes | None:
         """A document; None if it is not whole or not there. InputError if it is damaged."""
-        texts: list[Any] = []
-        count = 1  # until the first part says how many there are
-        while len(texts) < count:
-            stop = min(count, len(texts) + _PARTS)
-            ids = [f"{name}/{number}" for number in range(len(texts), stop)]
-            rows = self.rows.select(self.rows.is_in("id", ids), len(ids), ["data"])
-            parts = {row["id"]: row for row in rows.to_pylist()}
-            if parts.keys() != set(ids):
+        first = self._parts(name, range(1))
+        if first is None:
+            return None
+        ((text, count),) = first
+        texts = [text]
+        damaged = InputError(f"the document {name} is damaged; publish the index anew.")
+        if not 1 <= count <= _MOST_PARTS:
+            raise damaged
+        for numbers in row_blocks(count, _PARTS, start=1):
+            parts = self._parts(name, range(numbers.start, numbers.stop))
+            if parts is None:
                 return None
-            texts += [parts[id]["data"] for id in ids]
-            count = parts[ids[0]]["code"]
+            texts += [text for text, _ in parts]
         try:
+            if max(map(len, texts)) > _PART:
+                raise damaged
             return base64.b64decode("".join(texts), validate=True)
         except (ValueError, TypeError):
-            raise InputError(f"the document {name} is damaged; publish the index anew.") from None
+            raise damaged from None
+
+    def _parts(self, name: str, numbers: range) -> list[tuple[Any, int]] | None:
+        """Some parts of a document, each with the number of all; None unless they are there."""
+        ids = [f"{name}/{number}" for number in numbers]
+        rows = self.rows.select(self.rows.is_in("id", ids), len(ids), ["data"])
+        parts = {row["id"]: (row["data"], row["code"]) for row in rows.to_pylist()}
+        if parts.keys() != set(ids):
+            return None
+        return [parts[id] for id in ids]
 
     def write(self, name: str, data: bytes) -> None:
         """Keep a document under a name that none has."""
@@ -131,6 +147,9 @@ class Publication:
         Whether the ids are 0, 1, 2, … in the order of the rows.
     rows : int
         How many were published.
+    vector_unit : float
+        Vectors are kept in units of this power of two, near their largest number: products in
+        single precision then neither overflow nor vanish.
     denoiser : Denoiser, optional
     calibration : SimilarityCalibration, optional
     schema : pyarrow.Schema, optional
@@ -143,6 +162,7 @@ class Publication:
     exact_queries: bool
     ids_are_rows: bool
     rows: int
+    vector_unit: float = 1.0
     denoiser: Denoiser | None = None
     calibration: SimilarityCalibration | None = None
     schema: Any = None
@@ -153,7 +173,7 @@ class Publication:
     ) -> Publication:
         """What is published of an index that has these rows."""
         dtype = codes.stored.dtype.str
-        return cls(
+        publication = cls(
             Settings(index.spec, index.metric, EXACT, index.query_epsilon),
             dtype=_WIDER.get(dtype, dtype),
             text_ids=ids.dtype.kind == "U",
@@ -164,6 +184,17 @@ class Publication:
             calibration=index.calibration,
             schema=None if index.payload is None else index.payload.schema,
         )
+        return publication.in_unit_of(codes)
+
+    def in_unit_of(self, codes: Codes) -> Publication:
+        """This publication with the unit in which the vectors of these codes are kept."""
+        if not self.layout.vector_width or self.has_unit_vectors:
+            return self
+        largest = 0.0
+        for rows in row_blocks(len(codes), CHUNK_BYTES // self.layout.vector_width):
+            items = self._items(codes.take(rows))
+            largest = max(largest, float(np.abs(items).max()))
+        return replace(self, vector_unit=float(power_of_two(largest)))
 
     def to_bytes(self) -> bytes:
         """A container, in which everything but settings and numbers is an array of bytes."""
@@ -205,7 +236,8 @@ class Publication:
         if "schema" in parts:
             stated["schema"] = _schema_from(parts["schema"])
         made = cls(settings, **stated)
-        if made.dtype not in _DTYPES or made.rows < 0 or settings.index_type != EXACT:
+        wrong_unit = made.vector_unit != power_of_two(made.vector_unit)
+        if made.dtype not in _DTYPES or made.rows < 0 or wrong_unit or settings.index_type != EXACT:
             raise InputError("it contradicts itself.")
         return made
 
@@ -258,13 +290,35 @@ class Publication:
             metric = "l2"
         return Layout(self.text_ids, code_bytes, vector_width, metric, self.schema)
 
-    def ranked(self, vectors: AnyArray) -> Singles:
-        """Vectors of codes or queries of which inner products, or distances, are the scores."""
-        single = np.ascontiguousarray(vectors, np.float32)
+    @property
+    def has_unit_vectors(self) -> bool:
+        """True if vectors and queries are brought to norm 1."""
         scaled = isinstance(self.ranking, PackedSigns | DenoisedVectors)
-        if scaled or self.settings.metric != "cosine":
-            return single
-        return unit(single)
+        return self.settings.metric == "cosine" and not scaled
+
+    def _items(self, codes: Codes) -> AnyArray:
+        """Vectors of codes to rank by, in units of the data."""
+        if self.by_hamming:
+            return codes.to_float()
+        return self.ranking.items(codes)
+
+    def asked(self, items: AnyArray) -> tuple[Singles, Doubles]:
+        """Vectors that the database compares, and the unit of each one's scores, shape (nq,).
+
+        Parameters
+        ----------
+        items : array, shape (nq, width)
+            Queries in units of the data.
+        """
+        ones = np.ones(len(items))
+        if self.has_unit_vectors:
+            return unit(items), ones
+        wide = items.astype(np.float64)
+        if self.layout.metric == "l2":
+            return (wide / self.vector_unit).astype(np.float32), ones * self.vector_unit**2
+        # An inner product ranks alike in any unit of the query.
+        units = power_of_two(np.abs(wide).max(axis=1))
+        return (wide / units[:, None]).astype(np.float32), units * self.vector_unit
 
     def rows_of(self, codes: Codes, ids: AnyArray, payload: Table) -> Table:
         """Rows of a collection with this layout."""
@@ -280,11 +334,12 @@ class Publication:
             stored = narrow.astype(self.dtype)
             columns["code"] = [row.tobytes() for row in stored]
         if self.layout.vector_width:
-            if self.by_hamming:
-                items: AnyArray = codes.to_float()
+            items = self._items(codes)
+            if self.has_unit_vectors:
+                vectors = unit(items)
             else:
-                items = self.ranking.items(codes)
-            columns["vector"] = list(self.ranked(items))
+                vectors = (items / self.vector_unit).astype(np.float32)
+            columns["vector"] = list(vectors)
         rows = self.layout.table(columns)
         for field in self.layout.fields:
             rows = rows.append_column(field, payload[field.name])
@@ -301,6 +356,16 @@ class Publication:
         if fault := format_.fault(stored):
             raise InputError(f"the collection is damaged: codes in it {fault}; publish it anew.")
         return format_.codes(stored)
+
+
+def power_of_two(largest: Any) -> Any:
+    """The greatest power of two that no number exceeds, of each number; 1 for 0.
+
+    >>> power_of_two(np.array([0.0, 3.0, 1e30])).tolist()
+    [1.0, 2.0, 6.338253001141147e+29]
+    """
+    _, exponents = np.frexp(largest)
+    return np.where(np.asarray(largest) > 0, np.ldexp(1.0, exponents - 1), 1.0)[()]
 
 
 def _schema_from(data: bytes) -> Any:

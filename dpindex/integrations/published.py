@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Callable, Iterator, Mapping, Set
 from contextlib import ExitStack, contextmanager
 from typing import Any, ClassVar, Final
 
 import numpy as np
 
-from dpindex.base.arrays import AnyArray, Table, row_blocks
+from dpindex.base.arrays import AnyArray, Bytes, Doubles, Singles, Table, row_blocks
 from dpindex.base.errors import InputError, naming
 from dpindex.base.files import AnyPath
 from dpindex.base.ids import id_array, other_kind_of_ids
 from dpindex.decode.base import PrivateQueries, Queries
 from dpindex.decode.denoiser import Denoiser
+from dpindex.index.backends import shuffled_numbers
 from dpindex.index.filters import Filter
 from dpindex.index.hits import Hits
 from dpindex.index.search import Found, FoundCodes, Searchable
@@ -26,6 +27,10 @@ from dpindex.storage.code_store import Payload
 
 _FETCHED_BYTES = 1 << 24
 _MAX_GROUP = 1024
+_SPARE = 16
+"""Rows beyond those that are wanted: so many may have the score of the last one."""
+_MORE = 4
+"""So many times as many rows are asked for where more have that score."""
 
 
 class PublishedIndex(Searchable):
@@ -103,6 +108,39 @@ class PublishedIndex(Searchable):
         """Make durable what was added."""
         self.database.finish()
 
+    def remove(self, ids: Any) -> int:
+        """Remove codes by id, with their payload; returns how many.
+
+        No search finds them from then on, by any connection. Their bytes may stay in files of the
+        database until it rewrites these, in older versions of a LanceDB table, and in backups: see
+        "Erase" in ``docs/serving.md``.
+
+        Raises
+        ------
+        InputError
+            If one of the ids is not in the index; nothing is removed then.
+
+        >>> import dpindex as dpi
+        >>> dpi.open("books.db", "books").remove(["7"])  # doctest: +SKIP
+        1
+        """
+        names = self._ids(ids)
+        listed = list(dict.fromkeys(names.tolist()))
+        found = sum(self.database.count(condition) for condition in self._conditions(listed))
+        if found < len(listed):
+            raise InputError(
+                f"{len(listed) - found} of these {len(listed)} ids are not in the index."
+            )
+        for condition in self._conditions(listed):
+            self.database.delete(condition)
+        self.database.finish()
+        return found
+
+    def _conditions(self, ids: list[Any]) -> Iterator[str]:
+        """Conditions that hold together for rows of these ids, each for not too many."""
+        for block in row_blocks(len(ids), self.database.max_found):
+            yield self._among(ids[block])
+
     def add_codes(self, codes: Codes, ids: Any, *, payload: Any = None) -> None:
         """Add codes that devices made under the same spec; spends nothing.
 
@@ -156,22 +194,37 @@ class PublishedIndex(Searchable):
         items = publication.ranking.query_items(queries)
         if publication.by_symbol:
             rows_of_symbol = publication.rows / items.shape[1]
-            return nearest_symbols(self.database, items, k, where, rows_of_symbol)
+            tie_order = shuffled_numbers if publication.ids_are_rows else None
+            return nearest_symbols(self.database, items, k, where, rows_of_symbol, tie_order)
         if publication.by_hamming and isinstance(queries, PrivateQueries):
             length = self.spec.code_length
-            found = self.database.search(items, k, where)
+            found = self._searched(items, k, where)
             return [(ids, length + 2.0 * negative) for ids, negative in found]
         if not self._layout.vector_width:
             raise InputError(
                 "this index was published for private queries alone: ask with query='private'."
             )
-        # In a range where single precision is good, whatever the units.
-        scale = 1.0
-        if publication.by_hamming:
-            scale = float(np.abs(items).max()) or 1.0
-        asked = publication.ranked(items / scale)
-        found = self.database.search(asked, k, where)
-        return [(ids, scale * scores) for ids, scores in found]
+        asked, units = publication.asked(items)
+        found = self._searched(asked, k, where)
+        return [(ids, size * scores) for (ids, scores), size in zip(found, units, strict=True)]
+
+    def _searched(self, queries: Bytes | Singles, count: int, where: str | None) -> Neighbours:
+        """Return ids and scores as the database finds them; of equal scores the lowest ids.
+
+        Which of them a database returns is its own affair, so it is asked for more until the last
+        score that is wanted is not the last that came.
+        """
+        most = self.database.max_found
+        asked = min(most, count + _SPARE)
+        found = self.database.search(queries, asked, where)
+        while asked < most and any(_is_cut(scores, count, asked) for _, scores in found):
+            asked = min(most, _MORE * asked)
+            found = self.database.search(queries, asked, where)
+        nearest = []
+        for ids, scores in found:
+            order = np.lexsort((ids, -scores))[:count]
+            nearest.append((ids[order], scores[order]))
+        return nearest
 
     def _codes_of(self, found: Found) -> FoundCodes:
         if not found.ids.size:
@@ -247,16 +300,23 @@ def open_published(uri: AnyPath, collection: str) -> PublishedIndex:
         return index
 
 
+def _is_cut(scores: Doubles, count: int, asked: int) -> bool:
+    """Whether rows that did not come may have the score of the last one that is wanted."""
+    return len(scores) >= asked and bool(scores[count - 1] == scores[-1])
+
+
 def nearest_symbols(
     database: Database,
     similarities: AnyArray,
     count: int,
     where: str | None,
     rows_of_symbol: float,
+    tie_order: Callable[[AnyArray], AnyArray] | None = None,
 ) -> Neighbours:
     """Return ids and scores of the rows whose symbols are nearest to each query, best first.
 
-    Each symbol is read once, and several of them in one request.
+    Each symbol is read once and whole, as far as one answer holds its rows, and several symbols in
+    one request.
 
     Parameters
     ----------
@@ -269,6 +329,8 @@ def nearest_symbols(
         Holds for the rows that are searched.
     rows_of_symbol : float
         Rows that a symbol has on average, as far as is known.
+    tie_order : callable, optional
+        From ids that are row numbers, uint64, to what orders the rows of a symbol; default the ids.
     """
     ids: dict[int, list[Any]] = {}
     room = database.max_found / 2  # symbols have more rows, and fewer, than on average
@@ -283,17 +345,20 @@ def nearest_symbols(
         condition = database.is_in("code", symbols)
         if where is not None:
             condition = f"({condition}) and ({where})"
-        # The rows of one symbol are equal: so many of them are enough.
-        limit = count if len(symbols) == 1 else database.max_found
+        limit = database.max_found
         rows = database.select(condition, limit)
         if len(rows) == limit and len(symbols) > 1:  # some may be missing
             middle = len(symbols) // 2
             read(symbols[:middle])
             read(symbols[middle:])
             return
+        names = database.layout.id_array(rows["id"].to_pylist())
+        keys = names if tie_order is None else tie_order(names.astype(np.uint64))
+        order = np.argsort(keys)
         ids.update({symbol: [] for symbol in symbols})
-        for row in rows.to_pylist():
-            ids[row["code"]].append(row["id"])
+        in_order = zip(rows["code"].to_numpy()[order].tolist(), names[order].tolist(), strict=True)
+        for symbol, name in in_order:
+            ids[symbol].append(name)
 
     found = []
     likely = math.ceil(count / max(rows_of_symbol, 1))  # as many as are likely to have the rows

@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
+from dpindex import InputError
 from dpindex.integrations.database import Database, Layout
 from dpindex.integrations.publication import Documents
 
@@ -49,6 +50,7 @@ class DatabaseContract:
         "price": (pa.decimal128(7, 2), [Decimal("12.30"), Decimal("-0.01"), None]),
         "title": ("string", ["a'b\"\\", "", None]),
         "tags": (pa.list_(pa.string()), [["a", "☃"], [], None]),
+        "many": (pa.large_list(pa.large_string()), [["a", "☃"], [], None]),
     }
 
     @pytest.mark.parametrize("kind", ["text", "numbers"])
@@ -106,6 +108,30 @@ class DatabaseContract:
         assert [one[1].tolist(), two[1].tolist()] == [[0.0, -2.0], [-1.0, -3.0]]
         none = database.search(np.zeros((3, 2), np.uint8), 2, "id > 4")
         assert [len(ids) for ids, _ in none] == [0, 0, 0]
+
+    def test_deleted_rows_are_gone(self, database: Database) -> None:
+        ids = self.text_ids
+        database.create(Layout(True, 2, 3, "ip"))
+        database.insert(rows_of(database, ids))
+        database.finish()
+        database.delete(database.is_in("id", [*ids[:3], "nobody"]))
+        assert database.count() == len(ids) - 3
+        assert database.count(database.is_in("id", ids[:3])) == 0
+        ((found, _),) = database.search(np.ones((1, 3), np.float32), len(ids), None)
+        assert set(found.tolist()) == set(ids[3:])
+        database.insert(rows_of(database, ids[:1]))
+        database.finish()
+        assert database.count(database.is_in("id", ids[:1])) == 1
+
+    def test_a_document_whose_parts_are_miscounted_is_damaged(self, database: Database) -> None:
+        documents = Documents(database)
+        for count in (0, -1, 1 << 30):
+            documents.begin()
+            rows = documents.rows.layout.table({"id": ["x/0"], "code": [count], "data": ["AAAA"]})
+            documents.rows.insert(rows)
+            documents.rows.finish()
+            with pytest.raises(InputError, match="the document x is damaged"):
+                documents.read("x")
 
     def test_documents_of_any_size(self, database: Database) -> None:
         documents = Documents(database)

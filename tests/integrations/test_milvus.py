@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -65,3 +66,28 @@ def test_places_where_no_milvus_is(tmp_path: Path) -> None:
         Milvus(str(tmp_path / "no.db"), "books")
     with pytest.raises(InputError, match="no server answers"):
         Milvus("milvus://127.0.0.1:9", "books")
+
+
+@pytest.mark.parametrize("name", ["my books.db", "a+b.db", "a[1].db", "ä.db", "(a).db", "a'b.db"])
+def test_a_file_name_that_milvus_lite_does_not_take_is_one_sentence(
+    tmp_path: Path, name: str
+) -> None:
+    with pytest.raises(InputError, match=r"Milvus Lite takes file names of the letters"):
+        Milvus(str(tmp_path / name), "books")
+    assert not (tmp_path / name).exists()
+    folder = tmp_path / "two words"
+    folder.mkdir()
+    Milvus(str(folder / "a_b-c.1.db"), "books").close()
+
+
+def test_a_server_on_another_machine_without_tls_is_warned_of() -> None:
+    with (
+        pytest.warns(UserWarning, match=r"travel in the clear; .* needs TLS: milvus\+tls://"),
+        pytest.raises(InputError, match="no server answers"),
+    ):
+        Milvus("milvus://192.0.2.1:9", "books")
+    for address in ("milvus://localhost:9", "milvus://[::1]:9"):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", UserWarning)
+            with pytest.raises(InputError, match="no server answers"):
+                Milvus(address, "books")

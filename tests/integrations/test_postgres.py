@@ -195,6 +195,16 @@ def test_an_address_holds_no_password(address: str) -> None:
         open_database(address, "books")
 
 
+@pytest.mark.parametrize(
+    "address",
+    ["postgresql://postgres:@/postgres?host=/nowhere", "postgres://me@host.invalid/x?password="],
+)
+def test_an_empty_password_is_none(address: str) -> None:
+    """As pgserver writes its addresses."""
+    with pytest.raises(StorageError, match="cannot be reached"):
+        open_database(address, "books")
+
+
 def test_a_server_that_is_not_there_is_named() -> None:
     with pytest.raises(StorageError, match="cannot be reached"):
         open_database("postgresql://localhost:1/x", "books")

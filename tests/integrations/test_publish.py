@@ -176,7 +176,7 @@ def test_nothing_but_the_index_is_published(place: str, tmp_path: Path) -> None:
     facts, arrays = unpack(whole, WHOLE)
     assert set(facts) == {
         *("settings", "dtype", "text_ids", "exact_queries"),
-        *("ids_are_rows", "rows"),
+        *("ids_are_rows", "rows", "vector_unit"),
     }
     assert arrays.keys() <= {"calibration"}
     database.close()

@@ -71,6 +71,10 @@ class Toy(Database):
         names = ["id", "code", *payload]
         return self.layout.table({name: [row[name] for row in rows] for name in names})
 
+    def delete(self, where: str) -> None:
+        for row in self._matching(where):
+            del self._rows[row["id"]]
+
     def count(self, where: str | None = None) -> int:
         return len(self._matching(where))
 

@@ -1,0 +1,49 @@
+"""Of rows with equal scores the lowest are found, and they come in their order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import dpindex as dpi
+
+RNG = np.random.default_rng(0)
+
+
+def plain(vectors: Any, metric: Any, **options: Any) -> dpi.PrivateIndex:
+    """An index of vectors in [-1, 1] without noise."""
+    width = vectors.shape[1]
+    spec = dpi.Spec("none-oporp", dim=width, k=width, bounds=(-1, 1), adjacency=dpi.attribute(1))
+    index = dpi.PrivateIndex(spec, metric=metric, **options)
+    index.add(vectors)
+    return index
+
+
+@pytest.mark.parametrize("metric", ["cosine", "ip", "l2"])
+@pytest.mark.parametrize("queries", [1, 7, 300])
+def test_each_group_of_equal_vectors_comes_in_row_order(metric: str, queries: int) -> None:
+    """Also where Faiss multiplies matrices, in which the place of a row changes its last digit."""
+    kinds = RNG.integers(0, 40, 2000)
+    index = plain(RNG.uniform(-1, 1, (40, 32))[kinds], metric)
+    asked = RNG.uniform(-1, 1, (queries, 32))
+    for count in (4, 60, 200):
+        for rows in index.search(asked, count).ids:
+            ends = np.flatnonzero(np.diff(kinds[rows])) + 1
+            groups = np.split(rows, ends)
+            assert len(groups) == len(set(kinds[rows]))
+            for group in groups:
+                first_rows = np.flatnonzero(kinds == kinds[group[0]])[: len(group)]
+                assert group.tolist() == first_rows.tolist()
+
+
+@pytest.mark.parametrize("metric", ["cosine", "ip", "l2"])
+@pytest.mark.parametrize("index_type", ["f32", "f16", "int8"])
+def test_of_vectors_that_are_all_equal_the_first_are_found(metric: str, index_type: str) -> None:
+    index = plain(np.full((500, 8), 0.5), metric, index_type=index_type)
+    for queries in (np.ones((1, 8)), np.zeros((1, 8)), np.ones((600, 8))):
+        assert index.search(queries, 4).ids.tolist() == [[0, 1, 2, 3]] * len(queries)
+        assert index.search(queries, 3, filter=[9, 8, 7, 6]).ids.tolist() == [[6, 7, 8]] * len(
+            queries
+        )

@@ -1,0 +1,141 @@
+"""Neighbours in a database are those of the index: of any size, equal ones, removed ones."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from lite import LITE, PLACES, address
+
+import dpindex as dpi
+from dpindex import InputError
+
+pytest.importorskip("pyarrow")
+pytestmark = [*LITE, pytest.mark.usefixtures("known_noise")]
+SIZES = (1.0, 1e-10, 3e13, 1.7e18, 1e-30, 2e19, 1e30)
+RNG = np.random.default_rng(0)
+
+
+@pytest.fixture(scope="module", params=PLACES)
+def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
+    return address(tmp_path_factory.mktemp("lite"), request.param)
+
+
+def plain(vectors: Any, metric: Any, **options: Any) -> dpi.PrivateIndex:
+    """An index of vectors without noise."""
+    wide = np.asarray(vectors)
+    bound = float(np.abs(wide).max()) or 1.0
+    spec = dpi.Spec(
+        "none-oporp",
+        dim=wide.shape[1],
+        k=wide.shape[1],
+        bounds=(-bound, bound),
+        adjacency=dpi.attribute(bound),
+    )
+    index = dpi.PrivateIndex(spec, metric=metric)
+    index.add(wide, **options)
+    return index
+
+
+def published(index: dpi.PrivateIndex, place: str, name: str) -> Any:
+    dpi.publish(index, place, name, allow_unprotected=True)
+    return dpi.open(place, name)
+
+
+@pytest.mark.parametrize("metric", ["cosine", "ip", "l2"])
+def test_neighbours_do_not_depend_on_the_size_of_numbers(place: str, metric: str) -> None:
+    shape = np.concatenate([RNG.normal(size=(60, 8)), np.repeat(RNG.normal(size=(2, 8)), 9, 0)])
+    shape /= np.abs(shape).max()
+    asked = RNG.uniform(-1, 1, (5, 8))
+    sizes = SIZES[:4] if metric == "cosine" else SIZES
+    for number, size in enumerate(sizes):
+        index = plain(shape * size, metric)
+        there = published(index, place, f"{metric}{number}")
+        for queries in (asked * size, asked[:1] * size):
+            here = index.search(queries, 20)
+            found = there.search(queries, 20, "exact")
+            assert found.ids.tolist() == here.ids.tolist()
+            np.testing.assert_allclose(found.scores, here.scores, rtol=1e-4)
+        there.close()
+
+
+def test_four_plain_vectors_at_every_size(place: str) -> None:
+    for number, size in enumerate((1e-10, 1e13, 2e13, 1.7e18)):
+        vectors = np.array([[-1, 0], [0, 1], [0.5, 0], [1, 0]]) * size
+        there = published(plain(vectors, "ip"), place, f"four{number}")
+        assert there.search(vectors[3:], 4, "exact").ids.tolist() == [[3, 2, 1, 0]]
+        assert [len(ids) for ids in there.search(vectors, 3, "exact").ids] == [3] * 4
+        there.close()
+
+
+@pytest.mark.parametrize("metric", ["cosine", "ip", "l2"])
+def test_of_equal_vectors_the_first_rows_are_found(place: str, metric: str) -> None:
+    index = plain(np.ones((12, 4)), metric)
+    there = published(index, place, f"equal_{metric}")
+    for queries in (np.ones((1, 4)), np.ones((30, 4))):
+        expected = [[0, 1, 2, 3]] * len(queries)
+        assert index.search(queries, 4).ids.tolist() == expected
+        assert there.search(queries, 4, "exact").ids.tolist() == expected
+    there.close()
+
+
+def test_ties_of_bits_and_symbols_are_those_of_the_index(place: str) -> None:
+    vectors = np.repeat(RNG.uniform(-1, 1, (3, 16)), 50, 0)
+    codebook = dpi.Codebook(RNG.normal(size=(4, 16)))
+    specs = {
+        "bits": dpi.Spec(
+            "dp-signrp-rr", 16, k=8, epsilon=60.0, norm=1.0, adjacency=dpi.attribute(1.0)
+        ),
+        "symbols": dpi.Spec(
+            "record-codebook", 16, epsilon=60.0, adjacency=dpi.record(), codebook=codebook
+        ),
+    }
+    for name, spec in specs.items():
+        index = dpi.PrivateIndex(spec)
+        index.add(vectors / np.linalg.norm(vectors, axis=1, keepdims=True))
+        dpi.publish(index, place, name)
+        there = dpi.open(place, name)
+        codes = index.codes.take(np.array([0, 70]))
+        for count in (1, 7, 60, 150):
+            here = index.search(codes, count)
+            assert there.search(codes, count).ids.tolist() == here.ids.tolist()
+        there.close()
+
+
+@pytest.mark.parametrize("ids", [None, [f"it's {i}" for i in range(30)]])
+def test_what_is_removed_is_found_by_nobody(place: str, ids: Any) -> None:
+    index = plain(RNG.normal(size=(30, 4)), "cosine", ids=ids, payload={"n": list(range(30))})
+    name = f"removed_{ids is None}"
+    there = published(index, place, name)
+    names = index.ids.tolist()
+    with pytest.raises(InputError, match="1 of these 2 ids are not in the index"):
+        there.remove([names[3], "nobody" if ids else 99])
+    assert len(there) == 30
+    assert there.remove(names[3]) == 1
+    assert there.remove([names[5], names[7], names[5]]) == 2
+    there.save()
+    again = dpi.open(place, name)
+    for one in (there, again):
+        assert len(one) == 27
+        assert names[3] not in one
+        found = one.search(RNG.uniform(-1, 1, (2, 4)), 27, "exact").ids
+        assert sorted(found[0].tolist()) == sorted(set(names) - {names[3], names[5], names[7]})
+        with pytest.raises(KeyError):
+            one[names[3]]
+    codes = index.codes.take(np.array([3]))
+    again.add_codes(codes, [names[3]], payload={"n": [3]})
+    assert names[3] in there
+    there.close()
+    again.close()
+
+
+def test_lists_of_large_text_are_published(place: str) -> None:
+    pa = pytest.importorskip("pyarrow")
+    tags = pa.array([["a", "☃"], [], None], pa.large_list(pa.large_string()))
+    index = plain(np.eye(3), "cosine", payload=pa.table({"tags": tags}))
+    there = published(index, place, "large_lists")
+    found = there.search(np.eye(3)[:1], 3, "exact")
+    here = index.search(np.eye(3)[:1], 3)
+    assert found.payload.equals(here.payload)
+    there.close()
