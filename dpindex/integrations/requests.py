@@ -175,20 +175,20 @@ def sent_codes(body: bytes, specs: Sequence[Spec], most: int) -> Codes:
     return known[codes.fingerprint].format.codes(codes.stored)
 
 
-def receipts(key: str | None, ids: str, body: bytes) -> list[bytes]:
-    """Return a hash by which a repeated submission is recognized; none without a key.
+def receipt(key: str | None, ids: str, body: bytes) -> bytes | None:
+    """Return a hash by which a repeated submission is recognized; None without a key.
 
     Nobody without the key can compute it. RefusedError for a key that is easily guessed.
     """
     if key is None:
-        return []
+        return None
     is_plain = key.isascii() and key.isprintable()
     if len(key) not in _KEY_CHARACTERS or not is_plain:
         raise RefusedError(422, "Idempotency-Key must be 16 to 128 printable ASCII characters.")
-    receipt = hashlib.sha256()
+    whole = hashlib.sha256()
     for part in (key.encode(), ids.encode(), body):
-        receipt.update(hashlib.sha256(part).digest())
-    return [receipt.digest()]
+        whole.update(hashlib.sha256(part).digest())
+    return whole.digest()
 
 
 def sent_ids(text: str | None, id_type: type, count: int) -> AnyArray:
@@ -220,6 +220,16 @@ def sent_ids(text: str | None, id_type: type, count: int) -> AnyArray:
     return np.array(values, np.str_ if id_type is str else np.int64)
 
 
+def check_sent_ids(ids: AnyArray) -> None:
+    """RefusedError for numbers of hits that JSON readers would round."""
+    if ids.dtype.kind == "i" and ids.size and int(np.abs(ids).max()) > _MAX_ID_NUMBER:
+        raise RefusedError(
+            409,
+            f"an id that was found exceeds {_MAX_ID_NUMBER}, and readers of JSON would round it; "
+            f"an index that is served needs smaller ids, or text.",
+        )
+
+
 def _check_ids(values: Any, id_type: type, wrong: RefusedError) -> None:
     if not isinstance(values, list) or not values:
         raise wrong
@@ -232,6 +242,11 @@ def query_vectors(body: bytes, dim: int) -> Doubles:
     wrong = RefusedError(
         422, f'the body must be JSON: {{"vectors": [[…], …]}} with {dim} numbers each.'
     )
+    # Before an object is made of each: a list takes 34 times the bytes of its brackets.
+    if body.count(b"[") > MAX_QUERIES + 1:
+        raise RefusedError(413, f"one request has at most {MAX_QUERIES} queries; send several.")
+    if body.count(b",") > MAX_QUERIES * (dim + 1) or body.count(b"{") > 1 or body.count(b'"') > 2:
+        raise wrong
     (rows,) = _fields(body, ["vectors"], wrong)
     if not isinstance(rows, list) or not rows:
         raise wrong

@@ -28,12 +28,13 @@ from dpindex.base.errors import BusyError, InputError, import_extra
 from dpindex.base.files import AnyPath, holding_folder, state_folder
 from dpindex.index.private_index import PrivateIndex
 from dpindex.index.reranking import Originals
-from dpindex.integrations.collector import Acceptance, Batch, Collector, UnavailableError
+from dpindex.integrations.accepted import Acceptance, Submission
+from dpindex.integrations.collector import Collector, UnavailableError
 from dpindex.integrations.database import adapter_of
 from dpindex.integrations.published import PublishedIndex, open_published
 
 LOG_NAME = ".accepted"
-"""The log of accepted codes, in the directory of the index."""
+"""The file of accepted codes and keys, in the directory of the index."""
 LOOPBACK = ("127.0.0.1", "localhost")
 
 _CONNECTIONS = 256
@@ -112,14 +113,14 @@ def serve(
         raise InputError(
             f"without tokens only {' and '.join(LOOPBACK)} may be served; give tokens."
         )
-    with _opened(index, collection) as (opened, log, save):
+    with _opened(index, collection) as (opened, accepted, save):
         opened.spec.refuse_unprotected(allow_unprotected, "serve it")
         comparisons = None
         if originals is not None:
             comparisons = comparisons_of(opened, originals, original_ids, per_minute)
         with (
             _listening(*address) as listening,
-            Collector(opened, log, save) as collector,
+            Collector(opened, accepted, save) as collector,
         ):
             service = Service(collector, tokens, exact_queries, comparisons=comparisons)
             _run(service.app(), listening, ready)
@@ -145,7 +146,7 @@ def comparisons_of(
 def _opened(
     place: AnyPath, collection: str
 ) -> Iterator[tuple[PrivateIndex | PublishedIndex, Path, Callable[[], object]]]:
-    """Give an index that nobody else changes, its log, and what saves it."""
+    """Give an index that nobody else changes, its file of codes, and what saves it."""
     with ExitStack() as stack:
         if adapter_of(place) is None:
             path = Path(os.path.realpath(place))
@@ -158,7 +159,7 @@ def _opened(
             return
         published = stack.enter_context(closing(open_published(place, collection)))
         folder = stack.enter_context(published.database.lease())
-        if folder is None:  # of a server the log lies in the user's own state here
+        if folder is None:  # of a server the file lies in the user's own state here
             digest = hashlib.sha256(f"{os.fspath(place)} {collection}".encode())
             own_folder = state_folder() / "collectors" / digest.hexdigest()[:16]
             folder = stack.enter_context(holding_folder(own_folder, os.fspath(place)))
@@ -283,6 +284,7 @@ class Service:
             began = time.perf_counter()
             headers = {}
             try:
+                _check_head(request)
                 status, content = await answer(request)
             except Exception as error:
                 refusal = _refusal(error)
@@ -300,9 +302,11 @@ class Service:
         return endpoint
 
     async def health(self, request: Any) -> _Answer:
-        if self.collector.accepts:
-            return 200, {"status": "ok"}
-        return 503, {"status": "read only"}
+        if not self.collector.accepts:
+            return 503, {"status": "read only until it is started again"}
+        if not self.collector.has_room:
+            return 503, {"status": "read only until there is room on the disk"}
+        return 200, {"status": "ok"}
 
     async def stated_spec(self, request: Any) -> _Answer:
         return 200, json.loads(self.spec.to_json())
@@ -336,15 +340,15 @@ class Service:
         body = await self._body(request, {_CODES: r.max_body(self.spec)})
         ids = request.headers.get("dpindex-ids")
         key = request.headers.get("idempotency-key")
-        batch = await asyncio.to_thread(self._submission, body, ids, key)
-        outcome = await asyncio.wrap_future(self.collector.submit(batch))
+        submission = await asyncio.to_thread(self._submission, body, ids, key)
+        outcome = await asyncio.wrap_future(self.collector.submit(submission))
         status, sentence = _OUTCOMES[outcome]
         return status, {"detail": sentence}
 
-    def _submission(self, body: bytes, ids: str | None, key: str | None) -> Batch:
+    def _submission(self, body: bytes, ids: str | None, key: str | None) -> Submission:
         codes = r.sent_codes(body, [self.spec], r.max_rows(self.spec))
         names = r.sent_ids(ids, self.id_type, len(codes))
-        return Batch(codes, names, r.receipts(key, ids or "", body))
+        return Submission(codes, names, r.receipt(key, ids or "", body))
 
     async def search(self, request: Any) -> _Answer:
         """Lists of ids, scores and estimates, one for each query, and why some are null.
@@ -377,6 +381,7 @@ class Service:
         except InputError as error:  # which names rows and columns, and never a value
             raise r.RefusedError(422, str(error)) from None
         columns = hits.columns
+        r.check_sent_ids(columns["ids"])
         del columns["exact"]  # a collector has no originals to rerank by
         return {**json_columns(columns), "unstated": hits.unstated}
 
@@ -443,11 +448,24 @@ def _refusal(error: Exception) -> r.RefusedError:
     if isinstance(error, r.RefusedError):
         return error
     if isinstance(error, UnavailableError):
-        return r.RefusedError(503, "nothing can be stored now, and nothing was; try again later.")
+        return r.RefusedError(
+            503,
+            "nothing can be stored now, and nothing was; send the same again later, under the same "
+            "key.",
+        )
     # The message of an error may repeat what was sent; where it was raised does not.
     places = "".join(traceback.format_tb(error.__traceback__))
     _log.error("%s\n%s", type(error).__name__, places)
     return r.RefusedError(500, "the server failed; its log says where.")
+
+
+def _check_head(request: Any) -> None:
+    """RefusedError for a long head: the limit of uvicorn holds for heads that come in pieces."""
+    size = len(request.scope["raw_path"]) + len(request.scope["query_string"])
+    for name, value in request.scope["headers"]:
+        size += len(name) + len(value)
+    if size > _HEAD_BYTES:
+        raise r.RefusedError(400, f"the request's line and headers exceed {_HEAD_BYTES} bytes.")
 
 
 def _content_type(request: Any) -> str:

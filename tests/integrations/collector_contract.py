@@ -20,7 +20,8 @@ import pytest
 
 import dpindex as dpi
 from dpindex.base.errors import InputError
-from dpindex.integrations.collector import AcceptedLog, Batch, Collector
+from dpindex.integrations.accepted import Accepted, Submission
+from dpindex.integrations.collector import Collector
 
 DIM, OLD = 32, 50
 RNG = np.random.default_rng(0)
@@ -46,6 +47,12 @@ class CollectorContract:
         index.add(X[:OLD], names, payload={"year": [1999] * OLD})
         return index
 
+    def left_over(self, folder: Path, codes: dpi.Codes) -> None:
+        """Leave two codes as a collector that was killed leaves them."""
+        accepted = Accepted(folder / "log")
+        assert accepted.add([Submission(codes, np.array(["a", "b"]))], []) == ["stored"]
+        accepted.close()
+
     def test_codes_are_collected(
         self, opened: Opened, filled: dpi.PrivateIndex, tmp_path: Path
     ) -> None:
@@ -53,18 +60,19 @@ class CollectorContract:
         index, save = opened()
         with Collector(index, tmp_path / "log", save) as collector:
             outcomes = [
-                collector.submit(Batch(codes.take(slice(i, i + 1)), np.array([name]), key))
+                collector.submit(Submission(codes.take(slice(i, i + 1)), np.array([name]), key))
                 for i, (name, key) in enumerate(
-                    [("it's new", [32 * b"1"]), ("new1", []), ("old3", []), ("it's new", [])]
+                    [("it's new", 32 * b"1"), ("new1", None), ("old3", None), ("it's new", None)]
                 )
             ]
-            again = Batch(codes.take(slice(0, 1)), np.array(["it's new"]), [32 * b"1"])
+            again = Submission(codes.take(slice(0, 1)), np.array(["it's new"]), 32 * b"1")
             assert [outcome.result(600) for outcome in outcomes] == [
                 *("stored", "stored", "taken", "taken")
             ]
             assert collector.submit(again).result(600) == "repeated"
-        assert not (tmp_path / "log").exists()
-        index, _ = opened()
+        index, save = opened()
+        with Collector(index, tmp_path / "log", save) as collector:
+            assert collector.submit(again).result(600) == "repeated"
         assert len(index) == OLD + 2
         assert np.array_equal(index["it's new"].stored, codes.stored[:1])
         hits = index.search(X[OLD : OLD + 1], OLD + 2, "exact")
@@ -77,17 +85,13 @@ class CollectorContract:
     ) -> None:
         codes = dpi.Privatizer(filled.spec).privatize(X[OLD : OLD + 2])
         for _ in range(2):  # the second time it is there already
-            log = AcceptedLog(tmp_path / "log")
-            log.append(Batch(codes, np.array(["a", "b"]), []))
-            log.close()
+            self.left_over(tmp_path, codes)
             index, save = opened()
             with Collector(index, tmp_path / "log", save):
                 pass
             assert len(opened()[0]) == OLD + 2
         other = dpi.Privatizer(filled.spec).privatize(-X[OLD : OLD + 2])
-        log = AcceptedLog(tmp_path / "log")
-        log.append(Batch(other, np.array(["a", "b"]), []))
-        log.close()
+        self.left_over(tmp_path, other)
         index, save = opened()
         if not np.array_equal(other.stored[0], codes.stored[0]):
             with pytest.raises(InputError, match="with another code"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import sqlite3
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -14,25 +14,17 @@ import pytest
 from collector_contract import CollectorContract
 
 import dpindex as dpi
-from dpindex.integrations.collector import (
-    Acceptance,
-    AcceptedLog,
-    Batch,
-    Collector,
-    UnavailableError,
-)
+from dpindex.base.errors import StorageError
+from dpindex.integrations.accepted import Acceptance, Accepted, FullError, Submission
+from dpindex.integrations.collector import Collector, UnavailableError
 
 SPEC = dpi.Spec("dp-signoporp-rr", dim=16, k=16, epsilon=4.0, adjacency=dpi.attribute(1.0))
 pytestmark = pytest.mark.usefixtures("known_noise")
 
 
-def submission(*names: str, receipt: bytes | None = None, seed: int = 0) -> Batch:
+def submission(*names: str, receipt: bytes | None = None, seed: int = 0) -> Submission:
     vectors = np.random.default_rng(seed).uniform(-1, 1, (len(names), 16))
-    return Batch(
-        dpi.Privatizer(SPEC).privatize(vectors),
-        np.array(names),
-        [] if receipt is None else [receipt],
-    )
+    return Submission(dpi.Privatizer(SPEC).privatize(vectors), np.array(names), receipt)
 
 
 @pytest.fixture
@@ -65,7 +57,9 @@ def test_what_is_accepted_is_saved_at_the_end(index: dpi.PrivateIndex) -> None:
     assert list(saved) == ["a", "b", "c"]
     assert np.array_equal(saved.codes.stored[:2], one.codes.stored)
     assert index.path is not None
-    assert not (index.path / ".accepted").exists()
+    accepted = Accepted(index.path / ".accepted")
+    assert accepted.codes() == []
+    accepted.close()
 
 
 def test_the_first_to_use_an_id_has_it(index: dpi.PrivateIndex) -> None:
@@ -75,7 +69,7 @@ def test_the_first_to_use_an_id_has_it(index: dpi.PrivateIndex) -> None:
         for names in (["a"], ["b", "a"], ["a", "c"]):
             assert done(collector.submit(submission(*names, seed=1))) == "taken"
         # The very same codes too: whether a guess is right is not told.
-        assert done(collector.submit(Batch(first.codes, first.ids))) == "taken"
+        assert done(collector.submit(Submission(first.codes, first.ids))) == "taken"
     assert list(reopened(index)) == ["a"]
     with collecting(index) as collector:
         assert done(collector.submit(submission("a"))) == "taken"
@@ -84,44 +78,56 @@ def test_the_first_to_use_an_id_has_it(index: dpi.PrivateIndex) -> None:
 def test_a_submission_that_comes_again_is_known_by_its_receipt(index: dpi.PrivateIndex) -> None:
     one = submission("a", "b", receipt=32 * b"1")
     with collecting(index) as collector:
-        both = [collector.submit(Batch(one.codes, one.ids, one.receipts)) for _ in range(2)]
+        both = [collector.submit(Submission(one.codes, one.ids, one.receipt)) for _ in range(2)]
         assert sorted(map(done, both)) == ["repeated", "stored"]
-        other = Batch(one.codes, one.ids, [32 * b"2"])
+        other = Submission(one.codes, one.ids, 32 * b"2")
         assert done(collector.submit(other)) == "taken"
     assert len(reopened(index)) == 2
 
 
-def test_many_share_one_fsync(index: dpi.PrivateIndex, monkeypatch: pytest.MonkeyPatch) -> None:
-    gate, synced = threading.Event(), []
-    sync = os.fsync
+class Held:
+    """Lets additions to the file of accepted codes wait until the gate opens."""
 
-    def slow(handle: int) -> None:
-        gate.wait(600)
-        synced.append(handle)
-        sync(handle)
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.gate = threading.Event()
+        self.groups: list[int] = []
+        add = Accepted.add
 
+        def held(accepted: Accepted, submissions: Any, known: Any) -> list[Acceptance]:
+            self.gate.wait(600)
+            self.groups.append(len(submissions))
+            return add(accepted, submissions, known)
+
+        monkeypatch.setattr(Accepted, "add", held)
+
+
+def test_many_share_one_sync(index: dpi.PrivateIndex, monkeypatch: pytest.MonkeyPatch) -> None:
     with collecting(index) as collector:
-        monkeypatch.setattr("dpindex.integrations.collector.os.fsync", slow)
+        held = Held(monkeypatch)
         outcomes = [collector.submit(submission(f"n{i}")) for i in range(100)]
         assert not any(outcome.done() for outcome in outcomes)  # nothing is on the disk yet
-        gate.set()
+        held.gate.set()
         assert {done(outcome) for outcome in outcomes} == {"stored"}
-        assert len(synced) <= 2
-        monkeypatch.undo()
+        assert len(held.groups) <= 2
     assert sorted(reopened(index)) == sorted(f"n{i}" for i in range(100))
 
 
-def test_a_start_saves_what_the_last_process_accepted(index: dpi.PrivateIndex) -> None:
+def left_over(index: dpi.PrivateIndex, *submissions: Submission) -> Path:
+    """The file of a collector that was killed after it accepted."""
     assert index.path is not None
-    place, one = index.path / ".accepted", submission("a", "b", receipt=32 * b"1")
-    log = AcceptedLog(place)
-    log.append(Batch.joined([one, submission("c")]))
-    log.close()
+    accepted = Accepted(index.path / ".accepted")
+    accepted.add(submissions, index)
+    accepted.close()
+    return accepted.path
+
+
+def test_a_start_saves_what_the_last_process_accepted(index: dpi.PrivateIndex) -> None:
+    one = submission("a", "b", receipt=32 * b"1")
+    place = left_over(index, one, submission("c"))
     left = place.read_bytes()
     with collecting(index) as collector:
         assert list(reopened(index)) == ["a", "b", "c"]
-        assert place.stat().st_size == 0
-        again = Batch(one.codes, one.ids, one.receipts)
+        again = Submission(one.codes, one.ids, one.receipt)
         assert done(collector.submit(again)) == "repeated"
     # Killed between saving and forgetting: the rows are in the index already.
     place.write_bytes(left)
@@ -130,15 +136,33 @@ def test_a_start_saves_what_the_last_process_accepted(index: dpi.PrivateIndex) -
     assert len(reopened(index)) == 3
 
 
+def test_a_key_is_known_after_every_kind_of_end(index: dpi.PrivateIndex) -> None:
+    """So a device learns that its own code is stored, and not that somebody has its id."""
+    one = submission("a", receipt=32 * b"1")
+    with collecting(index) as collector:
+        assert done(collector.submit(one)) == "stored"
+    other = submission("b", receipt=32 * b"2")
+    for _ in range(3):
+        index = reopened(index)
+        with collecting(index) as collector:
+            assert done(collector.submit(one)) == "repeated"
+            without_key = Submission(one.codes, one.ids)
+            assert done(collector.submit(without_key)) == "taken"
+        left_over(index, other)  # a kill
+    index = reopened(index)
+    with collecting(index) as collector:
+        assert done(collector.submit(other)) == "repeated"
+    assert sorted(reopened(index)) == ["a", "b"]
+
+
 def test_an_id_that_somebody_else_added_meanwhile_is_reported(index: dpi.PrivateIndex) -> None:
-    assert index.path is not None
-    log = AcceptedLog(index.path / ".accepted")
-    log.append(submission("a"))
-    log.close()
+    place = left_over(index, submission("a"))
     index.add_codes(submission("a", seed=5).codes, ["a"])
     with pytest.raises(dpi.InputError, match=r"under an id which .* \('a'\)"):
         collecting(index)
-    assert (index.path / ".accepted").stat().st_size > 0
+    accepted = Accepted(place)
+    assert len(accepted.codes()) == 1
+    accepted.close()
 
 
 def test_accepted_codes_join_the_search(index: dpi.PrivateIndex) -> None:
@@ -160,16 +184,58 @@ def test_a_full_segment_is_saved(index: dpi.PrivateIndex, monkeypatch: pytest.Mo
     assert len(reopened(index)) == 20
 
 
-def test_after_a_failed_write_nothing_is_accepted(
+def test_a_full_disk_refuses_and_takes_again_when_there_is_room(
     index: dpi.PrivateIndex, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(handle: int) -> None:
-        raise OSError(28, "No space left on device")
+    def full(accepted: Accepted, submissions: Any, known: Any) -> Any:
+        raise FullError
+
+    with collecting(index) as collector:
+        assert done(collector.submit(submission("a"))) == "stored"
+        with monkeypatch.context() as patched:
+            patched.setattr(Accepted, "add", full)
+            for _ in range(2):
+                with pytest.raises(UnavailableError):
+                    done(collector.submit(submission("b")))
+            assert collector.accepts
+            assert not collector.has_room
+        assert done(collector.submit(submission("b"))) == "stored"
+        assert collector.has_room
+    assert list(reopened(index)) == ["a", "b"]
+
+
+def test_a_save_without_room_is_made_later(
+    index: dpi.PrivateIndex, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dpindex.integrations.collector.rows_per_segment", lambda spec: 1)
+    path = index.path
+    assert path is not None
+    failures = ["first", "second"]
+
+    def save() -> None:
+        if failures:
+            failures.pop()
+            raise StorageError("there is no room")
+        index.save(path)
+
+    times = {"join_seconds": 0.0, "retry_seconds": 0.0}
+    with Collector(index, path / ".accepted", save, **times) as collector:
+        for name in "abc":
+            assert done(collector.submit(submission(name))) == "stored"
+    assert not failures
+    assert list(reopened(index)) == ["a", "b", "c"]
+
+
+def test_after_any_other_failed_write_nothing_is_accepted(
+    index: dpi.PrivateIndex, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(accepted: Accepted, submissions: Any, known: Any) -> Any:
+        raise sqlite3.OperationalError("disk I/O error")
 
     def failing() -> None:
         with collecting(index) as collector:
             assert done(collector.submit(submission("a"))) == "stored"
-            monkeypatch.setattr("dpindex.integrations.collector.os.fsync", fail)
+            monkeypatch.setattr(Accepted, "add", fail)
             with pytest.raises(UnavailableError):
                 done(collector.submit(submission("b")))
             for thread in threading.enumerate():
@@ -191,17 +257,11 @@ def test_after_a_failed_write_nothing_is_accepted(
 def test_who_does_not_wait_any_more_does_no_harm(
     index: dpi.PrivateIndex, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    gate, sync = threading.Event(), os.fsync
     with collecting(index) as collector:
-
-        def slow(handle: int) -> None:
-            gate.wait(600)
-            sync(handle)
-
-        monkeypatch.setattr("dpindex.integrations.collector.os.fsync", slow)
+        held = Held(monkeypatch)
         first, second = (collector.submit(submission(name)) for name in "ab")
         second.cancel()
-        gate.set()
+        held.gate.set()
         assert done(first) == "stored"
         assert done(collector.submit(submission("c"))) == "stored"
     assert {"a", "c"} <= set(reopened(index))
@@ -210,21 +270,15 @@ def test_who_does_not_wait_any_more_does_no_harm(
 def test_too_many_that_wait_are_sent_away(
     index: dpi.PrivateIndex, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    gate, sync = threading.Event(), os.fsync
     with collecting(index, max_waiting=2) as collector:
-
-        def slow(handle: int) -> None:
-            gate.wait(600)
-            sync(handle)
-
-        monkeypatch.setattr("dpindex.integrations.collector.os.fsync", slow)
+        held = Held(monkeypatch)
         waiting, refused = [], 0
         for i in range(20):
             try:
                 waiting.append(collector.submit(submission(f"n{i}")))
             except UnavailableError:
                 refused += 1
-        gate.set()
+        held.gate.set()
         assert refused >= 1
         assert {done(outcome) for outcome in waiting} == {"stored"}
     assert len(reopened(index)) == 20 - refused

@@ -17,8 +17,9 @@ from postgres_server import new_database, programs, wait_for_leases_to_end
 
 import dpindex as dpi
 from dpindex.base.errors import BusyError, StorageError
+from dpindex.integrations.accepted import Submission
 from dpindex.integrations.client import Client
-from dpindex.integrations.collector import Batch, Collector, UnavailableError
+from dpindex.integrations.collector import Collector, UnavailableError
 from dpindex.integrations.database import Layout, open_database
 
 pytestmark = [*LITE, pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")]
@@ -183,7 +184,7 @@ def test_h5_whoever_waits_is_answered_when_the_index_is_lost(tmp_path: Path) -> 
 
     collector = Collector(Lost(SPEC), tmp_path / "log", lambda: None)
     collector.__enter__()
-    outcome = collector.submit(Batch(codes(1), np.array(["one"])))
+    outcome = collector.submit(Submission(codes(1), np.array(["one"])))
     with pytest.raises(UnavailableError):
         outcome.result(SECONDS)
     with pytest.raises(dpi.InputError, match="could not be written"):

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -47,10 +47,12 @@ def index(tmp_path: Path) -> Path:
 
 
 @contextmanager
-def served(index: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
+def served(
+    index: Path, program: Sequence[str] = (sys.executable, "-m", "dpindex")
+) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """The process and its address; it is killed when the block ends, if it still runs."""
     options = ("--tokens", str(index.parent / "tokens"), "--port", "0")
-    command = [sys.executable, "-m", "dpindex", "serve", str(index), *options]
+    command = [*program, "serve", str(index), *options]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
@@ -115,6 +117,96 @@ def test_what_was_answered_is_there_once_after_kill_9(index: Path) -> None:
     for place, name in enumerate(saved):
         row = int(str(name).partition(" ")[2] or 0)
         assert np.array_equal(stored[place], all_codes.stored[row])
+
+
+FULL_DISK = """
+import os, sqlite3, sys
+
+class Connection(sqlite3.Connection):
+    def execute(self, command, *values):
+        if command == "COMMIT" and os.path.exists(FULL):
+            super().execute("ROLLBACK")
+            raise sqlite3.OperationalError("database or disk is full")
+        return super().execute(command, *values)
+
+connect = sqlite3.connect
+sqlite3.connect = lambda *args, **options: connect(*args, factory=Connection, **options)
+
+from dpindex.__main__ import main
+
+_, FULL, *arguments = sys.argv
+sys.argv = ["dpindex", *arguments]
+main()
+"""
+"""A collector for which the disk is full while a file exists."""
+
+
+@pytest.mark.slow
+def test_devices_that_insist_are_stored_once_through_kills_restarts_and_a_full_disk(
+    index: Path,
+) -> None:
+    """A device sends its code under its key until it is told that it is stored."""
+    devices = 400
+    all_codes = codes(devices)
+    full = index.parent / "full"
+    program = [sys.executable, "-c", FULL_DISK, str(full)]
+    answers: list[list[str]] = [[] for _ in range(devices)]
+    address = [""]
+    is_over = threading.Event()
+
+    def insist(first: int) -> None:
+        for row in range(first, devices, CLIENTS):
+            one = all_codes.take(slice(row, row + 1)).to_bytes()
+            while not is_over.is_set() and answers[row][-1:] not in (["stored"], ["repeated"]):
+                try:
+                    client = Client(address[0], SUBMIT, timeout=SECONDS)
+                    answers[row].append(client.submit(one, [f"device {row}"], f"{row:032}"))
+                except dpi.InputError:  # killed, or without room
+                    is_over.wait(0.01)
+
+    def have(count: int) -> None:
+        """Wait until so many devices were answered."""
+        while sum(map(bool, answers)) < count:
+            assert any(thread.is_alive() for thread in threads)
+            threads[0].join(0.01)
+
+    threads = [threading.Thread(target=insist, args=(first,)) for first in range(CLIENTS)]
+    ends = [signal.SIGKILL, signal.SIGTERM, signal.SIGKILL, signal.SIGINT, signal.SIGKILL]
+    try:
+        for round_, number in enumerate(ends, 1):
+            with served(index, program) as (process, address[0]):
+                for thread in threads:
+                    if round_ == 1:
+                        thread.start()
+                have(50 * round_)
+                full.touch()
+                with pytest.raises(dpi.InputError, match="nothing can be stored now"):
+                    Client(address[0], SUBMIT).submit(
+                        all_codes.take(slice(0, 1)).to_bytes(), [f"refused {round_}"]
+                    )
+                full.unlink()
+                have(50 * round_ + 25)
+                process.send_signal(number)
+                process.wait(SECONDS)
+        with served(index, program) as (process, address[0]):
+            for thread in threads:
+                thread.join(SECONDS)
+            last = Client(address[0], SUBMIT)
+            for row in (0, 99, devices - 1):
+                one = all_codes.take(slice(row, row + 1)).to_bytes()
+                assert last.submit(one, [f"device {row}"], f"{row:032}") == "repeated"
+                assert last.submit(one, [f"device {row}"], "another key of 32 characters....") == (
+                    "taken"
+                )
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(SECONDS) == 0
+    finally:
+        is_over.set()
+    assert all(given in (["stored"], ["repeated"]) for given in answers)
+    saved = dpi.PrivateIndex.open(index)
+    assert sorted(saved) == sorted(f"device {row}" for row in range(devices))
+    for row in range(devices):
+        assert np.array_equal(saved[f"device {row}"].stored, all_codes.stored[row : row + 1])
 
 
 @pytest.mark.slow

@@ -1,0 +1,148 @@
+"""The file of what a collector accepted: codes and keys are there again, once, or nothing is."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dpindex import InputError
+from dpindex.integrations.accepted import Accepted, FullError, Submission
+from dpindex.mechanism.codes import SignFormat
+
+FORMAT = SignFormat(16, bytes(16))
+
+
+def submission(start: int, count: int = 3, receipt: int | None = None) -> Submission:
+    numbers = np.arange(2 * start, 2 * (start + count)) % 256
+    stored = numbers.astype(np.uint8).reshape(count, 2)
+    ids = np.array([f"id {i}" for i in range(start, start + count)])
+    key = None if receipt is None else bytes([receipt]) * 32
+    return Submission(FORMAT.codes(stored), ids, key)
+
+
+def read(path: Path) -> list[tuple[str, list[int]]]:
+    accepted = Accepted(path)
+    found = [(one.ids.item(), one.codes.stored[0].tolist()) for one in accepted.codes()]
+    accepted.close()
+    return found
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A file with six codes and a key."""
+    accepted = Accepted(tmp_path / "accepted")
+    assert accepted.codes() == []
+    assert accepted.add([submission(0), submission(10, receipt=1)], []) == ["stored", "stored"]
+    accepted.close()
+    return accepted.path
+
+
+def test_codes_are_read_again_in_their_order(path: Path) -> None:
+    found = read(path)
+    assert [id for id, _ in found] == ["id 0", "id 1", "id 2", "id 10", "id 11", "id 12"]
+    assert found[1][1] == [2, 3]
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_of_a_group_each_id_and_each_key_counts_once(path: Path) -> None:
+    accepted = Accepted(path)
+    group = [
+        submission(10, receipt=1),
+        submission(12, receipt=2),
+        submission(20, receipt=3),
+        submission(20, receipt=3),
+        submission(21, receipt=4),
+        submission(30),
+    ]
+    outcomes = accepted.add(group, ["id 32"])
+    assert outcomes == ["repeated", "taken", "stored", "repeated", "taken", "taken"]
+    assert len(accepted.codes()) == 9
+    accepted.close()
+
+
+def test_numbers_and_strings_are_different_ids(tmp_path: Path) -> None:
+    accepted = Accepted(tmp_path / "accepted")
+    codes = FORMAT.codes(np.zeros((1, 2), np.uint8))
+    largest = 2**53
+    for id in ("7", 7, largest, str(largest)):
+        assert accepted.add([Submission(codes, np.array([id]))], []) == ["stored"]
+        assert accepted.add([Submission(codes, np.array([id]))], []) == ["taken"]
+    assert [one.ids.item() for one in accepted.codes()] == ["7", 7, largest, str(largest)]
+    accepted.close()
+
+
+def test_keys_stay_when_the_codes_are_in_the_saved_index(path: Path) -> None:
+    for _ in range(2):
+        accepted = Accepted(path)
+        accepted.forget_codes()
+        assert accepted.codes() == []
+        assert accepted.add([submission(10, receipt=1)], ["id 10"]) == ["repeated"]
+        accepted.close()
+
+
+@pytest.fixture
+def disk(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """Sets how many pages a database may have: SQLite says then that the disk is full."""
+    opened: list[sqlite3.Connection] = []
+    connect = sqlite3.connect
+
+    def connected(*args: Any, **options: Any) -> sqlite3.Connection:
+        opened.append(connect(*args, **options))
+        return opened[-1]
+
+    monkeypatch.setattr(sqlite3, "connect", connected)
+
+    def limit(pages: int) -> None:
+        opened[-1].execute(f"PRAGMA max_page_count = {pages}")
+
+    return limit
+
+
+def test_a_full_disk_keeps_nothing_of_a_group_and_takes_it_later(
+    path: Path, disk: Callable[[int], None]
+) -> None:
+    accepted = Accepted(path)
+    disk(1)  # none beyond those that there are
+    large = [submission(1000 + 100 * i, 100, receipt=100 + i) for i in range(20)]
+    with pytest.raises(FullError):
+        accepted.add(large, [])
+    assert len(accepted.codes()) == 6
+    disk(1 << 20)
+    assert accepted.add(large, []) == ["stored"] * 20
+    assert accepted.add(large, []) == ["repeated"] * 20
+    accepted.close()
+    assert len(read(path)) == 2006
+
+
+@pytest.mark.parametrize("place", [0, 20, 100])
+def test_damage_is_not_passed_over(path: Path, place: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[place : place + 16] = bytes(range(1, 17))
+    path.write_bytes(data)
+    with pytest.raises(InputError, match=r"is damaged|cannot be written"):
+        read(path)
+    assert path.read_bytes() == data
+
+
+def test_a_code_that_changed_on_the_disk_is_damage(path: Path) -> None:
+    data = path.read_bytes()
+    (code,) = [one.codes.to_bytes() for one in [submission(1, 1)]]
+    changed = data.replace(code, code[:-1] + bytes([code[-1] ^ 1]))
+    assert changed != data
+    path.write_bytes(changed)
+    with pytest.raises(InputError, match="is damaged: it may hold accepted codes"):
+        read(path)
+
+
+@pytest.mark.parametrize("ending", ["", "-wal", "-journal"])
+def test_a_link_is_not_followed(tmp_path: Path, ending: str) -> None:
+    (tmp_path / "other").write_bytes(b"mine")
+    (tmp_path / f"accepted{ending}").symlink_to(tmp_path / "other")
+    with pytest.raises(InputError, match="is a symbolic link"):
+        Accepted(tmp_path / "accepted")
+    assert (tmp_path / "other").read_bytes() == b"mine"
