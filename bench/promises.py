@@ -27,7 +27,7 @@ import numpy as np
 from recipes import DATA, embeddings, pictures, table, trigrams
 
 import dpindex as dpi
-from dpindex.decode.symbols import crowding
+from dpindex.decode.crowding import crowding
 from dpindex.index.search import QueryMode
 from dpindex.study import ground_truth
 

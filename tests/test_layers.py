@@ -116,9 +116,8 @@ INTEGRATION_CONTRACTS = {
     ),
     "an index that is searched elsewhere": (
         "Searchable", "Estimates", "Found", "FoundCodes", "Filter",
-        "Candidates", "new_reranking", "with_exact", "kind_of", "Ranking", "PackedSigns", "Symbols",
-        "DenoisedVectors", "new_ranking", "EXACT", "Queries", "PrivateQueries", "Metric",
-        "posterior_of", "SimilarityCalibration", "shuffled_numbers",
+        "Candidates", "new_reranking", "with_exact", "Decoder", "decoder_of", "EXACT", "Queries",
+        "Metric", "SimilarityCalibration", "shuffled_numbers",
     ),
     "what is published, as bytes and tables": (
         "Codes", "check_format", "Settings", "Payload", "Denoiser", "denoiser_from_bytes",

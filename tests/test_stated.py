@@ -33,7 +33,7 @@ from specs import example
 
 import dpindex as dpi
 from dpindex.base.display import LowerBound, UpperBound
-from dpindex.index.kinds import kind_of
+from dpindex.decode.kinds import decoder_of
 from dpindex.mechanism.method_table import TABLE, Method
 from dpindex.mechanism.promises import exposure_line, information_lines, max_bits
 from dpindex.privacy import Guarantee
@@ -205,7 +205,7 @@ def test_no_guess_between_neighbours_is_as_often_right_as_stated(row: Method) ->
     pair, rows = neighbours(spec), 3000
     privatizer = dpi.Privatizer(spec)
     logs = (
-        kind_of(spec)
+        decoder_of(spec)
         .likelihoods(privatizer, pair)
         .logs(privatizer.privatize(np.repeat(pair, rows, axis=0)))
     )
@@ -230,7 +230,7 @@ def test_no_guess_between_groups_is_as_often_right_as_stated() -> None:
             with pytest.raises(dpi.InputError, match="says nothing about"):
                 spec.guarantee.group(3)
             continue
-        likelihoods = kind_of(spec).likelihoods(privatizer, pair)
+        likelihoods = decoder_of(spec).likelihoods(privatizer, pair)
         logs = likelihoods.logs(privatizer.privatize(np.repeat(pair, rows, axis=0)))
         lead = (logs[0] - logs[1]).astype(np.float64)
         lead[rows:] *= -1
@@ -308,7 +308,7 @@ def test_figures_of_attacks_hold_for_vectors_that_were_kept_back(row: Method, re
     truth = dense_units(spec, kept)
     base = float(np.square(truth - dense_units(spec, public).mean(axis=0)).mean())
     some = public[::2]  # as many as the stated attack had
-    logs = kind_of(spec).likelihoods(dpi.Privatizer(spec), some).logs(trial.index.codes)[:-1]
+    logs = decoder_of(spec).likelihoods(dpi.Privatizer(spec), some).logs(trial.index.codes)[:-1]
     weights = np.exp((logs - logs.max(axis=0)).astype(np.float64))
     estimate = (weights / weights.sum(axis=0)).T @ dense_units(spec, some)
     assert stated.reconstruction_error <= 1.07 * np.square(estimate - truth).mean() / base + 0.02
@@ -455,7 +455,7 @@ def test_bits_of_codes_are_no_fewer_than_they_carry() -> None:
                 "record-codebook", 8, epsilon=epsilon, codebook=book, subset=subset,
                 adjacency=dpi.record(),
             )  # fmt: skip
-            known = kind_of(spec).likelihoods(dpi.Privatizer(spec), vectors)
+            known = decoder_of(spec).likelihoods(dpi.Privatizer(spec), vectors)
             symbols = spec.format.codes(np.arange(64, dtype=np.uint8)[:, None])
             chances = np.exp(known.logs(symbols)[:-1].astype(np.float64))
             carried = float((chances * np.log2(chances / chances.mean(axis=0))).sum(axis=1).mean())

@@ -1,6 +1,7 @@
 """Queries, and the base classes of what compares codes with them.
 
-Each kind of code has a module of its own that fills these in.
+Each kind of code has a module of its own, with a :class:`Decoder` that is listed in
+:mod:`dpindex.decode.kinds`.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ from typing import Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
 
-from dpindex.base.arrays import Doubles, Floats, Indices, Vectors, issparse, products
+from dpindex.base.arrays import AnyArray, Doubles, Floats, Indices, Vectors, issparse, products
+from dpindex.decode.calibration import SimilarityCalibration
 from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.spec import Projector, Spec
 
@@ -36,6 +38,8 @@ class ExactQueries:
         Under a design, the coordinates in which they are compared:
         :func:`dpindex.decode.designed.exact_coordinates`.
     """
+
+    is_private: ClassVar[bool] = False
 
     projections: Floats
     spec: Spec
@@ -64,6 +68,8 @@ class PrivateQueries:
     spec : Spec
         The spec they were privatized under.
     """
+
+    is_private: ClassVar[bool] = True
 
     codes: Codes
     spec: Spec
@@ -100,62 +106,6 @@ class Estimator(ABC):
         """
 
 
-class Similarity(Estimator):
-    """Unbiased similarities and their standard errors, of codes of one spec to queries.
-
-    They depend on the codes, the queries and public parameters alone, and not on how the codes were
-    found. The standard error is that of a pair that was not selected.
-
-    Parameters
-    ----------
-    spec : Spec
-        The spec of the codes.
-    metric : "cosine", "ip" or "l2"
-        What is estimated: cosines in [−1, 1], inner products, or squared distances.
-
-    >>> from dpindex import Privatizer, Spec, attribute
-    >>> privatizer = Privatizer(Spec("none-oporp", dim=4, k=4,
-    ...     adjacency=attribute(1.0)), allow_unprotected=True)
-    >>> codes = privatizer.privatize(np.eye(4))
-    >>> queries = ExactQueries(privatizer.project(np.eye(4)[:2]), privatizer.spec)
-    >>> from dpindex.decode.numbers import NumberSimilarity
-    >>> NumberSimilarity(privatizer.spec, "ip").estimates(codes, queries, 1)[0].round(3).tolist()
-    [[1.0, 0.0, 0.0, 0.0], [0.0, 1.0, 0.0, 0.0]]
-    """
-
-    def __init__(self, spec: Spec, metric: Metric) -> None:
-        self.spec = spec
-        self.metric = metric
-
-
-class InnerProductSimilarity(Similarity):
-    """Read off the inner products of decoded codes and queries."""
-
-    dtype: ClassVar[type[np.floating[Any]]] = np.float64
-    """Number type that inner products are computed in."""
-
-    def estimates(self, codes: Codes, queries: Queries, groups: int) -> Estimate:
-        decoded = codes.to_float().astype(self.dtype, copy=False)
-        x = decoded.reshape(groups, -1, codes.k)
-        y = queries.to_float()
-        narrow = y.astype(self.dtype, copy=False)
-        ip = products(x, narrow)
-        return self._corrected(ip, x, y, queries)
-
-    @abstractmethod
-    def _corrected(
-        self,
-        ip: Doubles,
-        x: Floats,
-        y: Doubles,
-        queries: Queries,
-    ) -> Estimate:
-        """From inner products, shape (nq, count), of decoded codes x and queries y.
-
-        x has shape (nq or 1, count, k), y has shape (nq, k).
-        """
-
-
 class CodeLikelihoods(ABC):
     """Log-likelihoods of codes for known vectors.
 
@@ -181,6 +131,180 @@ class CodeLikelihoods(ABC):
         """Return ``log P(code | vector)``, up to a constant for each code, shape (m + 1, n).
 
         The last row is of a vector whose coordinates are each one of a known vector's.
+        """
+
+
+class Posterior(Estimator):
+    """Posterior cosines of the codes of one collection.
+
+    Parameters
+    ----------
+    spec : Spec
+        The spec of the codes.
+    calibration : SimilarityCalibration
+        Learned from codes of that spec.
+    """
+
+    def __init__(self, spec: Spec, calibration: SimilarityCalibration) -> None:
+        self.spec = spec
+        self.calibration = calibration
+
+    @classmethod
+    def lacks(cls, spec: Spec) -> str:
+        """Return what the spec would have to say for estimates; empty where it says enough."""
+        return ""
+
+    @classmethod
+    @abstractmethod
+    def fit(cls, spec: Spec, codes: Codes, rows: int) -> SimilarityCalibration:
+        """Learn what :meth:`estimates` needs, where the spec lacks nothing.
+
+        Parameters
+        ----------
+        spec : Spec
+        codes : Codes
+            Up to :data:`~dpindex.decode.calibration.SAMPLE_ROWS` of the collection, in a random
+            order.
+        rows : int
+            Codes in the collection.
+        """
+
+
+class Decoder(Estimator):
+    """All that is done with one kind of code: it is ranked, compared, learned from and attacked.
+
+    Its estimates are unbiased similarities of codes to queries, and their standard errors. They
+    depend on the codes, the queries and public parameters alone, and not on how the codes were
+    found. The standard error is that of a pair that was not selected.
+
+    A subclass is a kind of code. By default its items are decoded codes, ranked as vectors.
+
+    Parameters
+    ----------
+    spec : Spec
+        The spec of the codes.
+    metric : "cosine", "ip" or "l2"
+        What is estimated: cosines in [−1, 1], inner products, or squared distances.
+
+    Attributes
+    ----------
+    width : int
+        Coordinates of an item.
+    ranked_by : "cosine", "ip" or "l2"
+        What items are ranked by, to rank vectors by the metric.
+
+    >>> from dpindex import Privatizer, Spec, attribute
+    >>> privatizer = Privatizer(Spec("none-oporp", dim=4, k=4,
+    ...     adjacency=attribute(1.0)), allow_unprotected=True)
+    >>> codes = privatizer.privatize(np.eye(4))
+    >>> from dpindex.decode.kinds import decoder_of
+    >>> decoder = decoder_of(privatizer.spec, "ip")
+    >>> queries = decoder.exact_queries(privatizer, np.eye(4)[:2])
+    >>> decoder.estimates(codes, queries, 1)[0].round(3).tolist()
+    [[1.0, 0.0, 0.0, 0.0], [0.0, 1.0, 0.0, 0.0]]
+    """
+
+    ranked_as: ClassVar[str] = "vectors"
+    """What ranks its items: a row of ``BACKENDS``, where the index is."""
+
+    by_symbol: ClassVar[bool] = False
+    """True if codes are found by the symbol that they are, so that those of one symbol tie."""
+
+    by_hamming: ClassVar[bool] = False
+    """True if codes are signs, and private ones are compared by how many of them agree."""
+
+    shrunken: ClassVar[bool] = False
+    """True if the norm of an item says how sure it is, so that it is not scaled to rank."""
+
+    uses_processors: ClassVar[bool] = False
+    """True if many items are made on all processors, which BLAS is to leave alone then."""
+
+    posterior_type: type[Posterior] | None = None
+    """Estimates cosines with what was learned of a collection; None if nothing does."""
+
+    likelihoods: type[CodeLikelihoods]
+    """How likely a code is for a known vector."""
+
+    def __init__(self, spec: Spec, metric: Metric) -> None:
+        self.spec = spec
+        self.metric = metric
+        self.width = spec.code_length
+        self.ranked_by = metric
+
+    @classmethod
+    @abstractmethod
+    def reads(cls, spec: Spec) -> bool:
+        """Whether codes of that spec are of this kind; the first kind in the table counts."""
+
+    def items(self, codes: Codes) -> AnyArray:
+        """Codes as they are ranked, shape (n, …)."""
+        return codes.to_float()
+
+    def query_items(self, queries: Queries) -> AnyArray:
+        """What items are compared with: items of private queries, or exact vectors."""
+        return queries.to_float()
+
+    def vectors(self, codes: Codes) -> AnyArray:
+        """Codes as vectors that rank as items do, shape (n, p): what any database takes."""
+        return self.items(codes)
+
+    def query_vectors(self, queries: Queries) -> AnyArray:
+        """Queries as they are compared with :meth:`vectors`, shape (nq, p)."""
+        return self.query_items(queries)
+
+    def exact_queries(self, projector: Projector, vectors: Vectors) -> ExactQueries:
+        """Vectors that ask as they are, checked and projected under the spec of the codes."""
+        return ExactQueries(projector.project_queries(vectors), self.spec)
+
+    @property
+    def stated_by(self) -> type[Posterior] | None:
+        """What can state similarities of such codes, once it has learned; None if nothing can."""
+        if self.metric != "cosine":
+            return None
+        return self.posterior_type
+
+    def posterior(self, calibration: SimilarityCalibration | None) -> Estimator | None:
+        """Return what estimates cosines that selection does not bias; None if nothing does."""
+        if calibration is None or self.stated_by is None:
+            return None
+        return self.stated_by(self.spec, calibration)
+
+    def learned(self, sample: Codes, rows: int) -> SimilarityCalibration | None:
+        """Return what :meth:`posterior` needs, learned from a sample of ``rows`` codes.
+
+        None if nothing is to be learned. The sample is in a random order, and the spec lacks
+        nothing.
+        """
+        if self.stated_by is None:
+            return None
+        return self.stated_by.fit(self.spec, sample, rows)
+
+
+class InnerProductDecoder(Decoder):
+    """Read off the inner products of decoded codes and queries."""
+
+    dtype: ClassVar[type[np.floating[Any]]] = np.float64
+    """Number type that inner products are computed in."""
+
+    def estimates(self, codes: Codes, queries: Queries, groups: int) -> Estimate:
+        decoded = codes.to_float().astype(self.dtype, copy=False)
+        x = decoded.reshape(groups, -1, codes.k)
+        y = queries.to_float()
+        narrow = y.astype(self.dtype, copy=False)
+        ip = products(x, narrow)
+        return self._corrected(ip, x, y, queries)
+
+    @abstractmethod
+    def _corrected(
+        self,
+        ip: Doubles,
+        x: Floats,
+        y: Doubles,
+        queries: Queries,
+    ) -> Estimate:
+        """From inner products, shape (nq, count), of decoded codes x and queries y.
+
+        x has shape (nq or 1, count, k), y has shape (nq, k).
         """
 
 

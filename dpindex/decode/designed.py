@@ -22,15 +22,24 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dpindex.base.arrays import Doubles, Singles, Vectors, row_norms, spaced
-from dpindex.decode.base import Estimate, Metric, PrivateQueries, Queries, Similarity
+from dpindex.base.arrays import AnyArray, Doubles, Singles, Vectors, row_norms, spaced
+from dpindex.decode.base import (
+    Decoder,
+    Estimate,
+    ExactQueries,
+    Metric,
+    PrivateQueries,
+    Queries,
+)
 from dpindex.decode.denoiser import Denoiser
+from dpindex.decode.number_likelihoods import NumberLikelihoods
+from dpindex.decode.signs import SignLikelihoods
 from dpindex.decode.symbols import PairCurve, curve_of_bins
 from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.noise import SignLaw
 from dpindex.mechanism.public_parts import Design
 from dpindex.mechanism.public_random import PublicStream
-from dpindex.mechanism.spec import Spec
+from dpindex.mechanism.spec import Projector, Spec
 
 _LEFT = 0.1
 """Variance of the noise that is assumed in denoised codes, over that in codes."""
@@ -48,8 +57,8 @@ _SMALLEST_BIN = 32
 _TINY = 1e-300
 
 
-class Decoder(NamedTuple):
-    """The linear estimate from codes of one spec.
+class LinearEstimate(NamedTuple):
+    """The linear estimate of vectors from codes of one spec.
 
     Attributes
     ----------
@@ -63,8 +72,8 @@ class Decoder(NamedTuple):
 
 
 @lru_cache(maxsize=16)
-def decoder_of(spec: Spec, denoised: bool = False) -> Decoder:
-    """Return the decoder of codes, or of denoised number codes."""
+def linear_estimate(spec: Spec, denoised: bool = False) -> LinearEstimate:
+    """Return the estimate from codes, or from denoised number codes."""
     design = spec.part(Design)
     basis = design.basis.astype(np.float64)
     within = (design.within + design.within.T) / 2
@@ -76,7 +85,7 @@ def decoder_of(spec: Spec, denoised: bool = False) -> Decoder:
     cross = channel.slope[:, None] * design.cross
     gain = np.linalg.solve(covariance, cross)
     constant = basis @ design.mean - channel.mean @ gain
-    return Decoder(
+    return LinearEstimate(
         weights=gain.astype(np.float32),
         constant=constant.astype(np.float32),
     )
@@ -86,25 +95,24 @@ def decoded(codes: Codes, spec: Spec, denoiser: Denoiser | None = None) -> Singl
     """Return estimates of the vectors behind codes, float32, shape (n, k + 1)."""
     if denoiser is None or isinstance(spec.law, SignLaw):
         y = codes.to_float()
-        decoder = decoder_of(spec)
+        estimate = linear_estimate(spec)
     else:
         y = denoiser(codes, spec)
-        decoder = decoder_of(spec, denoised=True)
-    x = y @ decoder.weights
-    x += decoder.constant
+        estimate = linear_estimate(spec, denoised=True)
+    x = y @ estimate.weights
+    x += estimate.constant
     return x
 
 
-def exact_coordinates(vectors: Vectors, spec: Spec) -> Doubles | None:
+def exact_coordinates(vectors: Vectors, spec: Spec) -> Doubles:
     """Return exact vectors in coordinates of B, and the norm of what lies outside of it.
 
-    float64, shape (n, k + 2); None without a design.
+    float64, shape (n, k + 2).
     """
-    if spec.design is None:
-        return None
+    design = spec.part(Design)
     rows: Any = vectors.astype(np.float64) / spec.scale
-    used = rows[:, spec.design.attributes]
-    basis = spec.design.basis.astype(np.float64)
+    used = rows[:, design.attributes]
+    basis = design.basis.astype(np.float64)
     inside = np.asarray(used @ basis.T)
     beyond = row_norms(rows) ** 2 - _energies(inside)
     outside = np.sqrt(np.maximum(beyond, 0.0))
@@ -140,18 +148,14 @@ class Side(NamedTuple):
 
 
 @lru_cache(maxsize=8)
-def _public_side(
-    spec: Spec,
-    denoiser: Denoiser | None,
-    purpose: str,
-) -> Side:
+def _public_side(spec: Spec, purpose: str) -> Side:
     """Estimates of the public vectors that a design holds, from codes of theirs."""
     design = spec.part(Design)
     exact = np.rint(design.projected / spec.step) - spec.offset
     stream = PublicStream(0, f"design/{purpose}")
     outcomes = spec.law.perturb(exact, stream)
     codes = spec.format.codes(spec.format.pack(outcomes))
-    x = decoded(codes, spec, denoiser).astype(np.float64)
+    x = decoded(codes, spec).astype(np.float64)
     energy = _energies(x)
     lacking = float(np.trace(design.products) - energy.sum())
     return Side(x, energy, max(lacking / len(x), 0.0))
@@ -162,16 +166,15 @@ def _curve(
     spec: Spec,
     query_spec: Spec | None,
     metric: Metric,
-    denoiser: Denoiser | None,
 ) -> PairCurve:
     """What an estimate says of the similarity of a vector and a query, exact without a spec."""
     design = spec.part(Design)
     products = design.products.astype(np.float64)
     energy = np.diag(products)
-    x = _public_side(spec, denoiser, "vectors")
+    x = _public_side(spec, "vectors")
     y = Side(design.inside.astype(np.float64), energy)
     if query_spec is not None:
-        y = _public_side(query_spec, denoiser, "queries")
+        y = _public_side(query_spec, "queries")
     seen = _seen(y.vectors @ x.vectors.T, x, y, metric)
     truth = _similarity(products, energy, energy[:, None], metric)
     # For each query those that look nearest, and others from there on; never itself.
@@ -227,8 +230,14 @@ def _energies(x: Doubles) -> Doubles:
     return np.asarray((x**2).sum(axis=-1))
 
 
-class DesignedSimilarity(Similarity):
-    """What estimates said of similarities of public vectors, and the deviation from it."""
+class DesignedDecoder(Decoder):
+    """Estimates of the original vectors behind codes of a design, denoised first if they can be.
+
+    Similarities are what estimates said of those of public vectors, and errors the deviation from
+    it. The norms of estimates say little under noise, so cosines to them rank.
+    """
+
+    uses_processors = True
 
     def __init__(
         self,
@@ -237,18 +246,36 @@ class DesignedSimilarity(Similarity):
         denoiser: Denoiser | None = None,
     ) -> None:
         super().__init__(spec, metric)
+        self.width = spec.code_length + 1
+        self.likelihoods = NumberLikelihoods
+        if isinstance(spec.law, SignLaw):
+            self.likelihoods = SignLikelihoods
         self._denoiser = denoiser
 
+    @classmethod
+    def reads(cls, spec: Spec) -> bool:
+        return spec.design is not None
+
+    def items(self, codes: Codes) -> AnyArray:
+        return decoded(codes, self.spec, self._denoiser)
+
+    def query_items(self, queries: Queries) -> AnyArray:
+        return decoded_queries(queries, self._denoiser)[:, :-1]
+
+    def exact_queries(self, projector: Projector, vectors: Vectors) -> ExactQueries:
+        coordinates = exact_coordinates(projector.scaled(vectors), self.spec)
+        return ExactQueries(projector.project_queries(vectors), self.spec, coordinates)
+
     def estimates(self, codes: Codes, queries: Queries, groups: int) -> Estimate:
-        estimates = decoded(codes, self.spec, self._denoiser).astype(np.float64)
+        estimates = decoded(codes, self.spec).astype(np.float64)
         x = estimates.reshape(groups, -1, estimates.shape[1])
-        y = decoded_queries(queries, self._denoiser)
-        hidden = _public_side(self.spec, self._denoiser, "vectors").hidden
+        y = decoded_queries(queries)
+        hidden = _public_side(self.spec, "vectors").hidden
         query_spec = None
         query_hidden = 0.0
         if isinstance(queries, PrivateQueries):
             query_spec = queries.spec
-            query_hidden = _public_side(query_spec, self._denoiser, "queries").hidden
+            query_hidden = _public_side(query_spec, "queries").hidden
         # The last coordinate of a query is the length of what lies outside of B.
         inside = y[:, :-1]
         ip = np.matmul(x, inside[..., None])[..., 0]
@@ -258,6 +285,6 @@ class DesignedSimilarity(Similarity):
             Side(inside, _energies(y), query_hidden),
             self.metric,
         )
-        curve = _curve(self.spec, query_spec, self.metric, self._denoiser)
+        curve = _curve(self.spec, query_spec, self.metric)
         value, error = curve(seen)
         return value, _CLAIMED * error

@@ -22,28 +22,30 @@ import numpy as np
 import numpy.typing as npt
 
 from dpindex.base.arrays import (
+    AnyArray,
     Doubles,
     Floats,
     Singles,
     Vectors,
     matrix_product,
     row_blocks,
-    spaced,
 )
 from dpindex.decode.base import (
     CodeLikelihoods,
+    Decoder,
     Estimate,
     ExactQueries,
+    Posterior,
     PrivateQueries,
     Queries,
-    Similarity,
 )
-from dpindex.mechanism.codes import Codes
-from dpindex.mechanism.noise import ONE, SymbolLaw
-from dpindex.mechanism.noise.symbols import CodebookResponse, nearest
+from dpindex.decode.calibration import SimilarityCalibration
+from dpindex.decode.crowding import crowding
+from dpindex.mechanism.codes import Codes, SymbolFormat
+from dpindex.mechanism.noise import SymbolLaw
 from dpindex.mechanism.projections import CodewordMap
 from dpindex.mechanism.public_random import PublicStream
-from dpindex.mechanism.spec import Projector
+from dpindex.mechanism.spec import Projector, Spec
 
 Places: TypeAlias = npt.NDArray[np.integer[Any]]
 
@@ -186,17 +188,54 @@ def codeword_similarities(queries: Queries) -> Singles:
     return matrix_product(words[reported], words.T)
 
 
-class SymbolSimilarity(Similarity):
-    """Symbol codes: the curve of :func:`pair_curve`."""
+def estimates_by_curve(
+    spec: Spec,
+    codes: Codes,
+    queries: Queries,
+    groups: int,
+) -> Estimate:
+    """Return what :func:`pair_curve` says of symbols: see :meth:`Estimator.estimates`."""
+    symbols = codes.stored.astype(np.intp).reshape(groups, -1)
+    by_symbol = codeword_similarities(queries).astype(np.float64)
+    seen = np.take_along_axis(by_symbol, symbols, axis=1)
+    curve = pair_curve(spec.symbol_law)
+    if isinstance(queries, PrivateQueries):
+        curve = curve.after(pair_curve(queries.spec.symbol_law))
+    return curve(seen)
+
+
+_CLAIMED_SYMBOLS = 1.4
+"""The same for symbols, whose errors are measured on the codebook: centroids are less spread."""
+
+
+class SymbolPosterior(Posterior):
+    """Symbol codes, with errors that say how badly a codebook covers a collection.
+
+    Estimates are calibrated on the codebook. A vector that no codeword resembles may be no nearer
+    to the codeword of its report than a vector at random. The chance of that is learned from the
+    codes of the collection; the cosine of such a vector is taken to be that of one at random, or to
+    be off by half of the distance to 1. For a private query that chance is unknown and taken as 1.
+    """
+
+    @classmethod
+    def fit(cls, spec: Spec, codes: Codes, rows: int) -> SimilarityCalibration:
+        uncovered = 0.0
+        if len(codes) >= 2:
+            crowded = max(crowding(codes, spec.symbol_law), 1.0)
+            uncovered = 1.0 - 1.0 / crowded
+        return SimilarityCalibration(rows, uncovered=uncovered)
 
     def estimates(self, codes: Codes, queries: Queries, groups: int) -> Estimate:
-        symbols = codes.stored.astype(np.intp).reshape(groups, -1)
-        by_symbol = codeword_similarities(queries).astype(np.float64)
-        seen = np.take_along_axis(by_symbol, symbols, axis=1)
-        curve = pair_curve(self.spec.symbol_law)
+        estimate, error = estimates_by_curve(self.spec, codes, queries, groups)
+        by_symbol = codeword_similarities(queries)
+        at_random = by_symbol.mean(axis=1, keepdims=True)
+        uncovered = self.calibration.uncovered
         if isinstance(queries, PrivateQueries):
-            curve = curve.after(pair_curve(queries.spec.symbol_law))
-        return curve(seen)
+            uncovered = 1.0
+        half_way = (1 - estimate) / 2
+        elsewhere = np.maximum(np.abs(estimate - at_random), half_way)
+        of_uncovered = math.sqrt(uncovered) * elsewhere
+        return estimate, np.hypot(_CLAIMED_SYMBOLS * error, of_uncovered)
 
 
 class SymbolLikelihoods(CodeLikelihoods):
@@ -216,86 +255,33 @@ class SymbolLikelihoods(CodeLikelihoods):
         return self._table[:, codes.stored.ravel()]
 
 
-SAMPLED_SYMBOLS = 4096
-"""Symbols of an index that its crowding is estimated from, at most."""
+class SymbolDecoder(Decoder):
+    """The curve of :func:`pair_curve`.
 
-_COMPARED = 2048
-_DEVIATIONS = 4.0
-_MAX_HALVES = 16
-_ENOUGH_PAIRS = 2000
-
-
-def crowding(sample: Codes, law: SymbolLaw) -> float:
-    """Return how many times as unevenly codes fall on codewords as those of public vectors would.
-
-    It is in [0, ∞), and 1 or less if the collection resembles the codebook. The estimate is lowered
-    by four standard deviations, so a larger number is no accident.
-
-    Parameters
-    ----------
-    sample : Codes
-        Some thousand symbols, of rows from everywhere, shape (m, 1), m ≥ 2.
-    law : SymbolLaw
-        Their law.
+    Items are symbols, and a query is the similarities of all codewords to it, or to its own symbol.
     """
-    symbols = sample.stored.ravel()
-    count = len(symbols)
-    meetings = _pairs_on_one(symbols, law.size)
-    collisions = law.size * meetings / (count * (count - 1))
-    least = max(collisions, 1.0)
-    deviation = math.sqrt(2.0 * law.size * least) / count
-    if not isinstance(law, CodebookResponse):
-        codewords = spaced(law.size, _COMPARED)
-        usual = law.of_codewords(codewords).mean(axis=0)
-        expected = law.size * float(usual @ usual)
-        least = (collisions - _DEVIATIONS * deviation) / expected
-        return max(least, 0.0)
-    # Of two symbols, both are drawn by their vectors with this chance; else they meet by chance.
-    drawn = (1.0 - law.uniform / ONE) ** 2
-    observed = (collisions - 1.0) / drawn + 1.0
-    expected, relative = _expected(law)
-    deviation /= drawn
-    least_observed = observed - _DEVIATIONS * deviation
-    most_expected = expected * (1.0 + _DEVIATIONS * relative)
-    return max(least_observed / most_expected, 0.0)
 
+    ranked_as = "symbols"
+    by_symbol = True
+    posterior_type = SymbolPosterior
+    likelihoods = SymbolLikelihoods
 
-def _pairs_on_one(symbols: Places, size: int) -> float:
-    """Return how many ordered pairs of symbols, each below ``size``, are equal."""
-    falls = np.bincount(symbols, minlength=size).astype(np.float64)
-    return float((falls * (falls - 1.0)).sum())
+    @classmethod
+    def reads(cls, spec: Spec) -> bool:
+        return issubclass(spec.format_type, SymbolFormat)
 
+    def items(self, codes: Codes) -> AnyArray:
+        return codes.stored
 
-@lru_cache(maxsize=8)
-def _expected(law: CodebookResponse) -> tuple[float, float]:
-    """Return what public vectors give, and its relative standard deviation.
+    def query_items(self, queries: Queries) -> AnyArray:
+        return codeword_similarities(queries)
 
-    Few codewords in halves have few pairs on one codeword, so they are halved several times.
-    """
-    words = law.codebook.vectors
-    subset = max(1, round(law.subset / 2))
-    stream = PublicStream(0, "coverage")
-    shares: list[float] = []
-    pairs = 0.0
-    while len(shares) < _MAX_HALVES and pairs < _ENOUGH_PAIRS:
-        order = stream.permutation(len(words))
-        for half in (order[::2], order[1::2]):
-            other_half = np.setdiff1d(order, half)
-            compared = other_half[spaced(len(other_half), _COMPARED)]
-            share, met = _met(words[half], words[compared], subset)
-            shares.append(share)
-            pairs += met
-    expected = max(float(np.mean(shares)), 1.0)
-    return expected, 1.0 / math.sqrt(max(pairs, 1.0))
+    def vectors(self, codes: Codes) -> AnyArray:
+        """The codewords that were reported."""
+        return codes.to_float()
 
+    def query_vectors(self, queries: Queries) -> AnyArray:
+        return queries.to_float()
 
-def _met(left: Singles, right: Singles, subset: int) -> tuple[float, float]:
-    """Return the crowding of vectors on codewords ``left``, and in how many pairs of vectors.
-
-    Pairs are of different vectors: one has no codeword twice.
-    """
-    near = nearest(right @ left.T, min(subset, len(left)))
-    met = _pairs_on_one(near.ravel(), len(left)) / subset**2
-    count = len(right)
-    pairs = max(count * (count - 1), 1)
-    return len(left) * met / pairs, met / 2.0
+    def estimates(self, codes: Codes, queries: Queries, groups: int) -> Estimate:
+        return estimates_by_curve(self.spec, codes, queries, groups)

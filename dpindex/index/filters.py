@@ -20,7 +20,7 @@ from dpindex.base.errors import InputError, import_extra, naming, one_line
 from dpindex.base.ids import id_array, other_kind_of_ids
 from dpindex.decode.base import Queries
 from dpindex.index.backends import SearchBackend, best_of, unfilled
-from dpindex.index.kinds import Ranking
+from dpindex.index.ranking import Ranking
 from dpindex.storage.code_store import ID, CodeStore
 
 Filter: TypeAlias = Any

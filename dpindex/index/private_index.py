@@ -23,11 +23,12 @@ from dpindex.decode.base import Metric, Queries
 from dpindex.decode.calibration import SimilarityCalibration
 from dpindex.decode.denoiser import Denoiser
 from dpindex.decode.fit import DenoiserKind, fit_denoiser
-from dpindex.decode.learning import learned, posterior_type
+from dpindex.decode.kinds import decoder_of
+from dpindex.decode.learning import learned
 from dpindex.index.backends import unfilled
 from dpindex.index.filters import Filter, Selection, kept_rows
 from dpindex.index.hits import Estimates, Hits, not_stated
-from dpindex.index.kinds import Ranking, new_ranking
+from dpindex.index.ranking import Ranking
 from dpindex.index.reranking import direction
 from dpindex.index.search import (
     BATCH_QUERIES,
@@ -46,7 +47,7 @@ from dpindex.storage.directory import (
     read_index,
     write_index,
 )
-from dpindex.storage.manifest import EXACT, Settings
+from dpindex.storage.manifest import EXACT, Settings, parse_index_type
 
 if TYPE_CHECKING:
     from dpindex.accounting.ledger import Ledger
@@ -535,10 +536,13 @@ class PrivateIndex(Searchable):
         return denoiser
 
     def _set_denoiser(self, denoiser: Denoiser | None) -> None:
-        ranking = new_ranking(self._settings, denoiser)
+        exact = parse_index_type(self.index_type, self.spec.code_length).exact
+        decoder = decoder_of(self.spec, self.metric, denoiser, exact=exact)
+        ranking = Ranking(decoder, self.index_type)
         self._denoiser = denoiser
+        self._decoder = decoder
         self._ranking = ranking
-        self._state_by(self._calibration, denoiser, len(self))
+        self._state_by(self._calibration, len(self))
 
     @contextmanager
     def _selected(self, filter_: Filter, count: int) -> Iterator[Ranking | Selection]:
@@ -625,7 +629,7 @@ class PrivateIndex(Searchable):
         known = self._calibration
         if known is not None and 2 * self._changed_rows <= known.rows:
             return known
-        return learned(self.spec, self.metric, store.take, len(store), self._denoiser)
+        return learned(self._decoder, store.take, len(store))
 
     def _set_calibration(self, calibration: SimilarityCalibration | None) -> None:
         if calibration is not self._calibration:
@@ -633,7 +637,7 @@ class PrivateIndex(Searchable):
         elif calibration is not None:
             return  # its tables are kept
         self._calibration = calibration
-        self._state_by(calibration, self._denoiser, len(self))
+        self._state_by(calibration, len(self))
 
     def _in_range(
         self,
@@ -643,7 +647,7 @@ class PrivateIndex(Searchable):
     ) -> list[Hits]:
         with self._lock.read():
             self._refuse_empty()
-            if self._posterior is None and posterior_type(self.spec, self.metric) is not None:
+            if self._posterior is None and self._decoder.stated_by is not None:
                 raise InputError(self.unstated)
             rows = np.arange(len(self))
             if filter_ is not None:
@@ -665,7 +669,7 @@ class PrivateIndex(Searchable):
         for part in row_blocks(max(1, len(rows)), self._block_rows(len(queries))):
             block = rows[part]
             codes = self._store.take(block)
-            estimate = self._similarity.estimates(codes, queries, 1)
+            estimate = self._decoder.estimates(codes, queries, 1)
             if self._posterior is None:
                 posterior = not_stated(estimate)
                 compared = estimate[0]

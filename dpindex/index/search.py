@@ -13,20 +13,18 @@ import numpy as np
 
 from dpindex.base.arrays import Doubles, Rows, Table, Vectors, finite_number, row_blocks
 from dpindex.base.errors import InputError
-from dpindex.decode.base import Estimate, Estimator, ExactQueries, PrivateQueries, Queries
+from dpindex.decode.base import Estimate, Estimator, PrivateQueries, Queries
 from dpindex.decode.calibration import SimilarityCalibration
-from dpindex.decode.designed import exact_coordinates
-from dpindex.decode.learning import posterior_of, unstated
+from dpindex.decode.kinds import decoder_of
+from dpindex.decode.learning import unstated
 from dpindex.index.filters import Filter
 from dpindex.index.hits import Estimates, Hits
-from dpindex.index.kinds import kind_of
 from dpindex.index.reranking import Candidates, Rerank, Reranking, new_reranking, with_exact, within
 from dpindex.mechanism.codes import Codes, check_format
 from dpindex.mechanism.spec import Projector, Spec
 from dpindex.storage.manifest import Settings
 
 if TYPE_CHECKING:
-    from dpindex.decode.denoiser import Denoiser
     from dpindex.mechanism.privatizer import Privatizer
 
 BLOCK_NUMBERS = 1 << 22
@@ -110,11 +108,10 @@ class Searchable(ABC):
         self.metric: Final = settings.metric
         self.query_epsilon: Final = settings.query_epsilon
         self._settings = settings
+        self._decoder = decoder_of(self.spec, self.metric)
         self._queries = QueryMaker(self.spec, self.query_spec, leaves=self.is_remote)
         self._posterior: Estimator | None = None
         self.unstated = ""
-        kind = kind_of(self.spec)
-        self._similarity = kind.estimator(self.spec, self.metric)
 
     def search(
         self,
@@ -301,19 +298,16 @@ class Searchable(ABC):
         posterior = None
         if self._posterior is not None:
             posterior = partial(estimated, self._posterior)
-        estimates = Estimates(partial(estimated, self._similarity), posterior)
+        estimates = Estimates(partial(estimated, self._decoder), posterior)
         exact = np.zeros(found.ids.shape, np.bool_)
         return Hits(found.ids, found.scores, estimates, exact, payload, self.unstated)
 
-    def _state_by(
-        self, calibration: SimilarityCalibration | None, denoiser: Denoiser | None, rows: int
-    ) -> None:
+    def _state_by(self, calibration: SimilarityCalibration | None, rows: int) -> None:
         """State similarities by what was learned of the codes; without it say why none is."""
-        settings = self._settings
-        self._posterior = posterior_of(settings.spec, settings.metric, calibration, denoiser)
+        self._posterior = self._decoder.posterior(calibration)
         self.unstated = ""
         if self._posterior is None:
-            self.unstated = unstated(settings.spec, settings.metric, rows, denoiser)
+            self.unstated = unstated(self._decoder, rows)
 
     def _estimated(
         self,
@@ -390,6 +384,7 @@ class QueryMaker:
         self.query_spec = query_spec
         self._leaves = leaves
         self.projector = Projector(spec)
+        self._decoder = decoder_of(spec)
         Projector(query_spec)  # refuses now what no query could be made under later
 
     def __call__(
@@ -427,11 +422,7 @@ class QueryMaker:
         if mode == "private":
             self.query_spec.refuse_unprotected(allow_unprotected, "send its query as a private one")
             return PrivateQueries(self._privatizer.privatize(queries), self.query_spec)
-        vectors = None
-        if self.spec.design is not None:
-            scaled = self.projector.scaled(queries)
-            vectors = exact_coordinates(scaled, self.spec)
-        return ExactQueries(self.projector.project_queries(queries), self.spec, vectors)
+        return self._decoder.exact_queries(self.projector, queries)
 
     @cached_property
     def _privatizer(self) -> Privatizer:

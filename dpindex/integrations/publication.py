@@ -20,9 +20,10 @@ from dpindex.base.arrays import AnyArray, Doubles, Singles, Table, row_blocks, u
 from dpindex.base.display import Progress, no_progress
 from dpindex.base.errors import InputError, naming, refuse_unprintable
 from dpindex.base.files import AnyPath, pack, unpack
+from dpindex.decode.base import Decoder
 from dpindex.decode.calibration import SimilarityCalibration, calibration_from_bytes
 from dpindex.decode.denoiser import Denoiser, denoiser_from_bytes, denoiser_to_bytes
-from dpindex.index.kinds import DenoisedVectors, PackedSigns, Ranking, Symbols, new_ranking
+from dpindex.decode.kinds import decoder_of
 from dpindex.index.private_index import PrivateIndex
 from dpindex.integrations.database import Database, Layout, arrow, code_bytes, open_database
 from dpindex.mechanism.codes import Codes
@@ -192,7 +193,7 @@ class Publication:
             return self
         largest = 0.0
         for rows in row_blocks(len(codes), CHUNK_BYTES // self.layout.vector_width):
-            items = self._items(codes.take(rows))
+            items = self.decoder.vectors(codes.take(rows))
             largest = max(largest, float(np.abs(items).max()))
         return replace(self, vector_unit=float(power_of_two(largest)))
 
@@ -262,29 +263,19 @@ class Publication:
         raise InputError("there is no published index; dpindex publish makes one.")
 
     @cached_property
-    def ranking(self) -> Ranking:
-        """The ranking that turns codes into vectors to rank by, and queries likewise."""
-        return new_ranking(self.settings, self.denoiser)
-
-    @property
-    def by_symbol(self) -> bool:
-        """True if rows are found by the symbols that their codes are."""
-        return isinstance(self.ranking, Symbols)
-
-    @property
-    def by_hamming(self) -> bool:
-        """True if private queries are compared with stored codes by their Hamming distance."""
-        return isinstance(self.ranking, PackedSigns)
+    def decoder(self) -> Decoder:
+        """What codes and queries are ranked by."""
+        return decoder_of(self.settings.spec, self.settings.metric, self.denoiser)
 
     @cached_property
     def layout(self) -> Layout:
         """The columns of the collection."""
         spec = self.settings.spec
         code_bytes = vector_width = 0
-        if not self.by_symbol:
+        if not self.decoder.by_symbol:
             code_bytes = spec.format.width * np.dtype(self.dtype).itemsize
-            if self.exact_queries or not self.by_hamming:
-                vector_width = self.ranking.width
+            if self.exact_queries or not self.decoder.by_hamming:
+                vector_width = self.decoder.width
         metric: Literal["ip", "l2"] = "ip"
         if self.settings.metric == "l2":
             metric = "l2"
@@ -293,14 +284,7 @@ class Publication:
     @property
     def has_unit_vectors(self) -> bool:
         """True if vectors and queries are brought to norm 1."""
-        scaled = isinstance(self.ranking, PackedSigns | DenoisedVectors)
-        return self.settings.metric == "cosine" and not scaled
-
-    def _items(self, codes: Codes) -> AnyArray:
-        """Vectors of codes to rank by, in units of the data."""
-        if self.by_hamming:
-            return codes.to_float()
-        return self.ranking.items(codes)
+        return self.decoder.ranked_by == "cosine"
 
     def asked(self, items: AnyArray) -> tuple[Singles, Doubles]:
         """Vectors that the database compares, and the unit of each one's scores, shape (nq,).
@@ -323,7 +307,7 @@ class Publication:
     def rows_of(self, codes: Codes, ids: AnyArray, payload: Table) -> Table:
         """Rows of a collection with this layout."""
         columns: dict[str, Any] = {"id": ids.tolist()}
-        if self.by_symbol:
+        if self.decoder.by_symbol:
             columns["code"] = codes.stored[:, 0]
         else:
             narrow = codes.format.concatenate([codes.stored])  # as narrow as they can be
@@ -334,7 +318,7 @@ class Publication:
             stored = narrow.astype(self.dtype)
             columns["code"] = [row.tobytes() for row in stored]
         if self.layout.vector_width:
-            items = self._items(codes)
+            items = self.decoder.vectors(codes)
             if self.has_unit_vectors:
                 vectors = unit(items)
             else:
@@ -348,7 +332,7 @@ class Publication:
     def codes_of(self, rows: Table) -> Codes:
         """The codes of rows that came out of the collection; InputError if they are none."""
         format_ = self.settings.spec.format
-        if self.by_symbol:
+        if self.decoder.by_symbol:
             symbols = rows["code"].to_numpy()
             stored = symbols.astype(np.uint16).reshape(-1, 1)
         else:

@@ -14,12 +14,12 @@ from dpindex.base.arrays import AnyArray, Bytes, Doubles, Singles, Table, row_bl
 from dpindex.base.errors import InputError, naming
 from dpindex.base.files import AnyPath
 from dpindex.base.ids import id_array, other_kind_of_ids
-from dpindex.decode.base import PrivateQueries, Queries
+from dpindex.decode.base import Queries
 from dpindex.decode.denoiser import Denoiser
-from dpindex.index.backends import shuffled_numbers
 from dpindex.index.filters import Filter
 from dpindex.index.hits import Hits
 from dpindex.index.search import Found, FoundCodes, Searchable
+from dpindex.index.symbol_lists import shuffled_numbers
 from dpindex.integrations.database import Database, Neighbours, open_database
 from dpindex.integrations.publication import Publication
 from dpindex.mechanism.codes import Codes
@@ -71,7 +71,8 @@ class PublishedIndex(Searchable):
         self._publication = publication
         self._layout = publication.layout
         self.denoiser: Final[Denoiser | None] = publication.denoiser
-        self._state_by(publication.calibration, publication.denoiser, publication.rows)
+        self._decoder = publication.decoder
+        self._state_by(publication.calibration, publication.rows)
         self.id_type: Final = str if publication.text_ids else int
         no_rows: Table = None
         if publication.schema is not None:
@@ -191,12 +192,12 @@ class PublishedIndex(Searchable):
     def _neighbours(self, queries: Queries, k: int, where: str | None) -> Neighbours:
         """Return ids and scores of each query's neighbours, best first."""
         publication = self._publication
-        items = publication.ranking.query_items(queries)
-        if publication.by_symbol:
+        items = self._decoder.query_items(queries)
+        if self._decoder.by_symbol:
             rows_of_symbol = publication.rows / items.shape[1]
             tie_order = shuffled_numbers if publication.ids_are_rows else None
             return nearest_symbols(self.database, items, k, where, rows_of_symbol, tie_order)
-        if publication.by_hamming and isinstance(queries, PrivateQueries):
+        if self._decoder.by_hamming and queries.is_private:
             length = self.spec.code_length
             found = self._searched(items, k, where)
             return [(ids, length + 2.0 * negative) for ids, negative in found]

@@ -20,6 +20,7 @@ from dpindex.data.dataset import Dataset
 from dpindex.data.stores import Bucket, local_path
 from dpindex.decode.denoiser import Denoiser, denoiser_from_bytes, denoiser_to_bytes
 from dpindex.decode.fit import DenoiserKind, fit_denoiser
+from dpindex.decode.kinds import decoder_of
 from dpindex.decode.learning import learned
 from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.privatizer import Privatizer
@@ -307,7 +308,8 @@ class IndexTarget(CodeTarget[BuiltIndex]):
         data = journal.get(file_path("calibration", writer.next_number))
         if data is None:
             rows = sum(segment.rows for segment in drawn.segments)
-            found = learned(self.spec, self._settings.metric, take, rows, denoiser)
+            decoder = decoder_of(self.spec, self._settings.metric, denoiser)
+            found = learned(decoder, take, rows)
             if found is None:
                 return
             data = found.to_bytes()

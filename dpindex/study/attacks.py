@@ -35,7 +35,7 @@ from dpindex.base.arrays import (
 from dpindex.base.errors import InputError
 from dpindex.data import as_source, dense_rows
 from dpindex.data.source import check_columns, check_one_each
-from dpindex.index.kinds import kind_of
+from dpindex.decode.kinds import decoder_of
 from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.promises import max_inference_rate, max_top_k_rate, max_tpr
@@ -312,7 +312,7 @@ class _Panel:
     def _membership(self) -> Iterator[Attack]:
         both = np.concatenate([self._base[self._attacked], self._strangers])
         members = len(self._attacked)
-        likelihoods = kind_of(self._spec).likelihoods(self._privatizer, both)
+        likelihoods = decoder_of(self._spec).likelihoods(self._privatizer, both)
         odds = best_odds(likelihoods, self._codes)
         expected = _centred(self._expected(both))
         exact = best_scores(expected, self._readings)

@@ -37,17 +37,15 @@ from dpindex.base.arrays import (
     stacked,
     unit,
 )
-from dpindex.decode.base import ExactQueries, PrivateQueries, Queries
+from dpindex.decode.base import Decoder, PrivateQueries, Queries
 from dpindex.decode.denoiser import Denoiser
-from dpindex.decode.designed import exact_coordinates
 from dpindex.decode.fit import DenoiserKind, fit_denoiser, fit_if_possible
-from dpindex.index.kinds import DenoisedVectors, PackedSigns, Ranking, Symbols, new_ranking
-from dpindex.mechanism.codes import Codes, SignFormat
+from dpindex.decode.kinds import decoder_of
+from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.noise import SymbolLaw
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.public_random import PublicStream
 from dpindex.mechanism.spec import Spec
-from dpindex.storage.manifest import Settings
 from dpindex.study.population import Population
 from dpindex.study.target import NEIGHBOURS, FoundShares, Row
 
@@ -63,8 +61,6 @@ _MAX_NUMBERS = 1 << 22
 # Standard deviations by which own codes lead all codes, below which a denoiser has learned noise:
 # its scores end where it is sure, and normal noise does not.
 _MIN_LEAD = 1.0
-# Rankings whose items are no vectors.
-_PACKED = (PackedSigns, Symbols)
 # Noise share below which no denoiser is tried.
 _NO_NOISE = 1e-3
 _TINY = 1e-30
@@ -138,8 +134,9 @@ class Prediction:
         self._spec = spec
         self._population = population
         self._privatizer = Privatizer(spec)
-        self._has_symbols = isinstance(spec.law, SymbolLaw)
-        self._has_signs = spec.design is None and issubclass(spec.format_type, SignFormat)
+        decoder = decoder_of(spec)
+        self._has_symbols = decoder.by_symbol
+        self._has_signs = decoder.by_hamming
         # A collection has no more codes than vectors.
         self._drawn = max(1, min(rounds, int(population.vectors_per_row)))
         self._rounds = min(self._drawn, COUNTED_ROUNDS)
@@ -151,8 +148,7 @@ class Prediction:
         count = queries.shape[0]
         self._private = PrivateQueries(of_queries.take(slice(count)), spec)
         self._own = of_queries.take(slice(count, None))
-        asked = self._privatizer.project_queries(queries)
-        self._exact = ExactQueries(asked, spec, exact_coordinates(queries, spec))
+        self._exact = decoder.exact_queries(self._privatizer, queries)
 
     def _privatized(self, vectors: Vectors, rounds: int, labels: Integers) -> Codes:
         """Return so many codes of each vector, of no codeword of its own group, (rounds·n, k)."""
@@ -190,13 +186,13 @@ class Prediction:
         ladder
             As of :meth:`Population.found`.
         """
-        ranking = new_ranking(Settings(self._spec, self._population.metric), denoiser)
-        codes = self._vectors(ranking, self._counted)
-        own = self._vectors(ranking, self._own)
+        decoder = decoder_of(self._spec, self._population.metric, denoiser)
+        codes = self._vectors(decoder, self._counted)
+        own = self._vectors(decoder, self._own)
         own = own.reshape(-1, len(self._private), own.shape[1])
         both = []
         for queries in (self._private, self._exact):
-            asked = self._query_vectors(ranking, queries)
+            asked = self._query_vectors(decoder, queries)
             scores = asked @ codes.T
             own_scores = np.einsum("qk,rqk->qr", asked, own)
             both.append(self._found(scores, own_scores, ladder, denoiser is not None))
@@ -207,25 +203,22 @@ class Prediction:
     def _counted(self) -> Codes:
         return self.codes.take(slice(self._rounds * self._population.vectors.shape[0]))
 
-    def _vectors(self, ranking: Ranking, codes: Codes) -> AnyArray:
+    def _vectors(self, decoder: Decoder, codes: Codes) -> AnyArray:
         """Return vectors whose inner products with queries an index ranks codes by, (n, k)."""
-        is_packed = isinstance(ranking, _PACKED)
-        vectors = codes.to_float() if is_packed else ranking.items(codes)
+        vectors = decoder.vectors(codes)
         if self._population.metric == "l2":
             # |q − x|² falls as q·x − |x|²/2 grows: a last coordinate, which is 1 in queries.
             half_squares = np.einsum("nk,nk->n", vectors, vectors) / 2
             return np.column_stack([vectors, -half_squares])
-        return vectors if isinstance(ranking, DenoisedVectors) else unit(vectors)
+        return vectors if decoder.shrunken else unit(vectors)
 
-    def _query_vectors(self, ranking: Ranking, queries: Queries) -> AnyArray:
+    def _query_vectors(self, decoder: Decoder, queries: Queries) -> AnyArray:
         """Return queries as they are compared with those vectors, float32, (q, k)."""
         asked: AnyArray
-        if self._has_symbols and isinstance(queries, ExactQueries):
+        if self._has_symbols and not queries.is_private:
             asked = self._population.queries
-        elif isinstance(ranking, _PACKED):
-            asked = queries.to_float()
         else:
-            asked = ranking.query_items(queries)
+            asked = decoder.query_vectors(queries)
         if self._population.metric == "l2":
             asked = np.column_stack([asked, np.ones(len(asked))])
         else:

@@ -10,7 +10,7 @@ import scipy
 
 from dpindex.base.arrays import Doubles, Floats, Integers, row_blocks, unit
 from dpindex.decode.base import CodeLikelihoods
-from dpindex.index.kinds import kind_of
+from dpindex.decode.kinds import decoder_of
 from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.noise import Likelihood, NumberLaw
 from dpindex.mechanism.noise.symbols import CodebookResponse
@@ -131,7 +131,7 @@ def rank_by_law(
         projected = privatizer.project(candidates) * spec.step
         readings = codes.to_float().astype(np.float64)
         return _rank_numbers(spec.likelihood, readings, projected, own)
-    likelihoods = kind_of(spec).likelihoods(privatizer, candidates)
+    likelihoods = decoder_of(spec).likelihoods(privatizer, candidates)
     directions = unit(candidates)
 
     def scores(rows: slice) -> Floats:

@@ -29,7 +29,7 @@ from dpindex.base.errors import InputError
 from dpindex.decode.denoiser import Denoiser
 from dpindex.decode.designed import decoded
 from dpindex.decode.fit import fit_denoiser, fit_if_possible
-from dpindex.index.kinds import kind_of
+from dpindex.decode.kinds import decoder_of
 from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.method_table import IDENTITY
 from dpindex.mechanism.noise import SignLaw
@@ -273,7 +273,7 @@ class Reconstructor:
     def _public_estimates(self, privatizer: Privatizer, public: Doubles) -> list[_Estimate]:
         """Return the means of public vectors, and of values of theirs, given codes (Bayes)."""
         spec = self._spec
-        likelihoods = kind_of(spec).likelihoods(privatizer, public)
+        likelihoods = decoder_of(spec).likelihoods(privatizer, public)
 
         def whole(codes: Codes) -> Doubles:
             return _expected(likelihoods.logs(codes)[:-1], public)

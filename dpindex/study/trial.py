@@ -39,7 +39,7 @@ from dpindex.data import as_source, dense_rows
 from dpindex.decode.base import Metric
 from dpindex.decode.denoiser import Denoiser
 from dpindex.decode.fit import DenoiserKind, fit_if_possible
-from dpindex.index.kinds import kind_of
+from dpindex.decode.kinds import decoder_of
 from dpindex.index.private_index import PrivateIndex
 from dpindex.index.search import QueryMode
 from dpindex.mechanism.codes import Codes
@@ -151,7 +151,7 @@ class Trial:
         """
         spec = self.index.spec
         others = public_rows(len(self.index), spec.dim, self.known)
-        crowd_size = kind_of(spec).likelihoods.crowd_size
+        crowd_size = decoder_of(spec).likelihoods.crowd_size
         crowd = others[spaced(len(others), crowd_size)]
         codes = self.index.codes
         return measure_linkage(
@@ -234,7 +234,7 @@ def measure_linkage(
     """
     count = known.shape[0]
     everyone = known if crowd is None else stacked([known, crowd])
-    likelihoods = kind_of(projector.spec).likelihoods(projector, everyone)
+    likelihoods = decoder_of(projector.spec).likelihoods(projector, everyone)
     of_own = log_odds(likelihoods.logs(own), count)
     own_odds = np.diagonal(of_own)[:, None]
     margin = _TIE * np.maximum(np.abs(own_odds), 1.0)

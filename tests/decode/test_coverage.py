@@ -10,7 +10,7 @@ import pytest
 from commands import Run as Command
 
 import dpindex as dpi
-from dpindex.decode.symbols import crowding
+from dpindex.decode.crowding import crowding
 
 pytestmark = pytest.mark.usefixtures("known_noise")
 

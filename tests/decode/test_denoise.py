@@ -14,7 +14,7 @@ from made_datasets import low_rank, photographs
 from scipy.stats import norm
 from streams import Seeded
 
-from dpindex import InputError, PrivateIndex, Privatizer, Spec, attribute, denoise
+from dpindex import InputError, PrivateIndex, Privatizer, Spec, attribute, decode
 from dpindex.base.files import pack, unpack
 from dpindex.decode import fit as fitting
 from dpindex.decode.denoiser import (
@@ -516,7 +516,7 @@ class TestOnlyCodes:
 
     def test_the_module_imports_no_reader(self) -> None:
         """Vector files, the index and secret noise are out of reach of the denoiser's modules."""
-        modules = inspect.getmembers(denoise, inspect.ismodule)
+        modules = inspect.getmembers(decode, inspect.ismodule)
         assert len(modules) >= 3
         for _, module in modules:
             source = inspect.getsource(module)

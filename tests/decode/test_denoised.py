@@ -9,7 +9,7 @@ import pytest
 
 from dpindex import PrivateIndex, Privatizer, Spec, attribute
 from dpindex.decode.base import ExactQueries, PrivateQueries
-from dpindex.decode.posterior import DenoisedPosterior
+from dpindex.decode.denoised import DenoisedPosterior
 
 pytestmark = pytest.mark.usefixtures("known_noise")
 

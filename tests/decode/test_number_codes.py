@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from dpindex.decode.numbers import (
+from dpindex.decode.number_moments import (
     NoisyVectorStats,
     cosine,
     inner_product,

@@ -22,7 +22,7 @@ from dpindex.decode.calibration import (
     fitted_prior,
     log_energies,
 )
-from dpindex.decode.learning import posterior_type
+from dpindex.decode.kinds import decoder_of
 from dpindex.decode.posterior import TablePosterior
 from dpindex.mechanism.spec import Projector
 
@@ -165,11 +165,10 @@ def test_observations_follow_their_law(facts: dict[str, Any], shortest: float, k
     spec = spec_of(8.0, **facts)
     lengths = np.random.default_rng(3).uniform(shortest, 1.0, (3000, 1))
     codes, queries = sides(spec, lengths * base, asked * lengths[:100], kind)
-    posterior = posterior_type(spec, "cosine")
-    assert posterior is not None
-    calibration = posterior.fit(spec, codes, 3000)
+    kind = decoder_of(spec)
+    calibration = kind.learned(codes, 3000)
     assert calibration is not None
-    decoder = posterior(spec, calibration)
+    decoder = kind.posterior(calibration)
     assert isinstance(decoder, TablePosterior)
     x, y = decoder.decode(codes), decoder.decode_queries(queries)
     private = isinstance(queries, PrivateQueries)

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pytest
 from streams import Seeded
 
-from dpindex.decode.signs import (
+from dpindex.decode.sign_agreement import (
     agreement_curve,
     cosine_from_agreement,
     cosine_from_score,

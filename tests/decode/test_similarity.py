@@ -11,13 +11,13 @@ from specs import folded
 
 from dpindex import PrivateIndex, attribute
 from dpindex.decode.base import ExactQueries, Metric, PrivateQueries, Queries
-from dpindex.decode.numbers import (
+from dpindex.decode.kinds import decoder_of
+from dpindex.decode.number_moments import (
     NoisyVectorStats,
     cosine,
     inner_product,
     squared_distance,
 )
-from dpindex.index.kinds import kind_of
 from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec
@@ -75,9 +75,7 @@ def test_numbers(metric: Metric, norm: float | None, kind: str) -> None:
     ip = (x * y[:, None, :]).sum(axis=2)
     factor = spec.projection.inner_product_factor
     wanted = ESTIMATORS[metric](ip, stored, side, factor)
-    found = (
-        kind_of(spec).estimator(spec, metric).estimates(_pairs(codes, rows), queries, len(queries))
-    )
+    found = decoder_of(spec, metric).estimates(_pairs(codes, rows), queries, len(queries))
     np.testing.assert_allclose(found, wanted, rtol=1e-9, atol=1e-9)
     assert found[0].shape == found[1].shape == (NQ, COUNT)
 
@@ -90,7 +88,7 @@ def test_signs(method: str, kind: str) -> None:
     spec = Spec(method=method, dim=32, k=32, epsilon=epsilon, norm=1.5, adjacency=attribute(1.0))
     codes = Privatizer(spec, allow_unprotected=True).privatize(base := _vectors(2000, 0, 1.5))
     queries = _queries(kind, spec, 1.5, nq=60)
-    value, stderr = kind_of(spec).estimator(spec, "cosine").estimates(codes, queries, 1)
+    value, stderr = decoder_of(spec, "cosine").estimates(codes, queries, 1)
     true = _vectors(60, 1, 1.5) @ base.T / 1.5**2
     assert np.std((value - true) / stderr) == pytest.approx(1, abs=0.2)
     assert np.abs(value).max() <= 1
@@ -108,7 +106,7 @@ def test_all_pairs_and_found_pairs_agree(method: str, metric: Metric, kind: str)
         _queries(kind, spec),
     )
     rows = np.random.default_rng(2).integers(0, 300, (NQ, COUNT))
-    similarity = kind_of(spec).estimator(spec, metric)
+    similarity = decoder_of(spec, metric)
     every = similarity.estimates(codes, queries, 1)
     some = similarity.estimates(_pairs(codes, rows), queries, len(queries))
     for all_pairs, pairs in zip(every, some, strict=True):
@@ -125,9 +123,7 @@ def test_flips_that_depend_on_size_need_declared_norms(method: str, kind: str) -
     for norm in (None, 1.5):
         spec = Spec(method=method, dim=32, k=16, epsilon=3.0, norm=norm, adjacency=attribute(1.0))
         codes = Privatizer(spec, allow_unprotected=True).privatize(_vectors(20, 0, norm))
-        estimates = (
-            kind_of(spec).estimator(spec, "cosine").estimates(codes, _queries(kind, spec, norm), 1)
-        )
+        estimates = decoder_of(spec, "cosine").estimates(codes, _queries(kind, spec, norm), 1)
         for part in estimates:
             assert np.isnan(part).all() if norm is None else np.isfinite(part).all()
 

@@ -7,8 +7,8 @@ import pytest
 
 from dpindex import Codebook, Privatizer, Spec, record
 from dpindex.decode.base import ExactQueries, PrivateQueries, Queries
+from dpindex.decode.kinds import decoder_of
 from dpindex.decode.symbols import pair_curve
-from dpindex.index.kinds import kind_of
 from dpindex.mechanism.noise.symbols import CodebookResponse
 from dpindex.mechanism.spec import Projector
 
@@ -39,15 +39,12 @@ def test_estimates_are_calibrated(epsilon: float, private: bool) -> None:
     queries: Queries = ExactQueries(Projector(spec).project(q), spec)
     if private:
         queries = PrivateQueries(privatizer.privatize(q), spec)
-    estimates, errors = kind_of(spec).estimator(spec, "cosine").estimates(codes, queries, 1)
+    estimates, errors = decoder_of(spec, "cosine").estimates(codes, queries, 1)
     true = _unit(q) @ _unit(x).T
     assert abs((estimates - true).mean()) < 0.05
     assert 0.8 < np.std((estimates - true) / errors) < 1.2
-    found, spread = (
-        kind_of(spec)
-        .estimator(spec, "cosine")
-        .estimates(codes.take(slice(0, 300)), queries, len(queries))
-    )
+    pairs = codes.take(slice(0, 300))
+    found, spread = decoder_of(spec).estimates(pairs, queries, len(queries))
     assert found.shape == (300, 1)
     np.testing.assert_allclose(found[:, 0], np.diag(estimates[:, :300]))
     np.testing.assert_allclose(spread[:, 0], np.diag(errors[:, :300]))

@@ -14,10 +14,14 @@ from made_datasets import low_rank
 
 from dpindex import InputError, PrivateIndex, Spec, attribute
 from dpindex.base.arrays import matrix_product, unit
-from dpindex.index.backends import FaissSigns, SearchBackend, SymbolLists, faiss
+from dpindex.decode.designed import DesignedDecoder
+from dpindex.decode.kinds import DECODERS, decoder_of
+from dpindex.decode.symbols import SymbolDecoder
+from dpindex.index.backends import SearchBackend, faiss
+from dpindex.index.faiss_signs import FaissSigns
 from dpindex.index.faiss_vectors import FaissVectors
-from dpindex.index.kinds import KINDS, DenoisedVectors, Kind, few_threads, kind_of
-from dpindex.mechanism.codes import SymbolFormat
+from dpindex.index.ranking import BACKENDS, few_threads
+from dpindex.index.symbol_lists import SymbolLists
 
 Array = npt.NDArray[Any]
 WIDTH = 24
@@ -103,8 +107,7 @@ class Contract:
 
 def test_every_backend_is_judged_here() -> None:
     """Lists of symbols, which are asked otherwise, have a file of tests of their own."""
-    backends = {kind.ranking.backend_type for kind in KINDS} | {DenoisedVectors.backend_type}
-    assert backends == {SymbolLists, *(case[0] for case in ALL)}
+    assert {*BACKENDS.values()} == {SymbolLists, *(case[0] for case in ALL)}
 
 
 @pytest.mark.parametrize("case", EXACT)
@@ -246,11 +249,8 @@ INDEXES = [
 ]
 
 
-@pytest.fixture
-def index(request: pytest.FixtureRequest, known_noise: None) -> PrivateIndex:
-    """1500 rows."""
-    method, denoised, index_type = request.param
-    spec = Spec(
+def row_spec(method: str) -> Spec:
+    return Spec(
         method=method,
         dim=WIDTH,
         k=WIDTH,
@@ -259,7 +259,13 @@ def index(request: pytest.FixtureRequest, known_noise: None) -> PrivateIndex:
         seed=5,
         adjacency=attribute(1.0),
     )
-    made = PrivateIndex(spec, index_type=index_type)
+
+
+@pytest.fixture
+def index(request: pytest.FixtureRequest, known_noise: None) -> PrivateIndex:
+    """1500 rows."""
+    method, denoised, index_type = request.param
+    made = PrivateIndex(row_spec(method), index_type=index_type)
     made.add(low_rank(1500, dim=WIDTH))
     if denoised:
         made.fit_denoiser("linear")
@@ -270,12 +276,9 @@ every_index = pytest.mark.parametrize("index", INDEXES, indirect=True)
 
 
 def test_every_entry_of_the_table_has_an_index_here() -> None:
-    here: set[Kind | None] = set()
-    for method, denoised, _ in INDEXES:
-        spec = Spec(method=method, dim=WIDTH, k=WIDTH, epsilon=8.0, adjacency=attribute(1.0))
-        here.add(None if denoised else kind_of(spec))
-    symbols = {kind for kind in KINDS if kind.format is SymbolFormat}  # tested at the record level
-    assert here | symbols == {None, *KINDS}
+    here = {type(decoder_of(row_spec(method))) for method, _, _ in INDEXES}
+    # Symbols are tested at the record level, and designs by themselves.
+    assert here | {SymbolDecoder, DesignedDecoder} == {*DECODERS}
 
 
 @pytest.mark.slow

@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from dpindex.index import backends as faiss_signs
-from dpindex.index.backends import FaissSigns, rank_all, rounding_bound
+from dpindex.index import faiss_signs
+from dpindex.index.faiss_signs import FaissSigns, rank_all, rounding_bound
 from dpindex.mechanism.codes import BitCodes
 
 Array = npt.NDArray[Any]

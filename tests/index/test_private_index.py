@@ -20,11 +20,11 @@ from specs import codebook, designed
 import dpindex as dpi
 from dpindex.base.errors import InputError
 from dpindex.data import open_dataset
-from dpindex.decode.base import InnerProductSimilarity
-from dpindex.index.backends import FaissSigns
+from dpindex.decode.base import InnerProductDecoder
+from dpindex.index.faiss_signs import FaissSigns
 from dpindex.index.faiss_vectors import FaissVectors
-from dpindex.index.kinds import Ranking
 from dpindex.index.private_index import PrivateIndex
+from dpindex.index.ranking import Ranking
 from dpindex.mechanism.codes import Codes, NumberFormat, SignFormat, codes_from_bytes
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec
@@ -430,7 +430,7 @@ def test_searches_and_changes_from_many_threads_agree() -> None:
     [
         (Ranking, "search", 2),
         (Ranking, "sync", 1),
-        (InnerProductSimilarity, "estimates", 2),
+        (InnerProductDecoder, "estimates", 2),
         (FaissVectors, "begin", 1),
         (FaissVectors, "finish", 1),
         (FaissSigns, "add", 1),

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import dpindex as dpi
-from dpindex.decode.symbols import crowding
+from dpindex.decode.crowding import crowding
 
 DIM = 24
 CENTRES = np.random.default_rng(0).normal(size=(30, DIM))
@@ -68,13 +68,13 @@ def test_a_collection_of_another_kind_is_noticed() -> None:
 
 @pytest.mark.usefixtures("known_noise")
 def test_likelihoods_are_the_chances_of_symbols() -> None:
-    from dpindex.index.kinds import kind_of
+    from dpindex.decode.kinds import decoder_of
 
     made = spec()
     privatizer = dpi.Privatizer(made)
     known = kind(40, 7)
     codes = privatizer.privatize(kind(30, 8))
-    logs = kind_of(made).likelihoods(privatizer, known).logs(codes)
+    logs = decoder_of(made).likelihoods(privatizer, known).logs(codes)
     chances = made.symbol_law.chances(privatizer.project(known))
     np.testing.assert_allclose(np.exp(logs[:-1]), chances[:, codes.stored.ravel()], rtol=1e-4)
 

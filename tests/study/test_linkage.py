@@ -11,7 +11,7 @@ import scipy.special
 
 from dpindex import Codebook, Privatizer, Spec, attribute, record
 from dpindex.base.arrays import unit
-from dpindex.index.kinds import kind_of
+from dpindex.decode.kinds import decoder_of
 from dpindex.mechanism.codes import Codes
 from dpindex.study.trial import measure_linkage
 
@@ -84,7 +84,8 @@ def test_chances_are_frequencies(spec: Spec) -> None:
     vectors = np.array([[0.3, -0.2], [-0.4, 0.1]])
     privatizer = Privatizer(spec)
     codes = privatizer.privatize(np.repeat(vectors, 20_000, axis=0))
-    logs = kind_of(privatizer.spec).likelihoods(privatizer, vectors).logs(codes).astype(np.float64)
+    likelihoods = decoder_of(privatizer.spec).likelihoods(privatizer, vectors)
+    logs = likelihoods.logs(codes).astype(np.float64)
     is_first = np.arange(40_000) < 20_000
     odds = logs[0] - logs[1]
     chance = scipy.special.expit(odds)

@@ -14,7 +14,7 @@ from commands import Run as Command
 
 import dpindex as dpi
 from dpindex.base.errors import InputError
-from dpindex.index.kinds import kind_of
+from dpindex.decode.kinds import decoder_of
 from dpindex.mechanism.promises import max_inference_rate, max_top_k_rate, max_tpr
 from dpindex.study import attacks as panel
 from dpindex.study.attacks import Labels, attack_panel
@@ -171,7 +171,7 @@ def test_the_odds_tell_members_that_cosines_do_not() -> None:
     )
     codes = privatizer.privatize(x[:400])
     asked = np.concatenate([x[:200], x[400:]])
-    odds = best_odds(kind_of(privatizer.spec).likelihoods(privatizer, asked), codes)
+    odds = best_odds(decoder_of(privatizer.spec).likelihoods(privatizer, asked), codes)
     cosines = best_scores(privatizer.project(asked).astype(float), codes.to_float())
     by_odds = true_positive_rate(odds[:200], odds[200:], 0.01)
     by_cosine = true_positive_rate(cosines[:200], cosines[200:], 0.01)

@@ -14,7 +14,8 @@
    calibration, a summary and the source.
 
 Codes of the new format are indexed, searched, compared, denoised, saved and read as decoded
-numbers. What can do better with them is one row of ``dpindex.index.kinds.KINDS``. Before release a
+numbers. What can do better with them is one row of ``DECODERS`` in ``dpindex.decode.kinds``. Before
+release a
 verifier of the law is added to ``audit.law_verifiers``, and its encoder to ``tests/oracle.py``.
 """
 

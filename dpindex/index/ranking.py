@@ -1,0 +1,103 @@
+"""The ranking of an index: a search backend that follows the store of codes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+
+from dpindex.base.arrays import Doubles, Rows, limited_threads, spaced
+from dpindex.base.files import release_pages
+from dpindex.decode.base import Decoder, Queries
+from dpindex.index.backends import SearchBackend, faiss
+from dpindex.index.faiss_signs import FaissSigns
+from dpindex.index.faiss_vectors import FaissVectors
+from dpindex.index.symbol_lists import SymbolLists
+from dpindex.storage.code_store import CodeStore
+
+BACKENDS: dict[str, type[SearchBackend]] = {
+    "vectors": FaissVectors,
+    "signs": FaissSigns,
+    "symbols": SymbolLists,
+}
+"""What ranks the items of a decoder, by its ``ranked_as``."""
+
+_LITTLE_WORK = 1 << 26
+"""Coordinates that one thread compares in about ten milliseconds."""
+
+
+@contextmanager
+def few_threads(coordinates: int) -> Iterator[None]:
+    """Let Faiss search in the calling thread where little is compared.
+
+    Beside a busy process a second thread comes up to a hundred times later than the first is done.
+    Other threads that search keep their own settings.
+    """
+    before = faiss().omp_get_max_threads()
+    if coordinates > _LITTLE_WORK or before == 1:
+        yield
+        return
+    faiss().omp_set_num_threads(1)
+    try:
+        yield
+    finally:
+        faiss().omp_set_num_threads(before)
+
+
+class Ranking:
+    """What ranks the codes of an index: the items of a decoder, in a backend.
+
+    Parameters
+    ----------
+    decoder : Decoder
+        Of the codes of the index.
+    index_type : str
+        How the backend keeps items.
+    """
+
+    def __init__(self, decoder: Decoder, index_type: str) -> None:
+        self.decoder = decoder
+        new_backend = BACKENDS[decoder.ranked_as]
+        self.backend = new_backend(decoder.width, decoder.ranked_by, index_type)
+        self.rows = 0
+        self._removals: int | None = None
+
+    def __len__(self) -> int:
+        return self.rows
+
+    def is_synced(self, store: CodeStore) -> bool:
+        """Return True if the backend holds every row of the store."""
+        return (self._removals, self.rows) == (store.removals, len(store))
+
+    def sync(self, store: CodeStore) -> None:
+        """Bring the backend up to date; after Ctrl-C the next call goes on where it ended."""
+        threads: AbstractContextManager[None] = nullcontext()
+        if self.decoder.uses_processors:
+            threads = limited_threads(1)
+        with threads:
+            self._sync(store)
+
+    def _sync(self, store: CodeStore) -> None:
+        backend = self.backend
+        if self._removals != store.removals or backend.needs_retraining(len(store)):
+            self._removals = None
+            self.rows = 0
+            sample = store.take(spaced(len(store), backend.sample_rows))
+            backend.begin(self.decoder.items(sample), len(store))
+            self._removals = store.removals
+        for codes in store.blocks(len(backend), backend.block_rows):
+            backend.add(self.decoder.items(codes))
+            release_pages(codes.stored)
+        backend.finish()
+        self.rows = len(store)
+
+    def search(
+        self, queries: Queries, count: int, subset: SearchBackend | None = None
+    ) -> tuple[Doubles, Rows]:
+        """Scores and rows of the best ``count`` for each query, best first, shape (nq, count).
+
+        With a ``subset`` of the backend, of its items alone.
+        """
+        backend = self.backend if subset is None else subset
+        wanted = self.decoder.query_items(queries)
+        with few_threads(len(backend) * wanted.size):
+            return backend.search(wanted, count)
