@@ -47,7 +47,7 @@ from dpindex.storage.directory import (
     read_index,
     write_index,
 )
-from dpindex.storage.manifest import EXACT, Settings, parse_index_type
+from dpindex.storage.manifest import EXACT, Settings
 
 if TYPE_CHECKING:
     from dpindex.accounting.ledger import Ledger
@@ -536,7 +536,7 @@ class PrivateIndex(Searchable):
         return denoiser
 
     def _set_denoiser(self, denoiser: Denoiser | None) -> None:
-        exact = parse_index_type(self.index_type, self.spec.code_length).exact
+        exact = self._settings.structure().exact
         decoder = decoder_of(self.spec, self.metric, denoiser, exact=exact)
         ranking = Ranking(decoder, self.index_type)
         self._denoiser = denoiser
