@@ -11,7 +11,6 @@ from scipy import sparse
 
 import dpindex as dpi
 from dpindex.base.arrays import unit
-from dpindex.integrations.publication import Publication
 
 pytestmark = pytest.mark.usefixtures("known_noise")
 
@@ -31,9 +30,6 @@ def test_the_first_hit_is_not_the_opposite_vector(method: str, size: float) -> N
     for mode in ("exact", "private"):
         hits = index.search(asked, k=3, query=mode)  # type: ignore[arg-type]
         assert hits.ids.tolist() == [[0, 1, 2], [1, 2, 0]]
-    publication = Publication.of(index, index.codes, index.ids, exact_queries=True)
-    ranked = publication.ranked(publication.ranking.items(index.codes))
-    np.testing.assert_allclose(np.linalg.norm(ranked, axis=1), 1.0, atol=1e-5)
 
 
 @pytest.mark.parametrize("kind", [np.float32, np.float64])
