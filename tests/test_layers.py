@@ -11,13 +11,18 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import dpindex
-from dpindex.mechanism.codes import FORMATS
+from dpindex.decode.base import Decoder, ExactQueries, PrivateQueries
+from dpindex.index.backends import SearchBackend
+from dpindex.index.ranking import Ranking
+from dpindex.mechanism.codes import FORMATS, CodeFormat
+from dpindex.mechanism.noise import Law
 
 LAYERS = (
     ("dpindex.__main__", "dpindex"),  # the face names what lies below, and nothing imports it
@@ -231,6 +236,46 @@ def test_formats_are_not_told_apart_by_name() -> None:
                 comparisons += [f"{module}:{node.lineno}"] * bool(texts & set(FORMATS))
     # The keys of a file's arrays are no formats.
     assert [place for place in comparisons if "storage.ids" not in place] == []
+
+
+KINDS = (Law, CodeFormat, Decoder, Ranking, SearchBackend, ExactQueries, PrivateQueries)
+"""What differs between kinds of code."""
+
+PARTS = ("codebook", "design")
+"""Parts of a spec that some kinds have."""
+
+
+def _subclasses(kind: type) -> Iterator[type]:
+    yield kind
+    for below in kind.__subclasses__():
+        yield from _subclasses(below)
+
+
+def _dispatches(tree: ast.AST, kinds: set[str]) -> Iterator[int]:
+    """Lines that tell kinds of code apart by a type, or by a part of a spec that is not there."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and _owner(node.func) in ("isinstance", "issubclass"):
+            names = {getattr(part, "attr", _owner(part)) for part in ast.walk(node.args[1])}
+            if names & kinds:
+                yield node.lineno
+        if isinstance(node, ast.Compare) and getattr(node.left, "attr", "") in PARTS:
+            yield from [node.lineno] * isinstance(node.ops[0], ast.Is | ast.IsNot)
+
+
+def test_kinds_of_code_are_told_apart_in_mechanism_and_decode_alone() -> None:
+    """Elsewhere the decoder, the law and the spec are asked, so a new kind is one class."""
+    for name in modules():
+        import_module(name)
+    kinds = {below.__name__ for kind in KINDS for below in _subclasses(kind)}
+    places = [
+        f"{module}:{line}"
+        for module, path in modules().items()
+        if not module.startswith(("dpindex.mechanism", "dpindex.decode"))
+        for line in _dispatches(ast.parse(path.read_text("utf-8")), kinds)
+    ]
+    assert places == []
+    code = "isinstance(spec.law, noise.SignLaw | int)\nif spec.design is not None: pass"
+    assert [*_dispatches(ast.parse(code), kinds)] == [1, 2]
 
 
 def test_there_is_no_circle() -> None:

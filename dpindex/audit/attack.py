@@ -26,7 +26,6 @@ from dpindex.base.arrays import Floats, finite_number, whole_number
 from dpindex.base.display import Progress, no_progress
 from dpindex.base.errors import InputError
 from dpindex.mechanism.codes import Codes
-from dpindex.mechanism.noise import NumberLaw
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec
 from dpindex.privacy import Guarantee
@@ -186,7 +185,7 @@ def attack(
     if pairs[0].single is not None:
         tallies.append(_alone(run, pairs[0].single))
     tallies += run.attack(pairs, progress)
-    normal = spec.guarantee.delta > 0 and isinstance(spec.law, NumberLaw)
+    normal = spec.guarantee.delta > 0 and spec.law.adds_noise
     return run.report(spec.method, tallies, normal)
 
 

@@ -24,7 +24,6 @@ from dpindex.audit.window_checks import centre_of, windows_check
 from dpindex.base.arrays import AnyArray, Doubles, Longs, row_blocks
 from dpindex.base.errors import InputError
 from dpindex.base.files import unpack
-from dpindex.mechanism.noise import NumberLaw, SymbolLaw
 from dpindex.mechanism.parameters import Grid
 from dpindex.mechanism.projections import Sensitivity
 from dpindex.mechanism.public_parts import Design
@@ -89,15 +88,15 @@ def code_checks(spec: Spec) -> tuple[list[Check], Difference]:
     checks.append(_projection_check(spec, realised_map))
     moves = realised_map.moves
     apart = Difference(epsilon, delta, moves, spec.grid.bits, realised_map.largest)
-    if isinstance(spec.law, SymbolLaw):
+    if spec.symbols:
         # Such a law rests on the difference of two scores.
         checks.append(_offsets_check(spec, realised_map))
         spread = Fraction(realised_map.spread)
         if realised_map.entries is not None:
             spread = above_root(Fraction(_largest_distance(realised_map.entries)))
         return checks, replace(apart, spread=spread * steps)
-    if spec.design is not None:
-        checks.append(_design_check(spec, spec.design))
+    if spec.is_designed:
+        checks.append(_design_check(spec, spec.part(Design)))
     if realised_map.entries is not None:
         operator_norm = Fraction(float(spec.linear_projection.operator_norm))
         square = operator_norm**2
@@ -144,7 +143,7 @@ def read_map(spec: Spec) -> RealisedMap:
     dim = spec.dim
     k = spec.projection.k
     whole_vectors = spec.adjacency.kind == "l2"
-    needs_norm = whole_vectors and not isinstance(spec.law, SymbolLaw)
+    needs_norm = whole_vectors and not spec.symbols
     if dim * k > _MAX_ENTRIES or (needs_norm and min(dim, k) > _MAX_GRAM):
         raise InputError(
             f"the verifier reads at most {_MAX_ENTRIES} entries of a projection, and proves an "
@@ -278,7 +277,7 @@ def _exactness_check(spec: Spec, largest_sum: int) -> Check:
     grid = spec.rounding_grid
     bits = np.finfo(grid.dtype).nmant + 1
     exact = 1 << bits
-    if isinstance(spec.law, NumberLaw):
+    if spec.law.adds_noise:
         # Sums held in float32 get their noise in 32 bits; others in 64, and then lose low bits.
         lost = 0
         if grid.dtype != np.float32:

@@ -23,7 +23,6 @@ from dpindex.audit.verdict import Counts
 from dpindex.base.arrays import AnyArray, Doubles, Floats, Indices
 from dpindex.base.errors import InputError
 from dpindex.mechanism.codes import Codes
-from dpindex.mechanism.noise import SignLaw, SymbolLaw
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.public_random import PublicStream
 from dpindex.mechanism.spec import Spec
@@ -85,9 +84,9 @@ def worst_pairs(spec: Spec) -> Sequence[Pair]:
         return [_whole_pair(spec, "a record and its opposite", (row, -row))]
     if not isinstance(spec.adjacency, Attribute):
         raise InputError(f"there is no attack under {spec.adjacency} yet.")
-    if isinstance(spec.law, SymbolLaw):
+    if spec.symbols:
         # Mean codewords that differ in their first attribute, which moves half of all scores.
-        mean = spec.law.codebook.stated.mean(axis=0) / spec.scale
+        mean = spec.symbol_law.codebook.stated.mean(axis=0) / spec.scale
         before = np.clip(mean, *spec.bounds)
         after = before.copy()
         before[0], after[0] = _ends(spec, 0)
@@ -103,7 +102,7 @@ def worst_pairs(spec: Spec) -> Sequence[Pair]:
     # Everything moved, or a spec whose bins overlap over repetitions: no room to place helpers.
     helped = spec.repetitions == 1 and len(moves) > 1
     targets = {"across zero": -0.5}  # in changes of one beta
-    if helped and isinstance(spec.law, SignLaw) and spec.law.depends_on_size:
+    if helped and spec.law.depends_on_size:
         targets |= {"level 1 against 2": 1.0, "level 2 against 3": 2.0}
     pairs = []
     for name, target in targets.items():

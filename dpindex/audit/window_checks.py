@@ -18,6 +18,7 @@ from dpindex.audit.verdict import Check
 from dpindex.base.arrays import AnyArray, Doubles
 from dpindex.base.files import unpack
 from dpindex.mechanism.parameters import Grid
+from dpindex.mechanism.public_parts import Design
 from dpindex.mechanism.public_random import PublicStream
 from dpindex.mechanism.spec import Projector, Spec
 from dpindex.mechanism.windows import Windows
@@ -27,9 +28,9 @@ _RANDOM = 8
 
 def windows_of(spec: Spec) -> Windows | None:
     """Return the windows that a spec states: of a design those in its bytes."""
-    if spec.design is None:
+    if not spec.is_designed:
         return spec.linear_projection.windows
-    facts, arrays = unpack(spec.design.to_bytes(), "design")
+    facts, arrays = unpack(spec.part(Design).to_bytes(), "design")
     if not len(arrays["width"]):
         return None
     windows = Windows(arrays["low"], arrays["width"], float(facts["beta"]))

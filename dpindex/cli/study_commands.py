@@ -152,17 +152,17 @@ def _commands(outcome: Plan, public_sample: str, options: o.DataOptions) -> list
     commands = []
     build = [f"dpindex build vectors{suffix} my-index --method {spec.method} {budget}"]
     build += stated.as_flags()
-    if spec.design is not None:
+    if spec.is_designed:
         make = [f"dpindex design {file} public.design {budget} --code-length {spec.code_length}"]
         make += ["--signs"] * row.signs
         designed = replace(stated, beta=spec.change)
         make += designed.as_flags("beta", "scale", "delta", "ranges", *clipped)
         commands.append(" ".join(make))
         build.append("--design public.design")
-    elif spec.codebook is None:
+    elif not spec.symbols:
         build.append(f"--code-length {spec.code_length}")
     else:
-        size = len(spec.codebook)
+        size = spec.symbols
         is_clipped = spec.compared_limits is not None
         if size < outcome.sample_rows or is_clipped:
             make = [f"dpindex codebook {file} codebook.npy --size {size}"]

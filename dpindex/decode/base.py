@@ -216,6 +216,9 @@ class Decoder(Estimator):
     shrunken: ClassVar[bool] = False
     """True if the norm of an item says how sure it is, so that it is not scaled to rank."""
 
+    exact_only: ClassVar[bool] = False
+    """True if items are searched as they are, so that an index type says nothing of them."""
+
     uses_processors: ClassVar[bool] = False
     """True if many items are made on all processors, which BLAS is to leave alone then."""
 

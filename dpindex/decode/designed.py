@@ -248,7 +248,7 @@ class DesignedDecoder(Decoder):
         super().__init__(spec, metric)
         self.width = spec.code_length + 1
         self.likelihoods = NumberLikelihoods
-        if isinstance(spec.law, SignLaw):
+        if spec.format_type.are_signs:  # the law is not known before the design is read
             self.likelihoods = SignLikelihoods
         self._denoiser = denoiser
 

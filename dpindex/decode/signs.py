@@ -170,6 +170,7 @@ class SignDecoder(InnerProductDecoder):
 
     ranked_as = "signs"
     by_hamming = True
+    exact_only = True
     posterior_type = SignPosterior
     likelihoods = SignLikelihoods
 

@@ -263,6 +263,7 @@ class SymbolDecoder(Decoder):
 
     ranked_as = "symbols"
     by_symbol = True
+    exact_only = True
     posterior_type = SymbolPosterior
     likelihoods = SymbolLikelihoods
 

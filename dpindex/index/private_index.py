@@ -270,19 +270,10 @@ class PrivateIndex(Searchable):
         """
         pa = import_extra("pyarrow", "to_arrow needs pyarrow", "io")
         with self._lock.read():
-            stored = self._store.codes.stored
+            codes = self._store.codes
             ids = self._store.ids.array
             payload = self._store.payload.table
-        if self.spec.codebook is None:
-            little = stored.astype(stored.dtype.newbyteorder("<"))
-            rows = np.ascontiguousarray(little)
-            width = rows.itemsize * rows.shape[1]
-            kind = pa.binary(width)
-            buffers = [None, pa.py_buffer(rows)]
-            codes = pa.FixedSizeBinaryArray.from_buffers(kind, len(rows), buffers)
-        else:
-            codes = pa.array(stored[:, 0])
-        columns = {"id": pa.array(ids), "code": codes}
+        columns = {"id": pa.array(ids), "code": codes.format.to_arrow(codes.stored)}
         names = [] if payload is None else payload.column_names
         for name in names:
             if name in columns:

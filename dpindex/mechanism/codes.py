@@ -51,6 +51,9 @@ class CodeFormat(ABC):
     coordinate_bits: ClassVar[tuple[int, ...]] = (8, 16)
     """Bits that a stored coordinate usually takes, for plans of codes of a given size."""
 
+    are_signs: ClassVar[bool] = False
+    """True if a coordinate is a sign, of one bit."""
+
     @property
     def contents(self) -> str:
         """The contents of a code, in words."""
@@ -113,6 +116,15 @@ class CodeFormat(ABC):
     def codes(self, stored: Integers) -> Codes:
         """Codes in stored form with their format."""
         return Codes(self, stored)
+
+    def to_arrow(self, stored: Integers) -> Any:
+        """Return stored codes as a ``pyarrow.Array`` of their bytes, little-endian."""
+        import pyarrow as pa
+
+        little = stored.astype(stored.dtype.newbyteorder("<"))
+        rows = np.ascontiguousarray(little)
+        kind = pa.binary(rows.itemsize * rows.shape[1])
+        return pa.FixedSizeBinaryArray.from_buffers(kind, len(rows), [None, pa.py_buffer(rows)])
 
     def to_dict(self) -> dict[str, Any]:
         """The fields, for JSON."""
@@ -298,6 +310,7 @@ class SignFormat(CodeFormat):
     metrics: ClassVar[tuple[str, ...]] = ("cosine",)
     denoisers: ClassVar[tuple[str, ...]] = ("linear",)
     coordinate_bits: ClassVar[tuple[int, ...]] = (1,)
+    are_signs: ClassVar[bool] = True
 
     @property
     def width(self) -> int:
@@ -390,6 +403,12 @@ class SymbolFormat(CodeFormat):
     def decode(self, stored: Integers) -> Singles:
         """The codewords, shape (n, dim)."""
         return self._given[stored[:, 0]]
+
+    def to_arrow(self, stored: Integers) -> Any:
+        """Return the symbols as a ``pyarrow.Array`` of numbers."""
+        import pyarrow as pa
+
+        return pa.array(stored[:, 0])
 
     def fault(self, stored: Integers) -> str | None:
         if stored.dtype != np.uint16 or stored.shape[1:] != (1,):

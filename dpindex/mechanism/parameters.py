@@ -175,6 +175,16 @@ class Parameters:
         """The codebook or the design, if there is one."""
         return self.codebook or self.design
 
+    @property
+    def symbols(self) -> int | None:
+        """How many symbols a code is one of; None where codes have coordinates."""
+        return None if self.codebook is None else len(self.codebook)
+
+    @property
+    def is_designed(self) -> bool:
+        """True if the projection was fitted to public vectors."""
+        return self.design is not None
+
     def part(self, kind: type[_Part]) -> _Part:
         """Return :attr:`public` of a method that has one of that kind; InputError for others."""
         if not isinstance(self.public, kind):

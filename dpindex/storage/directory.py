@@ -586,7 +586,7 @@ def _stage_contents(writer: IndexWriter, contents: Contents, first_row: int) -> 
 
 def sampled_crowding(spec: Spec, codes: CodeStore | Codes) -> float | None:
     """Return the crowding of a sample of codes; None without a codebook, and for one code."""
-    if spec.codebook is None or len(codes) < 2:
+    if not spec.symbols or len(codes) < 2:
         return None
     sample = codes.take(spaced(len(codes), SAMPLED_SYMBOLS))
     return crowding(sample, spec.symbol_law)

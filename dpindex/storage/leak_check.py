@@ -112,8 +112,8 @@ class LeakCheck:
     @classmethod
     def of(cls, spec: Spec, rows: int) -> LeakCheck | None:
         """Return the check of a spec, None if it has no public part."""
-        part: PublicPart | None = spec.design
-        if spec.codebook is not None:
+        part = spec.public
+        if spec.symbols:
             part = spec.codewords
         if part is None:
             return None

@@ -23,7 +23,7 @@ from typing import Any
 from dpindex.base.errors import DamagedError, InputError
 from dpindex.base.files import Buffer
 from dpindex.decode.base import Metric
-from dpindex.mechanism.codes import NumberFormat
+from dpindex.decode.kinds import decoder_of
 from dpindex.mechanism.spec import Spec
 from dpindex.version import __version__
 
@@ -211,17 +211,14 @@ class Settings:
 
     def structure(self) -> IndexType:
         """Return the index type, taken apart; InputError for one that the codes cannot have."""
-        spec = self.spec
-        width = spec.code_length
-        if spec.design is not None:
-            width += 1  # decoded vectors have one coordinate more
-        elif not issubclass(spec.format_type, NumberFormat) and self.index_type != EXACT:
+        decoder = decoder_of(self.spec)
+        if decoder.exact_only and self.index_type != EXACT:
             raise InputError(
                 f"index_type {self.index_type!r} is for vectors of numbers; signs and symbols are "
                 f"searched exactly as they are: leave it out.",
                 field="index_type",
             )
-        return parse_index_type(self.index_type, width)
+        return parse_index_type(self.index_type, decoder.width)
 
     @property
     def query_spec(self) -> Spec:

@@ -250,7 +250,7 @@ class IndexTarget(CodeTarget[BuiltIndex]):
         """Return the manifest of the segments."""
         segments = drawn.segments
         uneven = None
-        if self.spec.codebook is not None:
+        if self.spec.symbols:
             # Files are often of one topic each: few of them would not stand for the collection.
             chosen = spaced(len(segments), _SAMPLED_SEGMENTS)
             codes = self.codes(journal, [segments[i] for i in chosen])

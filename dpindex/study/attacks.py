@@ -254,7 +254,7 @@ class _Panel:
 
     def _expected(self, vectors: Doubles) -> Floats:
         """Return what is read from codes of known vectors, up to a factor for each."""
-        if self._spec.codebook is not None:
+        if self._spec.symbols:
             return unit(vectors)
         return unit(self._privatizer.project(vectors))
 

@@ -14,7 +14,6 @@ import numpy as np
 from dpindex.base.arrays import issparse
 from dpindex.base.errors import InputError, NoGuaranteeError
 from dpindex.data import VectorSource, as_source
-from dpindex.mechanism.codes import SignFormat
 from dpindex.mechanism.method_table import Method, find_method
 from dpindex.mechanism.method_table import methods as all_methods
 from dpindex.mechanism.optimiser import design, usual_length
@@ -225,7 +224,7 @@ class CandidateSpecs:
             beta=self._target.adjacency.largest_change(bounds),
             code_length=k,
             delta=terms["delta"] if method.needs_delta else 0.0,
-            signs=issubclass(method.calibration.format, SignFormat),
+            signs=method.calibration.format.are_signs,
             scale=terms["scale"],
         )
 
@@ -258,25 +257,24 @@ class CandidateSpecs:
     def like(self, spec: Spec, epsilon: float) -> list[Spec]:
         """Return specs of the same method and length at another epsilon; none if none is sound."""
         with suppress(NoGuaranteeError):
-            if spec.design is not None:
+            if spec.is_designed:
                 made = self._design(spec.method_row, spec.code_length, epsilon)
                 return [replace(spec, design=made, epsilon=epsilon)]
-            if spec.subset is not None and spec.codebook is not None:
-                subsets = promising_subsets(len(spec.codebook), epsilon, self._reranked)
+            if spec.subset is not None and spec.symbols:
+                subsets = promising_subsets(spec.symbols, epsilon, self._reranked)
                 return [replace(spec, subset=w, epsilon=epsilon) for w in subsets[-2:]]
             return [spec.with_epsilon(epsilon)]
         return []
 
     def published(self, spec: Spec) -> Spec:
         """Return the spec with its public part made of all public vectors."""
-        if spec.design is not None:
+        if spec.is_designed:
             made = self._design(spec.method_row, spec.code_length, spec.budget, whole=True)
             return replace(spec, design=made)
-        if spec.codebook is None:
+        if not spec.symbols:
             return spec
-        size = len(spec.codebook)
         make = fit_codebook if self._sample.has_centroids(spec) else Codebook.spaced
-        return replace(spec, codebook=make(self._source, size))
+        return replace(spec, codebook=make(self._source, spec.symbols))
 
     def contrast(self, epsilon: float) -> Spec | None:
         """Return Gaussian noise for any two vectors of norm 1, to compare whole records with."""
@@ -336,7 +334,7 @@ def _lengths(spec: Spec, max_bytes: int | None) -> list[int]:
     A raw method has no other length, and :func:`spec_grid` ignores these. Numbers with one
     attribute in each bin of OPORP are those of a raw method.
     """
-    signs = issubclass(spec.format_type, SignFormat)
+    signs = spec.format_type.are_signs
     family = spec.method_row.family
     if family.lengths is not None:
         lengths = _RECORD_LENGTHS

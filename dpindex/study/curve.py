@@ -222,7 +222,7 @@ class Curve:
             "epsilon": spec.epsilon,
             "delta": spec.delta,
             "k": spec.code_length,
-            "codewords": None if spec.codebook is None else len(spec.codebook),
+            "codewords": spec.symbols,
             "subset": spec.subset,
             "repetitions": spec.repetitions,
             "denoiser": self.denoise if measured.denoised else None,

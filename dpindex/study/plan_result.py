@@ -194,9 +194,9 @@ class Plan:
                 "which epsilon it needs."
             )
         if isinstance(best.spec.adjacency, Attribute):
-            if best.spec.design is not None or best.spec.codebook is not None:
+            if best.spec.public is not None:
                 lines.append(_MADE_OF_SAMPLE)
-            if best.spec.design is not None:
+            if best.spec.is_designed:
                 lines.append(_PRECISION_OF_DESIGNS)
             if not best.guarantee.also:
                 dim = best.spec.dim
@@ -216,7 +216,7 @@ class Plan:
             lines.append(_OF_CLIPPED)
         lines += [f"{sentence}." for sentence in quality_warnings(best.spec, self.n)]
         lines += information_lines(best.spec, self.n)
-        if best.spec.codebook is not None:
+        if best.spec.symbols:
             lines.append(_UNLIKE)
         if self.embeddings and not self.told:
             lines.append(_UNGROUPED)
@@ -246,7 +246,7 @@ class Plan:
 
 def _advantage(best: Row, rival: Row) -> str:
     """Return why the best row beats the best of another method."""
-    if best.spec.codebook is not None:
+    if best.spec.symbols:
         if best.spec.subset is None:
             return "its one symbol tells of a vector as a whole"
         near = f"{best.spec.subset} nearest ones"

@@ -17,8 +17,6 @@ from dpindex.data import as_source
 from dpindex.decode.base import Metric
 from dpindex.decode.fit import DenoiserKind
 from dpindex.index.search import QueryMode
-from dpindex.mechanism.noise.additive import AdditiveNoise
-from dpindex.mechanism.noise.signs import FlipsByLevel
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec
 from dpindex.privacy import VectorAdjacency
@@ -439,7 +437,7 @@ def _first_of_each(items: Iterable[_Item], kind: Callable[[_Item], object]) -> l
 
 def _but_for_noise(spec: Spec) -> object:
     """Return what codes of equal length have in common whose noise alone differs."""
-    if isinstance(spec.law, AdditiveNoise | FlipsByLevel):
+    if spec.law.interchangeable:
         return type(spec.law), type(spec.projection), spec.code_length, spec.repetitions
     return spec
 

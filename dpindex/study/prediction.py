@@ -42,7 +42,6 @@ from dpindex.decode.denoiser import Denoiser
 from dpindex.decode.fit import DenoiserKind, fit_denoiser, fit_if_possible
 from dpindex.decode.kinds import decoder_of
 from dpindex.mechanism.codes import Codes
-from dpindex.mechanism.noise import SymbolLaw
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.public_random import PublicStream
 from dpindex.mechanism.spec import Spec
@@ -68,8 +67,8 @@ _TINY = 1e-30
 
 def noise_share(spec: Spec, vectors: Vectors) -> float:
     """Return how much of codes is noise: see :attr:`Row.noise`."""
-    if isinstance(spec.law, SymbolLaw):
-        return spec.law.random_share
+    if spec.symbols:
+        return spec.symbol_law.random_share
     privatizer = Privatizer(spec)
     exact = privatizer.project(vectors) * spec.step
     return spec.format.noise_share(privatizer.privatize(vectors).to_float(), exact)
@@ -264,7 +263,7 @@ class Prediction:
                 others = own[:, np.arange(self._rounds) % _OWN_CODES, None]
                 scores = np.where(self._own_codewords, others, scores)
             return _Interpolation(population, scores, own).symbols()
-        numbers = self._spec.design is not None or not (denoised or self._has_signs)
+        numbers = self._spec.is_designed or not (denoised or self._has_signs)
         if numbers and population.metric == "cosine":
             # Cosines of numbers with noise end at 1: near ranks lie between their angles.
             angles = (np.arcsin(np.clip(cosines, -1.0, 1.0)) for cosines in (scores, own))

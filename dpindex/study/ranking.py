@@ -12,8 +12,7 @@ from dpindex.base.arrays import Doubles, Floats, Integers, row_blocks, unit
 from dpindex.decode.base import CodeLikelihoods
 from dpindex.decode.kinds import decoder_of
 from dpindex.mechanism.codes import Codes
-from dpindex.mechanism.noise import Likelihood, NumberLaw
-from dpindex.mechanism.noise.symbols import CodebookResponse
+from dpindex.mechanism.noise import Likelihood
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec
 from dpindex.study.trial import log_odds
@@ -127,17 +126,18 @@ def rank_by_law(
         Rows of the true vectors among the candidates.
     """
     privatizer = Privatizer(spec, allow_unprotected=True)
-    if isinstance(spec.law, NumberLaw):
+    if spec.law.adds_noise:
         projected = privatizer.project(candidates) * spec.step
         readings = codes.to_float().astype(np.float64)
         return _rank_numbers(spec.likelihood, readings, projected, own)
+    of_nearest = bool(spec.symbols) and spec.symbol_law.of_nearest
     likelihoods = decoder_of(spec).likelihoods(privatizer, candidates)
     directions = unit(candidates)
 
     def scores(rows: slice) -> Floats:
         chosen = codes.take(rows)
         logs = likelihoods.logs(chosen)[:-1].T
-        if not isinstance(spec.law, CodebookResponse):
+        if not of_nearest:
             return logs
         # It has two levels: cosines order the ties.
         cosine = unit(chosen.to_float()) @ directions.T

@@ -32,8 +32,6 @@ from dpindex.decode.fit import fit_denoiser, fit_if_possible
 from dpindex.decode.kinds import decoder_of
 from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.method_table import IDENTITY
-from dpindex.mechanism.noise import SignLaw
-from dpindex.mechanism.noise.symbols import CodebookResponse
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.public_parts import Design
 from dpindex.mechanism.spec import Spec
@@ -163,7 +161,7 @@ class Reconstructor:
         public: Vectors | None = None,
         denoiser: Denoiser | None = None,
     ) -> None:
-        if spec.dim * spec.code_length > _MAX_ENTRIES and spec.codebook is None:
+        if spec.dim * spec.code_length > _MAX_ENTRIES and not spec.symbols:
             raise InputError(
                 f"the projection has {spec.dim} × {spec.code_length} entries, too many to invert; "
                 f"{_MAX_ENTRIES} at most."
@@ -177,10 +175,7 @@ class Reconstructor:
         learned = np.delete(vectors, np.s_[::4], axis=0)
         self._moments = _moments(spec, learned / spec.scale)
         self.guess = self._moments.mean * spec.scale
-        if spec.codebook is not None:
-            estimates = [self.symbol_estimate()]
-        else:
-            estimates = self._linear_estimates()
+        estimates = [self.symbol_estimate()] if spec.symbols else self._linear_estimates()
         self._estimate = estimates[0]
         if not len(held):
             return
@@ -222,8 +217,8 @@ class Reconstructor:
     def _linear_estimates(self) -> list[_Estimate]:
         """Return the estimates from denoised codes, if there is a denoiser, and from codes."""
         spec = self._spec
-        if spec.design is not None:
-            return self._decoded(spec.design)
+        if spec.is_designed:
+            return self._decoded(spec.part(Design))
         attributes = np.eye(spec.dim, dtype=np.float32)
         projection = spec.projection.apply(attributes).astype(np.float64)
         projection *= spec.projection.scale
@@ -239,7 +234,7 @@ class Reconstructor:
             return self._bounded(deviation @ weights)
 
         denoise = self.denoiser
-        if denoise is None or isinstance(spec.law, SignLaw):
+        if denoise is None or not spec.law.adds_noise:
             return [plain]
         exact_weights = np.linalg.pinv(within, hermitian=True) @ across.T
 
@@ -253,7 +248,7 @@ class Reconstructor:
         """Return what a design's own decoder makes of codes, denoised and as they are."""
         spec = self._spec
         denoisers: list[Denoiser | None] = [None]
-        if self.denoiser is not None and not isinstance(spec.law, SignLaw):
+        if self.denoiser is not None and spec.law.adds_noise:
             denoisers.insert(0, self.denoiser)
 
         def estimate(denoiser: Denoiser | None, codes: Codes) -> Doubles:
@@ -301,21 +296,22 @@ class Reconstructor:
         """Return the estimate of the vector behind each symbol from codewords alone."""
         law = self._spec.symbol_law
         words = law.codebook.vectors.astype(np.float64)
-        if not isinstance(law, CodebookResponse):
+        if not law.of_nearest:
             # The mean of codewords, as often as they give the symbol if it is not their own.
             records = spaced(law.size, _RECORD_CODEWORDS)
             chances = law.of_codewords(records)
             totals = chances.sum(axis=0)[:, None]
             return partial(_of_symbols, (chances.T @ words[records]) / totals)
+        near_law = self._spec.codebook_law
         # The codeword, as near as codewords are to their w nearest others, and the mean of those
         # not near it.
         some = words[spaced(law.size, _CODEWORDS)] @ words.T
         falling = -np.sort(-some, axis=1)
-        nearest = falling[:, 1 : 1 + law.subset]  # the first is the codeword itself
+        nearest = falling[:, 1 : 1 + near_law.subset]  # the first is the codeword itself
         near = float(nearest.mean()) * words
-        share = law.subset / law.size
+        share = near_law.subset / law.size
         far = (words.mean(axis=0) - share * near) / (1.0 - share)
-        inside = law.chance_inside
+        inside = near_law.chance_inside
         likely = inside * near + (1.0 - inside) * far
         return partial(_of_symbols, likely)
 
@@ -327,7 +323,7 @@ def directions_only(spec: Spec) -> bool:
 
 def not_codewords(spec: Spec, vectors: Doubles) -> Doubles:
     """Return the vectors that are no codewords: those would be encoded by themselves."""
-    if spec.codebook is None:
+    if not spec.symbols:
         return vectors
     similarity = unit(vectors) @ spec.symbol_law.codebook.vectors.T
     return vectors[(similarity <= _SAME).all(axis=1)]
@@ -414,7 +410,7 @@ def invert(
 
 def can_be_reconstructed(spec: Spec) -> bool:
     """True if the projection is small enough to be inverted as a part of every evaluation."""
-    if spec.codebook is not None:
+    if spec.symbols:
         return True
     entries = spec.dim * spec.code_length
     return entries <= MAX_MEASURED_ENTRIES and spec.code_length <= _MAX_MEASURED_LENGTH

@@ -126,9 +126,9 @@ class Sample:
         """
         if spec.public is None:
             return self._population(self._played, queries)
-        if spec.codebook is None or self.has_centroids(spec):
+        if not spec.symbols or self.has_centroids(spec):
             return self._population(self._played, queries, unseen=True)
-        size = len(spec.codebook)
+        size = spec.symbols
         rows = max(_MIN_PLAYED, min(self._played, _SCORES // size))
         return self._population(rows, queries, codewords=size)
 
@@ -139,13 +139,13 @@ class Sample:
         sets of nearest codewords with it, so that reports are as often true.
         """
         played = self.vectors[self._rows(self._played, unseen=spec.public is not None)]
-        if spec.codebook is None or self.has_centroids(spec):
+        if not spec.symbols or self.has_centroids(spec):
             return spec, played
         rows = self.fitted
-        size = min(len(spec.codebook), rows.shape[0])
+        size = min(spec.symbols, rows.shape[0])
         subset = spec.subset
         if subset is not None:
-            subset = max(1, round(subset * size / len(spec.codebook)))
+            subset = max(1, round(subset * size / spec.symbols))
         book = Codebook(rows[spaced(rows.shape[0], size)])
         return replace(spec, codebook=book, subset=subset, k=None), played
 

@@ -176,8 +176,8 @@ def label(spec: Spec, size: str = "") -> str:
     """
     if not size:
         size = f"k = {spec.code_length}"
-    if spec.codebook is not None:
-        size = f"K = {len(spec.codebook)}"
+    if spec.symbols:
+        size = f"K = {spec.symbols}"
     parts = [f"{spec.method}, {size}"]
     if spec.adjacency == ANY_OF_NORM_1:
         parts.append("any two vectors of norm 1")

@@ -14,7 +14,6 @@ from dpindex.base.errors import InputError
 from dpindex.decode.base import Metric
 from dpindex.decode.fit import DenoiserKind
 from dpindex.index.search import QueryMode
-from dpindex.mechanism.codes import SignFormat
 from dpindex.mechanism.spec import Spec
 from dpindex.privacy import Guarantee, Record, VectorAdjacency
 from dpindex.study.trial import Trial
@@ -118,24 +117,24 @@ class Row:
 
     @property
     def signs(self) -> bool:
-        return issubclass(self.spec.format_type, SignFormat)
+        return self.spec.format_type.are_signs
 
     @property
     def size(self) -> str:
         """Coordinates of a code, or w and the number of codewords: C if they are centroids."""
-        if self.spec.codebook is None:
+        if not self.spec.symbols:
             return str(self.k)
         letter = "C" if self.centroids else "K"
-        size = f"{letter}={len(self.spec.codebook)}"
+        size = f"{letter}={self.spec.symbols}"
         return size if self.spec.subset is None else f"{size} w={self.spec.subset}"
 
     @property
     def contents(self) -> str:
         """Contents of a code, in words."""
-        if self.spec.codebook is None:
+        if not self.spec.symbols:
             return self.spec.format.contents
         kind = "centroids" if self.centroids else "codewords"
-        size = f"{len(self.spec.codebook)} {kind}"
+        size = f"{self.spec.symbols} {kind}"
         return size if self.spec.subset is None else f"{size} and w = {self.spec.subset}"
 
     @property
@@ -158,7 +157,7 @@ class Row:
         return {
             "method": self.method,
             "k": self.k,
-            "codewords": self.spec.codebook and len(self.spec.codebook),
+            "codewords": self.spec.codebook and self.spec.symbols,
             "centroids": self.centroids,
             "subset": self.spec.subset,
             "epsilon": self.spec.budget,

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property, lru_cache
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
 
 import mpmath
 import numpy as np
@@ -286,6 +286,15 @@ class Law(ABC):
     cell_bits: int = 0
     """Low bits of a noisy sum that the code drops."""
 
+    adds_noise: ClassVar[bool] = False
+    """True if noise is added to exact integers; others report one of few outcomes."""
+
+    interchangeable: ClassVar[bool] = False
+    """True if laws of its class differ by the size of their noise alone."""
+
+    depends_on_size: bool = False
+    """True if the chance of an outcome depends on the magnitude of a coordinate."""
+
     @property
     def drawn_from(self) -> object:
         """The source of the noise: the law itself, or the source of integers that it adds."""
@@ -310,6 +319,7 @@ class NumberLaw(Law):
 
     scale: float = 1.0
     offset: float = 0.0
+    adds_noise = True
 
     @property
     @abstractmethod
@@ -352,9 +362,6 @@ class NumberLaw(Law):
 
 class SignLaw(Law):
     """A law of sign codes; outcomes are booleans, True for +1."""
-
-    depends_on_size: bool = False
-    """True if the chance of a flip depends on the magnitude of the coordinate."""
 
     scale_free: bool = False
     """True if only ratios of magnitudes count, so that no norm need be known."""
@@ -475,6 +482,9 @@ class SymbolLaw(Law):
 
     codebook: Codebook
     uniform: int
+
+    of_nearest: ClassVar[bool] = False
+    """True if a symbol is one of the nearest codewords, each as likely, or any other."""
 
     @property
     def size(self) -> int:

@@ -57,6 +57,8 @@ class AdditiveNoise(NumberLaw):
     ``⌈|d| / 2^cell_bits⌉`` whole cells.
     """
 
+    interchangeable = True
+
     def __init__(self, source: NoiseSource, grid_bits: int) -> None:
         self.source = source
         self.grid_bits = grid_bits

@@ -121,6 +121,8 @@ class FlipsByLevel(SignLaw):
         Largest ``|w_ij|`` of each coordinate, or one for all.
     """
 
+    interchangeable = True
+
     def __init__(
         self,
         thresholds: list[int],

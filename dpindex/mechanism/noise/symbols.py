@@ -231,6 +231,7 @@ class CodebookResponse(SymbolLaw):
     """
 
     grid_bits = 0
+    of_nearest = True
 
     def __init__(self, codebook: Codebook, subset: int, uniform: int) -> None:
         self.codebook = codebook
