@@ -40,7 +40,8 @@ NAMES = [
     "codes_from_bytes", "manifest", "index directory", "Spec.from_json", "RACE sketch",
     "ids of an index", "denoiser", "codebook", "ledger", ".npy",
     ".npz", ".fvecs", ".bvecs", ".hdf5", ".parquet", "ids .txt", "ids .npy", "ids .npz",
-    "ids .hdf5", "ids .parquet",
+    "ids .hdf5", "ids .parquet", ".arrow", ".fbin", ".csv", ".tsv", "table .csv", "table .jsonl",
+    "table .parquet", "table .arrow", "ids .arrow",
 ]  # fmt: skip
 _SEEDS: dict[str, list[bytes]] = {}
 

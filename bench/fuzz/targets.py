@@ -31,7 +31,7 @@ import scipy.sparse
 from dpindex import Privatizer, Spec, attribute, l2
 from dpindex.accounting.ledger import Ledger
 from dpindex.base.files import pack
-from dpindex.data import open_vectors, read_ids
+from dpindex.data import open_vectors, read_ids, read_payload
 from dpindex.decode.denoiser import (
     CalibrationBins,
     Channel,
@@ -537,8 +537,15 @@ def _hdf5s() -> Iterable[bytes]:
             file.create_dataset("x", data=_MATRIX, chunks=(2, 3), compression="gzip")
             file.create_dataset("ids", data=np.arange(4), chunks=(2,), compression="gzip")
 
+    def sets(path: Path) -> None:
+        with h5py.File(path, "w") as file:
+            file.attrs["dimension"] = 6
+            file["train"] = np.array([0, 5, 2, 3])
+            file["size_train"] = np.array([2, 0, 2])
+
     yield _file(".hdf5", plain)
     yield _file(".hdf5", chunked)
+    yield _file(".hdf5", sets)
 
 
 def _parquets() -> Iterable[bytes]:
@@ -549,6 +556,46 @@ def _parquets() -> Iterable[bytes]:
             ".parquet",
             lambda path, table=table, way=compression: pq.write_table(table, path, compression=way),
         )
+
+
+def _arrows() -> Iterable[bytes]:
+    rows = pa.array([row.tolist() for row in _MATRIX], pa.list_(pa.float32()))
+    words = pa.array(["a", "b", "a", "d"]).dictionary_encode()
+    table = pa.table({"id": words, "v": rows})
+    for new in (pa.ipc.new_file, pa.ipc.new_stream):
+        for compression in (None, "zstd"):
+
+            def write(path: Path, new: Any = new, way: Any = compression) -> None:
+                options = pa.ipc.IpcWriteOptions(compression=way)
+                with new(path, table.schema, options=options) as file:
+                    file.write_table(table)
+
+            yield _file(".arrow", write)
+
+
+def _bins() -> Iterable[bytes]:
+    yield np.array(_MATRIX.shape, "<u4").tobytes() + _MATRIX.tobytes()
+
+
+def _texts(delimiter: str) -> Iterable[bytes]:
+    for head in ("a,b,c", "0.5,-1,2e3"):
+        lines = f'{head}\n1.5,2,3\n4.5,,6\n"7.5",8,9\n'
+        yield lines.replace(",", delimiter).encode()
+
+
+def _json_lines() -> Iterable[bytes]:
+    yield b'{"a": 1, "b": "x"}\n{"b": null, "c": [1, 2]}\n'
+
+
+def _reads_table(suffix: str) -> Callable[[bytes], None]:
+    path = _FOLDER / f"table{suffix}"
+
+    def read(data: bytes) -> None:
+        path.write_bytes(data)
+        table = read_payload(path)
+        assert len(set(table.column_names)) == table.num_columns
+
+    return read
 
 
 def _reads_vectors(suffix: str) -> Callable[[bytes], None]:
@@ -604,9 +651,18 @@ TARGETS: dict[str, Target] = {
     ".bvecs": Target(lambda: [_vecs("u1")], _reads_vectors(".bvecs"), most=256),
     ".hdf5": Target(_hdf5s, _reads_vectors(".hdf5"), most=16384),
     ".parquet": Target(_parquets, _reads_vectors(".parquet"), most=4096),
+    ".arrow": Target(_arrows, _reads_vectors(".arrow"), most=4096),
+    ".fbin": Target(_bins, _reads_vectors(".fbin"), most=256),
+    ".csv": Target(lambda: _texts(","), _reads_vectors(".csv"), most=256),
+    ".tsv": Target(lambda: _texts("\t"), _reads_vectors(".tsv"), most=256),
+    "table .csv": Target(lambda: _texts(","), _reads_table(".csv"), most=256),
+    "table .jsonl": Target(_json_lines, _reads_table(".jsonl"), most=256),
+    "table .parquet": Target(_parquets, _reads_table(".parquet"), most=4096),
+    "table .arrow": Target(_arrows, _reads_table(".arrow"), most=4096),
     "ids .txt": Target(_text_ids, _reads_ids(".txt"), most=256),
     "ids .npy": Target(_npys, _reads_ids(".npy"), _npy_repair, 512),
     "ids .npz": Target(_npzs, _reads_ids(".npz", ":b"), _npz_repair, 4096),
     "ids .hdf5": Target(_hdf5s, _reads_ids(".hdf5", ":ids"), most=16384),
     "ids .parquet": Target(_parquets, _reads_ids(".parquet", ":id"), most=4096),
+    "ids .arrow": Target(_arrows, _reads_ids(".arrow", ":id"), most=4096),
 }

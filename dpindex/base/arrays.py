@@ -61,28 +61,15 @@ def is_masked(array: Any) -> bool:
 def canonical_csr(matrix: Any) -> scipy.sparse.csr_matrix:
     """A sparse table as CSR with sorted, unique indices; entries given twice become their sum.
 
-    Checked before it is converted, as scipy's own routines trust the indices: ValueError. A sum
-    that a narrow type cannot hold is in a wide one; ValueError where none holds it.
+    Checked before it is converted, as scipy's own routines trust the indices: ValueError.
     """
     if hasattr(matrix, "check_format"):
         matrix.check_format(full_check=True)
     csr = scipy.sparse.csr_matrix(matrix)
-    canonical = csr.has_canonical_format
-    # Other formats add up as they are converted, in their own type: 200 + 100 are 44 in a byte.
-    if canonical and csr.nnz == matrix.nnz:
-        return csr
-    wide = _WIDE.get(csr.dtype.kind, csr.dtype)
-    csr = scipy.sparse.csr_matrix(matrix.astype(wide), copy=True)
-    csr.sum_duplicates()
-    size = scipy.sparse.csr_matrix(abs(matrix.astype(np.float64)), copy=True)
-    size.sum_duplicates()
-    if csr.dtype.kind in "iu" and size.nnz and size.data.max() >= np.iinfo(csr.dtype).max:
-        raise ValueError("the sum of entries that are given several times is too large")
+    if not csr.has_canonical_format:
+        csr = csr.copy()  # it may still share the caller's arrays
+        csr.sum_duplicates()
     return csr
-
-
-_WIDE = {"i": np.int64, "u": np.uint64, "f": np.float64}
-"""Types in which entries of one place are added up, by the kind of theirs."""
 
 
 def cores() -> int:
@@ -108,27 +95,12 @@ def row_norms(vectors: Vectors) -> Doubles:
 
 
 def unit(vectors: Floats) -> Singles:
-    """Rows brought to norm 1, float32; those of norm 0 stay.
-
-    >>> unit(np.array([[3e19, 4e19], [3e-30, 4e-30], [0.0, 0.0]], np.float32)).round(6).tolist()
-    [[0.6, 0.8], [0.6, 0.8], [0.0, 0.0]]
-    """
-    with np.errstate(over="ignore", under="ignore"):
-        norms = np.linalg.norm(vectors, axis=1, keepdims=True)
-    # Squares of single precision end at 1e38 and 1e-38: such rows are brought into range first.
-    strange = ~((norms > _LEAST_NORM) & (norms < _MOST_NORM))[:, 0]
-    norms[strange] = 1.0
+    """Rows brought to norm 1, float32; those of norm 0 stay."""
+    norms = np.linalg.norm(vectors, axis=1, keepdims=True)
+    norms[norms == 0] = 1.0
     out = np.empty(vectors.shape, dtype=np.float32)
     np.divide(vectors, norms, out=out, casting="same_kind")
-    if strange.any():
-        rows = in_units_of_largest(vectors[strange])
-        norms = np.linalg.norm(rows, axis=1, keepdims=True)
-        out[strange] = rows / np.maximum(norms, 1.0)  # those of norm 0 stay
     return out
-
-
-_LEAST_NORM = 1e-14
-_MOST_NORM = 1e18
 
 
 def stacked(parts: Sequence[Vectors]) -> Any:

@@ -8,12 +8,24 @@ from uuid import UUID
 
 import numpy as np
 
-from dpindex.base.arrays import AnyArray, Integers, Rows, is_masked
+from dpindex.base.arrays import AnyArray, Integers, Rows, Table, is_masked
 from dpindex.base.errors import InputError
-from dpindex.base.tables import arrow, as_arrow, first_null, plain, speaks_arrow
+from dpindex.base.tables import (
+    NUMBERED,
+    arrow,
+    as_arrow,
+    first_null,
+    index_columns,
+    index_of,
+    plain,
+    speaks_arrow,
+)
 
 MAX_ID_LENGTH = 4096
 """Characters that an id may have."""
+
+ID = "id"
+"""The name of the ids among the columns of a payload."""
 
 _MAX_INT64 = np.iinfo(np.int64).max
 _MAX_PADDED_BYTES = 1 << 30
@@ -236,3 +248,45 @@ def joined_rows(own: Any, ids: AnyArray, what: str) -> Rows | None:
         f"{what} names other rows than the ids of the vectors; give each vector's id once, or "
         f"leave it out."
     )
+
+
+def in_order_of(ids: AnyArray, table: Table, what: str) -> Table:
+    """Return a table's rows in the order of the ids, by its column ``id`` or a frame's index.
+
+    Both columns are left out of what is returned. A table with neither is in that order.
+
+    >>> import pyarrow as pa
+    >>> table = pa.table({"id": [9, 7], "title": ["nine", "seven"]})
+    >>> in_order_of(np.array([7, 9]), table, "the payload").to_pydict()
+    {'title': ['seven', 'nine']}
+    """
+    index = index_columns(table)
+    named = [name for name in index if not name.startswith(NUMBERED)]
+    for name in {ID: None, **dict.fromkeys(named)}:
+        if name in table.column_names:
+            rows = joined_rows(table[name], ids, f"column {name!r} of {what}")
+            if rows is not None:
+                table = table.take(rows)
+    return table.drop_columns([name for name in (ID, *index) if name in table.column_names])
+
+
+def check_index(vectors: Any, ids: Any) -> None:
+    """Raise InputError if vectors are a frame whose named index names other rows than the ids."""
+    index = index_of(vectors)
+    if index is None:
+        return
+    if ids is None:
+        raise InputError(
+            f"the vectors have an index {index.name!r}, which would be lost: give it as ids, or "
+            f"drop it with reset_index(drop=True).",
+            field="ids",
+        )
+    others = index_of(ids, named=False)
+    if others is not None and others.equals(index):
+        return
+    if joined_rows(index, id_array(ids), f"the index {index.name!r} of the vectors") is not None:
+        raise InputError(
+            f"the index {index.name!r} of the vectors names the rows in another order than the "
+            f"ids; give it as ids, or drop it with reset_index(drop=True).",
+            field="ids",
+        )

@@ -17,7 +17,8 @@ from dpindex.base.arrays import AnyArray, Table, Vectors, canonical_csr, is_mask
 from dpindex.base.errors import InputError, import_extra, naming
 
 _PROTOCOL = ("__arrow_c_stream__", "__arrow_c_array__", "__arrow_array__")
-_INDEX = "__index_level_"
+NUMBERED = "__index_level_"
+"""What names of columns begin with that hold an index of pandas without a name."""
 
 
 def arrow() -> Any:

@@ -55,7 +55,9 @@ RangesFile = Annotated[
 ]
 Collection = Annotated[str, "Name in the vector database, for a URI of one."]
 AsJson = Annotated[bool, "--json", "Print JSON."]
-MetricOption = Annotated[Literal["cosine", "ip", "l2"], "Similarity to rank by."]
+MetricOption = Annotated[
+    Literal["cosine", "ip", "l2"], "--metric KIND", "cosine, ip or l2: what to rank by."
+]
 DenoiserOption = Literal["auto", "linear", "score"]
 FitDenoiser = Annotated[
     DenoiserOption | None,

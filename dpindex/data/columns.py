@@ -102,15 +102,16 @@ def _arrow_file(location: Location) -> ColumnFile:
         data = data[8:]
     counts = []
     for message in pa.ipc.MessageReader.open_stream(data):
-        if message.type == "record batch" or message.type == "dictionary":
-            rows, declared = _declared(message)
-            if declared > max(_MAX_BATCH, _MAX_GROWTH * location.size):
-                raise location.error(
-                    f"a batch of it takes {declared} bytes of memory, and the file has "
-                    f"{location.size}; save it as .parquet."
-                )
-            if message.type == "record batch":
-                counts.append(rows)
+        if message.type == "schema":
+            continue
+        batch = BatchHeader.of(message)
+        if batch.unpacked > max(_MAX_BATCH, _MAX_GROWTH * location.size):
+            raise location.error(
+                f"a batch of it takes {batch.unpacked} bytes of memory, and the file has "
+                f"{location.size}; save it as .parquet."
+            )
+        if message.type == "record batch":
+            counts.append(batch.rows)
     schema = pa.ipc.open_stream(data).schema
 
     def batches(names: list[str], groups: Sequence[int], size: int) -> Iterator[Any]:
@@ -123,35 +124,50 @@ def _arrow_file(location: Location) -> ColumnFile:
     return ColumnFile(schema, counts, batches)
 
 
-def _declared(message: Any) -> tuple[int, int]:
-    """Return the rows of a batch, and the bytes that its compressed buffers say they grow to.
+@dataclass(frozen=True)
+class BatchHeader:
+    """What the message of a record batch or a dictionary declares before it is read.
 
-    Both stand in the Flatbuffers bytes of the message and before each buffer, by Arrow's format.
+    Read from its Flatbuffers bytes by Arrow's format, Message.fbs.
+
+    Attributes
+    ----------
+    rows : int
+    is_compressed : bool
+    unpacked : int
+        Bytes that its compressed buffers say they grow to.
     """
-    head = message.metadata.to_pybytes()
-    body = memoryview(message.body)
-    batch = table_field(head, _root(head), 2)  # Message.header
-    if message.type == "dictionary":
-        batch = table_field(head, batch, 1)  # DictionaryBatch.data
-    rows = 0
-    if length := field_place(head, batch, 0):  # RecordBatch.length
-        (rows,) = struct.unpack_from("<q", head, length)
-    declared = 0
-    if field_place(head, batch, 3):  # RecordBatch.compression
-        buffers = table_field(head, batch, 2)  # RecordBatch.buffers, each an offset and a length
-        (count,) = struct.unpack_from("<I", head, buffers)
-        for number in range(count):
-            offset, length = struct.unpack_from("<qq", head, buffers + 4 + 16 * number)
-            if length >= 8:
-                declared += max(0, struct.unpack_from("<q", body, offset)[0])
-    return rows, declared
+
+    rows: int
+    is_compressed: bool
+    unpacked: int
+
+    @classmethod
+    def of(cls, message: Any) -> BatchHeader:
+        """Read the header of a message; struct.error or IndexError if it is damaged."""
+        head = message.metadata.to_pybytes()
+        (root,) = struct.unpack_from("<I", head)
+        batch = _referred(head, root, 2)  # Message.header
+        if message.type == "dictionary":
+            batch = _referred(head, batch, 1)  # DictionaryBatch.data
+        rows = 0
+        if length := _field(head, batch, 0):  # RecordBatch.length
+            (rows,) = struct.unpack_from("<q", head, length)
+        is_compressed = _field(head, batch, 3) != 0  # RecordBatch.compression
+        unpacked = 0
+        if is_compressed:
+            body = memoryview(message.body)
+            buffers = _referred(head, batch, 2)  # RecordBatch.buffers: offsets and lengths
+            (count,) = struct.unpack_from("<I", head, buffers)
+            for offset, length in struct.iter_unpack(
+                "<qq", head[buffers + 4 : buffers + 4 + 16 * count]
+            ):
+                if length >= 8:  # its size when unpacked stands before it, or −1
+                    unpacked += max(0, struct.unpack_from("<q", body, offset)[0])
+        return cls(rows, is_compressed, unpacked)
 
 
-def _root(data: bytes) -> int:
-    return int(struct.unpack_from("<I", data)[0])
-
-
-def field_place(data: bytes, table: int, number: int) -> int:
+def _field(data: bytes, table: int, number: int) -> int:
     """Return where a field of a Flatbuffers table lies, 0 if it is absent.
 
     A table begins with the distance back to its vtable: the sizes of vtable and table, and then the
@@ -166,9 +182,9 @@ def field_place(data: bytes, table: int, number: int) -> int:
     return table + within if within else 0
 
 
-def table_field(data: bytes, table: int, number: int) -> int:
+def _referred(data: bytes, table: int, number: int) -> int:
     """Return where what a field of a Flatbuffers table refers to begins."""
-    place = field_place(data, table, number)
+    place = _field(data, table, number)
     return place + int(struct.unpack_from("<I", data, place)[0])
 
 

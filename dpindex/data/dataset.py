@@ -9,9 +9,12 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from dpindex.base.arrays import AnyArray, row_blocks
 from dpindex.base.errors import InputError
 from dpindex.base.files import AnyPath
+from dpindex.base.ids import in_order_of
 from dpindex.data.columns import (
     ARROW_SUFFIXES,
     ColumnFile,
@@ -115,6 +118,8 @@ class Dataset(AbstractContextManager["Dataset"]):
         for labels, name in ((ids, "ids"), (payload, "payload rows")):
             if labels is not None and len(labels) != self.rows:
                 raise InputError(f"there are {len(labels)} {name} for {self.rows} vectors.")
+        if payload is not None:
+            payload = in_order_of(self._names(ids), payload, "the payload")
         first_row = 0
         parts = []
         for part in self.parts:
@@ -127,6 +132,15 @@ class Dataset(AbstractContextManager["Dataset"]):
             parts.append(part)
             first_row += part.rows
         return replace(self, parts=tuple(parts))
+
+    def _names(self, ids: AnyArray | None) -> AnyArray:
+        """Return the given ids, those of the parts, or else the numbers of the rows."""
+        if ids is not None:
+            return ids
+        own = [part.ids() for part in self.parts]
+        if own and all(names is not None for names in own):
+            return np.concatenate(own)  # type: ignore[arg-type]
+        return np.arange(self.rows)
 
 
 def open_dataset(

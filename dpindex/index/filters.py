@@ -17,11 +17,11 @@ import numpy as np
 
 from dpindex.base.arrays import Doubles, Rows, row_blocks
 from dpindex.base.errors import InputError, import_extra, naming, one_line
-from dpindex.base.ids import id_array, other_kind_of_ids
+from dpindex.base.ids import ID, id_array, other_kind_of_ids
 from dpindex.decode.base import Queries
 from dpindex.index.backends import SearchBackend, best_of, unfilled
 from dpindex.index.ranking import Ranking
-from dpindex.storage.code_store import ID, CodeStore
+from dpindex.storage.code_store import CodeStore
 
 Filter: TypeAlias = Any
 """Ids, a mask, a function of a row, or an expression: see :func:`kept_rows`."""

@@ -12,8 +12,8 @@ import numpy as np
 from dpindex.base.arrays import AnyArray, Bools, Doubles, Floats, Table, json_columns
 from dpindex.base.display import table_html
 from dpindex.base.errors import InputError, import_extra
+from dpindex.base.ids import ID
 from dpindex.decode.base import Estimate
-from dpindex.storage.code_store import ID
 
 _NAMES = {"ids": ID, "scores": "score"}
 _SHOWN = 10
@@ -233,7 +233,12 @@ class Hits:
             raise InputError("to_pandas needs pandas; run pip install pandas.") from None
         columns: dict[str, Any] = self._hit_columns()
         for name, column in self._payload_columns().items():
-            columns[name] = column.to_pandas()
+            kind = str(column.type)
+            if column.null_count and kind in _NULLABLE:  # pandas would make floats of them
+                column = pandas.array(column.to_pylist(), dtype=_NULLABLE[kind])
+            else:
+                column = column.to_pandas()
+            columns[name] = column
         return pandas.DataFrame(columns)
 
     def _hit_columns(self) -> dict[str, AnyArray]:
@@ -283,6 +288,14 @@ class Hits:
         if self.unstated:
             title += f"; {self.unstated}"
         return table_html(title, list(columns), zip(*texts, strict=True))
+
+
+_NULLABLE = {
+    **{f"int{bits}": f"Int{bits}" for bits in (8, 16, 32, 64)},
+    **{f"uint{bits}": f"UInt{bits}" for bits in (8, 16, 32, 64)},
+    "bool": "boolean",
+}
+"""Types of pandas that hold a missing value, by those of Arrow."""
 
 
 def _short(value: object) -> str:

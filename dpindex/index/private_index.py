@@ -16,6 +16,7 @@ from dpindex.base.arrays import AnyArray, Rows, Table, Vectors, row_blocks
 from dpindex.base.display import facts_html
 from dpindex.base.errors import InputError, import_extra
 from dpindex.base.files import AnyPath
+from dpindex.base.ids import check_index
 from dpindex.data.dataset import Dataset, as_dataset
 from dpindex.data.source import as_source
 from dpindex.data.stores import is_url
@@ -333,7 +334,8 @@ class PrivateIndex(Searchable):
         ids : sequence of n whole numbers or strings, optional
             Unique; default the next free numbers.
         payload : mapping of names to columns, list of dicts, DataFrame or Arrow table, optional
-            n rows of plain values to be shown with hits and filtered by. **It is not protected**:
+            n rows of plain values to be shown with hits and filtered by. A column ``id``, or the
+            named index of a frame, joins them to the ids. **It is not protected**:
             it is published in the clear, beside the codes. All rows have the same columns; rows
             that are added without a payload have nulls.
         upsert : bool
@@ -374,10 +376,11 @@ class PrivateIndex(Searchable):
                 vectors: Any = X
                 count = X.rows
             else:
+                check_index(X, ids)
                 vectors = self._queries.projector.rows(X)
                 count = vectors.shape[0]
             checked_ids = self._store.ids.check(ids, count, replace=upsert)
-            columns = self._store.payload.checked(payload, count)
+            columns = self._store.payload.checked(payload, count, checked_ids)
             if upsert and not allow_rerelease:
                 self._refuse_rerelease(checked_ids)
             if ledger is None:
@@ -490,7 +493,7 @@ class PrivateIndex(Searchable):
         self._check_codes(codes)
         with self._lock.write():
             checked = self._store.ids.check(ids, len(codes), replace=upsert)
-            columns = self._store.payload.checked(payload, len(codes))
+            columns = self._store.payload.checked(payload, len(codes), checked)
             self._store.append(codes, checked, columns, replace=upsert)
             self._learn(len(codes))
 

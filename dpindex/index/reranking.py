@@ -25,8 +25,8 @@ from dpindex.base.arrays import (
 )
 from dpindex.base.errors import InputError, naming
 from dpindex.base.files import release_pages
-from dpindex.base.ids import id_array, other_kind_of_ids
-from dpindex.base.tables import as_table
+from dpindex.base.ids import check_index, id_array, other_kind_of_ids
+from dpindex.base.tables import as_table, index_of
 from dpindex.data import Ranges
 from dpindex.data.dataset import Dataset, open_dataset
 from dpindex.data.source import as_source, clipped
@@ -319,7 +319,11 @@ class Originals(Owner):
     def __init__(self, vectors: Any, ids: Any = None) -> None:
         self._table = open_rows(vectors)
         self._ids: StoredIds | None = None
-        if ids is None:
+        if ids is not None:
+            check_index(vectors, ids)
+        elif (own := index_of(vectors, named=False)) is not None:
+            ids = own
+        else:
             ids = self._table.ids
         if ids is not None:
             self._ids = self._names(id_array(ids))

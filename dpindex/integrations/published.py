@@ -161,7 +161,7 @@ class PublishedIndex(Searchable):
             raise InputError(f"{len(codes)} codes need as many ids, each another.")
         if repeated := self.database.count(self._among(listed)):
             raise InputError(f"{repeated} of these ids are in the index; ids must be unique.")
-        given = self._no_payload.checked(payload, len(codes))
+        given = self._no_payload.checked(payload, len(codes), names)
         filled = self._no_payload.extended(0, given, len(codes))  # nulls where none is given
         rows = self._publication.rows_of(codes, names, filled.table)
         self.database.insert(rows)

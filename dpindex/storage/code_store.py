@@ -18,7 +18,19 @@ from typing import Any
 import numpy as np
 
 from dpindex.base.arrays import AnyArray, Integers, Rows, Table
-from dpindex.base.errors import DamagedError, InputError, import_extra, one_line, refuse_unprintable
+from dpindex.base.errors import DamagedError, InputError, naming, refuse_unprintable
+from dpindex.base.ids import ID, in_order_of
+from dpindex.base.tables import (
+    NUMBERED,
+    arrow,
+    as_arrow,
+    index_columns,
+    plain,
+    speaks_arrow,
+    table_of_columns,
+    table_of_rows,
+)
+from dpindex.data.columns import BatchHeader
 from dpindex.mechanism.codes import CodeFormat, Codes, check_format
 from dpindex.mechanism.spec import Spec
 from dpindex.storage.ids import IdBlock, Ids, RowParts, StoredIds, appended
@@ -31,17 +43,12 @@ _SEGMENT_ROWS = 65536
 BLOCK_NUMBERS = 1 << 20
 """Coordinates of codes that are handled together: 16 MB of float32."""
 
-ID = "id"
-"""Name of the ids beside payload columns, which no column may have."""
-
 _MAX_PAYLOAD_BYTES = 1 << 30
 _CHUNKS = 64
 _PLAIN = (
     *("boolean", "integer", "floating", "decimal", "date", "time", "timestamp", "duration"),
     *("string", "large_string"),
 )
-_COMPRESSION = 3
-"""Number of the field ``compression`` in the table RecordBatch of Arrow's Message.fbs."""
 
 
 def rows_per_segment(spec: Spec) -> int:
@@ -264,7 +271,7 @@ class Payload:
             return {}
         return {column.name: str(column.type) for column in self.table.schema}
 
-    def checked(self, values: Any, count: int) -> Table:
+    def checked(self, values: Any, count: int, ids: AnyArray | None = None) -> Table:
         """Return a copy of values as a table of ``count`` rows that may be added; None for None.
 
         Parameters
@@ -272,6 +279,9 @@ class Payload:
         values : mapping of names to columns, list of dicts, DataFrame, or Arrow table
             A DataFrame is one of pandas or polars.
         count : int
+        ids : array, optional
+            Those of the rows, by which values with ids of their own are joined: a column ``id``, or
+            the named index of a frame.
 
         Raises
         ------
@@ -282,9 +292,14 @@ class Payload:
         """
         if values is None:
             return None
-        table = _checked(_as_table(values))
+        table = _as_table(values)
+        if not table.column_names:
+            raise InputError("the payload has no columns.")
         if len(table) != count:
             raise InputError(f"the payload has {len(table)} rows for {count} vectors.")
+        if ids is not None:
+            table = in_order_of(ids, table, "the payload")
+        table = _checked(table)
         if self.table is not None:
             table = _fitted(table, self.table.schema)
         return copied_values(table)
@@ -302,7 +317,7 @@ class Payload:
             before = _nulls(table.schema, rows)
         else:
             return self
-        joined = _pyarrow().concat_tables([before, table])
+        joined = arrow().concat_tables([before, table])
         return Payload(joined)
 
     def take(self, rows: slice | AnyArray) -> Table:
@@ -321,21 +336,17 @@ class Payload:
         return self.table.combine_chunks()
 
 
-def _pyarrow() -> Any:
-    return import_extra("pyarrow", "payload columns need pyarrow", "io")
-
-
 def _as_table(values: Any) -> Table:
-    pa = _pyarrow()
-    try:
-        if type(values).__module__.partition(".")[0] == "pandas":
-            return pa.Table.from_pandas(values, preserve_index=False)
-        if isinstance(values, Sequence) and all(isinstance(row, Mapping) for row in values):
-            return pa.Table.from_pylist(list(values))
-        if isinstance(values, Mapping) or hasattr(values, "__arrow_c_stream__"):
-            return pa.table(values)
-    except (pa.ArrowException, TypeError, ValueError) as error:
-        raise InputError(f"the payload is no table of plain columns ({one_line(error)}).") from None
+    with naming("the payload"):
+        if speaks_arrow(values):
+            table = as_arrow(values)
+            if isinstance(table, arrow().Table):
+                numbered = [name for name in index_columns(table) if name.startswith(NUMBERED)]
+                return table.drop_columns(numbered)
+        elif isinstance(values, Sequence) and all(isinstance(row, Mapping) for row in values):
+            return table_of_rows(values)
+        elif isinstance(values, Mapping):
+            return table_of_columns(values)
     raise InputError(
         "a payload must be a mapping of column names to columns, a list of dicts, a DataFrame or "
         f"an Arrow table, not {type(values).__name__}."
@@ -344,7 +355,7 @@ def _as_table(values: Any) -> Table:
 
 def _checked(table: Table) -> Table:
     """Return a table of plain columns with distinct names, without metadata."""
-    pa = _pyarrow()
+    pa = arrow()
     names = table.schema.names
     if not names:
         raise InputError("the payload has no columns.")
@@ -359,14 +370,10 @@ def _checked(table: Table) -> Table:
 
 
 def _plain(name: str, column: Any) -> Any:
-    pa = _pyarrow()
-    try:
-        if pa.types.is_dictionary(column.type):
-            column = column.cast(column.type.value_type)
-        if str(column.type) in ("null", "string_view"):
-            column = column.cast(pa.string())
-    except pa.ArrowException as error:
-        raise InputError(f"payload column {name!r} cannot be read: {error}.") from None
+    pa = arrow()
+    column = plain(column)
+    if pa.types.is_null(column.type):
+        column = column.cast(pa.string())
     if not is_plain(column.type):
         raise InputError(
             f"payload column {name!r} is of type {column.type}; a payload is published in the "
@@ -377,7 +384,7 @@ def _plain(name: str, column: Any) -> Any:
 
 def is_plain(kind: Any) -> bool:
     """Whether a payload column may have that Arrow type."""
-    types = _pyarrow().types
+    types = arrow().types
     if types.is_list(kind) or types.is_large_list(kind):
         value = kind.value_type
         return bool(types.is_string(value) or types.is_large_string(value))
@@ -391,10 +398,28 @@ def _fitted(table: Table, schema: Any) -> Table:
             f"the payload of this index has the columns {', '.join(schema.names)}; new rows need "
             f"the same, not {', '.join(table.schema.names)}."
         )
-    try:
-        return table.select(schema.names).cast(schema)
-    except _pyarrow().ArrowException as error:
-        raise InputError(f"the payload does not fit that of the index: {error}.") from None
+    columns = []
+    for field in schema:
+        column = table[field.name]
+        try:
+            if not _fits(column.type, field.type):
+                raise arrow().ArrowInvalid
+            columns.append(column.cast(field.type))
+        except arrow().ArrowException:
+            raise InputError(
+                f"payload column {field.name!r} does not fit: it is {column.type}, and in this "
+                f"index {field.type}; convert it first."
+            ) from None
+    return arrow().table(columns, schema=schema)
+
+
+def _fits(kind: Any, into: Any) -> bool:
+    """Whether a cast that Arrow calls safe keeps what values say."""
+    types = arrow().types
+    texts = [types.is_string(one) or types.is_large_string(one) for one in (kind, into)]
+    if types.is_floating(kind) and types.is_floating(into):
+        return bool(kind.bit_width <= into.bit_width)
+    return texts[0] == texts[1] and not (types.is_floating(kind) and types.is_integer(into))
 
 
 def copied_values(table: Table) -> Table:
@@ -404,7 +429,7 @@ def copied_values(table: Table) -> Table:
 
 
 def _nulls(schema: Any, count: int) -> Table:
-    pa = _pyarrow()
+    pa = arrow()
     columns = [pa.nulls(count, column.type) for column in schema]
     return pa.table(columns, schema=schema)
 
@@ -416,7 +441,7 @@ def payload_to_bytes(table: Table) -> bytes:
     >>> payload_from_bytes(payload_to_bytes(table)).to_pylist()
     [{'year': 1999}, {'year': None}]
     """
-    pa = _pyarrow()
+    pa = arrow()
     table = copied_values(table).combine_chunks()
     if table.nbytes > _MAX_PAYLOAD_BYTES:
         raise InputError(
@@ -431,37 +456,16 @@ def payload_to_bytes(table: Table) -> bytes:
 
 def payload_from_bytes(data: bytes) -> Table:
     """Return the inverse of :func:`payload_to_bytes`; InputError for anything else."""
-    pa = _pyarrow()
+    pa = arrow()
     damaged = DamagedError("this payload is not what dpindex writes; the file is damaged.")
     try:
         messages = list(pa.ipc.MessageReader.open_stream(data))
         if [message.type for message in messages] != ["schema", "record batch"]:
             raise damaged
-        if _is_compressed(messages[1].metadata.to_pybytes()):  # could grow without bound
+        if BatchHeader.of(messages[1]).is_compressed:  # could grow without bound
             raise damaged
         table = pa.ipc.open_stream(data).read_all()
         table.validate(full=True)
         return _checked(table)
     except (pa.ArrowException, struct.error, OSError, ValueError):
         raise damaged from None
-
-
-def _is_compressed(message: bytes) -> bool:
-    """Whether a record batch has compressed buffers, from the Flatbuffers bytes of its message.
-
-    A table of Flatbuffers begins with the distance back to its vtable: the sizes of vtable and
-    table, and then the place of each field in the table, 0 or left out where it is absent.
-    """
-
-    def field(table: int, number: int) -> int:
-        vtable = table - struct.unpack_from("<i", message, table)[0]
-        (size,) = struct.unpack_from("<H", message, vtable)
-        place = 4 + 2 * number
-        if place < size:
-            return int(struct.unpack_from("<H", message, vtable + place)[0])
-        return 0
-
-    (root,) = struct.unpack_from("<I", message, 0)
-    header = root + field(root, 2)  # Message.header
-    batch = header + struct.unpack_from("<I", message, header)[0]
-    return field(batch, _COMPRESSION) != 0

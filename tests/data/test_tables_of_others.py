@@ -1,0 +1,446 @@
+"""The same table, whoever hands it over: vectors, ids and payload are equal bit for bit."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from commands import STAIRCASE, Run, fails
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from specs import folded
+
+import dpindex as dpi
+from dpindex.base.errors import InputError
+from dpindex.base.ids import id_array
+from dpindex.data import as_source, open_dataset, open_vectors, read_ids, read_tables
+from dpindex.storage.code_store import Payload
+
+pa = pytest.importorskip("pyarrow")
+pq = pytest.importorskip("pyarrow.parquet")
+
+V = np.random.default_rng(0).uniform(-1, 1, (7, 4))
+SPEC = dpi.Spec("dp-oporp-staircase", 4, k=4, epsilon=60.0, adjacency=dpi.attribute(0.001))
+NAMES = [f"0{row}" for row in range(7)]
+UUIDS = [uuid.UUID(int=row + 1) for row in range(7)]
+
+
+def _lists(kind: Any) -> Any:
+    return pa.array(V.tolist(), kind)
+
+
+def _tensors() -> Any:
+    flat = pa.FixedSizeListArray.from_arrays(pa.array(V.ravel()), 4)
+    return pa.ExtensionArray.from_storage(pa.fixed_shape_tensor(pa.float64(), [4]), flat)
+
+
+COLUMNS = {
+    "list": lambda: _lists(pa.list_(pa.float64())),
+    "large_list": lambda: _lists(pa.large_list(pa.float64())),
+    "list_view": lambda: _lists(pa.list_view(pa.float64())),
+    "large_list_view": lambda: _lists(pa.large_list_view(pa.float64())),
+    "fixed_size_list": lambda: _lists(pa.list_(pa.float64(), 4)),
+    "fixed_shape_tensor": _tensors,
+}
+
+
+def _read(path: Path | str) -> Any:
+    with open_vectors(path) as source:
+        return source.read()
+
+
+def _write(table: Any, folder: Path) -> list[Path]:
+    pq.write_table(table, folder / "x.parquet", row_group_size=3)
+    with pa.ipc.new_file(folder / "file.arrow", table.schema) as file:
+        file.write_table(table, max_chunksize=3)
+    with pa.ipc.new_stream(folder / "stream.arrow", table.schema) as stream:
+        stream.write_table(table, max_chunksize=2)
+    options = pa.ipc.IpcWriteOptions(compression="zstd")
+    with pa.ipc.new_file(folder / "x.feather", table.schema, options=options) as file:
+        file.write_table(table)
+    return [folder / name for name in ("x.parquet", "file.arrow", "stream.arrow", "x.feather")]
+
+
+@pytest.mark.parametrize("kind", COLUMNS)
+def test_lists_of_any_form_are_vectors(kind: str, tmp_path: Path) -> None:
+    column = COLUMNS[kind]()
+    chunked = pa.chunked_array([column[:3], column[3:3], column[3:]])
+    for form in (column, chunked, column[2:], pa.table({"v": chunked})):
+        assert np.array_equal(as_source(form).read(), V[7 - len(form) :])
+    for path in _write(pa.table({"v": chunked, "n": range(7)}), tmp_path):
+        assert np.array_equal(_read(path), V), path
+        with open_vectors(f"{path}:v") as source:
+            assert np.array_equal(next(source.chunks(2, start=4))[1], V[4:6])
+
+
+@pytest.mark.parametrize("kind", ["int8", "uint16", "int64", "float16", "float32", "bool"])
+def test_numbers_keep_their_type(kind: str, tmp_path: Path) -> None:
+    numbers = (V * 3).astype(kind)
+    flat = pa.FixedSizeListArray.from_arrays(pa.array(numbers.ravel()), 4)
+    wide = pa.table({f"d{i}": numbers[:, i] for i in range(4)})
+    for form in (flat, wide):
+        read = as_source(form).read()
+        assert read.dtype == numbers.dtype
+        assert np.array_equal(read, numbers)
+    for path in _write(pa.table({"v": flat}), tmp_path):
+        assert _read(path).dtype == numbers.dtype
+        assert np.array_equal(_read(path), numbers)
+
+
+def test_a_column_for_each_coordinate_is_read_by_name(run: Run, tmp_path: Path) -> None:
+    columns = {f"d{i}": V[:, i] for i in range(4)}
+    table = pa.table({"id": NAMES, **columns, "other": range(7)})
+    for path in _write(table, tmp_path):
+        for key in ("d0:d3", "d*", "d[0-3]"):
+            assert np.array_equal(_read(f"{path}:{key}"), V)
+        assert np.array_equal(_read(f"{path}:d1:d2"), V[:, 1:3])
+        with pytest.raises(InputError, match="'id' is string; vectors need"):
+            _read(f"{path}:id:d3")
+        with pytest.raises(InputError, match=r"no single column 'e\*'; name one of id, d0"):
+            _read(f"{path}:e*")
+    for name in ("x.parquet", "file.arrow"):
+        build = ("build", name, f"ix-{name}", *STAIRCASE, "--id-column", "id")
+        assert run(*build, "--columns", "d0:d3", "--payload-columns", "other")[0] == 0
+        index = dpi.open(tmp_path / f"ix-{name}")
+        assert index.ids.tolist() == NAMES
+        assert index.payload["other"].to_pylist() == list(range(7))
+    fails(run("build", "x.parquet", "no", *STAIRCASE), "0 list columns of numbers", "PATH:KEY")
+
+
+def _pandas() -> dict[str, Any]:
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame(V)
+    return {
+        "nullable": frame.convert_dtypes(),
+        "Float64": frame.astype("Float64"),
+        "arrow": frame.astype("double[pyarrow]"),
+        "one column of lists": pandas.DataFrame({"v": V.tolist()}),
+        "one column of arrays": pandas.DataFrame({"v": list(V)}),
+        "a column": pandas.Series(V.tolist()),
+        "an index that counts no rows": pandas.DataFrame(V, index=range(7, 14)),
+        "from Arrow with its index": pa.table(pandas.DataFrame(V, index=list("abcdefg"))),
+    }
+
+
+def test_frames_of_pandas_are_vectors() -> None:
+    for name, form in _pandas().items():
+        assert np.array_equal(as_source(form).read(), V), name
+        index = dpi.PrivateIndex(SPEC)
+        index.add(form)
+        assert index.search(form, k=1).ids.ravel().tolist() == list(range(7)), name
+
+
+@pytest.mark.extra
+def test_frames_of_polars_are_vectors() -> None:
+    polars = pytest.importorskip("polars")
+    arrays = polars.Series("v", V, dtype=polars.Array(polars.Float64, 4))
+    for form in (polars.DataFrame(V), arrays, arrays.to_frame(), polars.Series(V.tolist())):
+        assert np.array_equal(as_source(form).read(), V)
+
+
+@pytest.mark.extra
+def test_relations_of_duckdb_are_vectors_and_ids() -> None:
+    duckdb = pytest.importorskip("duckdb")
+    table = pa.table({"v": V.tolist(), "id": NAMES})
+    with duckdb.connect() as database:
+        database.register("t", table)
+        for query in ("v", "v::DOUBLE[4] as v"):
+            assert np.array_equal(as_source(database.sql(f"select {query} from t")).read(), V)
+        assert id_array(database.sql("select id from t")).tolist() == NAMES
+        texts = id_array(database.sql("select uuid() as id from t"))
+        assert len({uuid.UUID(text) for text in texts.tolist()}) == 7
+        decimals = as_source(database.sql("select [0.5, 0.25] as v")).read()
+        assert decimals.tolist() == [[0.5, 0.25]]
+
+
+@pytest.mark.extra
+def test_a_file_of_duckdb_with_a_null_is_refused_and_explained(tmp_path: Path) -> None:
+    duckdb = pytest.importorskip("duckdb")
+    path = tmp_path / "x.parquet"
+    with duckdb.connect() as database:
+        vector = "case when i = 2 then null else [i, 2]::FLOAT[2] end as v"
+        database.sql(f"copy (select {vector}, uuid() as id from range(4) r(i)) to '{path}'")
+    with pytest.raises(InputError, match=r"row 2 is null|DuckDB 2.0 writes a NULL in a FLOAT"):
+        _read(path)
+    assert len(read_ids(f"{path}:id")) == 4
+
+
+IDS = {
+    "strings": lambda: pa.array(NAMES),
+    "large strings": lambda: pa.array(NAMES, pa.large_string()),
+    "views": lambda: pa.array(NAMES, pa.string_view()),
+    "dictionary": lambda: pa.array(NAMES).dictionary_encode(),
+    "chunks": lambda: pa.chunked_array([NAMES[:2], NAMES[2:]]),
+    "StringDType": lambda: np.array(NAMES, np.dtypes.StringDType()),
+    "objects": lambda: np.array(NAMES, object),
+    "scalars": lambda: [np.str_(name) for name in NAMES],
+    "masked by nothing": lambda: np.ma.masked_array(NAMES, mask=False),
+    "pandas": lambda: pytest.importorskip("pandas").Series(NAMES),
+    "categorical": lambda: pytest.importorskip("pandas").Categorical(NAMES),
+    "index": lambda: pytest.importorskip("pandas").Index(NAMES),
+    "category column": lambda: pytest.importorskip("pandas").Series(NAMES, dtype="category"),
+}
+
+
+@pytest.mark.parametrize("kind", IDS)
+def test_ids_are_taken_from_anything_that_holds_text(kind: str, tmp_path: Path) -> None:
+    ids = IDS[kind]()
+    index = dpi.PrivateIndex(SPEC)
+    index.add(V, ids, payload={"n": range(7)})
+    assert index.ids.tolist() == NAMES
+    assert index.search(V[3], k=7, filter=ids).ids.shape == (1, 7)
+    found = index.search(V, k=1, candidates=7, rerank=dpi.Originals(V, ids))
+    assert found.ids.shape == (7, 1)
+    assert ids[1] in index or kind in ("strings", "large strings", "views", "dictionary", "chunks")
+    index.remove(ids[:3])
+    assert index.ids.tolist() == NAMES[3:]
+    if hasattr(ids, "type"):
+        table = pa.table({"id": ids, "v": V.tolist()})
+        for path in _write(table, tmp_path):
+            assert read_ids(f"{path}:id").tolist() == NAMES
+            with open_dataset(f"{path}:v", id_column="id") as dataset:
+                names = [name for part in dataset.parts for name in part.ids()]
+                assert names == NAMES
+
+
+@folded(
+    "form",
+    [UUIDS, np.array(UUIDS, object), *([pa.array([one.bytes for one in UUIDS], pa.uuid())])],
+)
+def test_uuids_are_ids(form: Any, tmp_path_factory: pytest.TempPathFactory) -> None:
+    texts = [str(one) for one in UUIDS]
+    assert id_array(form).tolist() == texts
+    assert id_array(UUIDS[0]).tolist() == texts[:1]
+    for path in _write(pa.table({"id": pa.array(form)}), tmp_path_factory.mktemp("u")):
+        assert read_ids(f"{path}:id").tolist() == texts
+
+
+@pytest.mark.extra
+def test_ids_and_payload_of_polars(tmp_path: Path) -> None:
+    polars = pytest.importorskip("polars")
+    frame = polars.DataFrame({"id": NAMES, "v": V.tolist(), "tags": [["a"], ["b", "c"]] * 3 + [[]]})
+    for kind in (polars.String, polars.Categorical, polars.Enum(NAMES)):
+        assert id_array(frame["id"].cast(kind)).tolist() == NAMES
+    pq.write_table(pa.table(frame), tmp_path / "x.parquet")
+    assert read_ids(f"{tmp_path / 'x.parquet'}:id").tolist() == NAMES
+    index = dpi.PrivateIndex(SPEC)
+    index.add(frame["v"], frame["id"], payload=frame.select("tags", "id"))
+    assert index.payload.to_pydict() == {"tags": frame["tags"].to_list()}
+
+
+@folded(
+    ("ids", "match"),
+    [
+        (np.ma.masked_array([1, 2, 3], mask=[0, 1, 0]), "row 1 is masked"),
+        (np.ma.masked_array(["a", "b"], mask=[1, 0]), "row 0 is masked"),
+        (pa.array(["a", None]), "row 1 is null"),
+        (pa.chunked_array([[1], [None]]), "row 1 is null"),
+        (["a", None], "row 1 is NoneType"),
+        ([1, "a"], "row 1 is str"),
+        (pa.array([1.5, 2.0]), "of type double"),
+        (pa.table({"a": [1], "b": [2]}), "this table has 2"),
+        (np.array(["a", None], np.dtypes.StringDType(na_object=None)), "row 1 is NoneType"),
+    ],
+)
+def test_ids_that_are_missing_or_no_ids_are_refused(ids: Any, match: str) -> None:
+    with pytest.raises(InputError, match=match):
+        id_array(ids)
+
+
+def test_a_list_of_dicts_takes_all_keys() -> None:
+    rows = [{"a": 1}, {"a": 2, "b": "two"}, {"b": "three"}]
+    table = Payload().checked(rows, 3)
+    assert table.to_pydict() == {"a": [1, 2, None], "b": [None, "two", "three"]}
+
+
+def test_what_has_its_own_ids_is_joined_by_them() -> None:
+    pandas = pytest.importorskip("pandas")
+    ids, order = np.array(NAMES), np.array([3, 1, 6, 0, 2, 5, 4])
+    index = dpi.PrivateIndex(SPEC)
+    frame = pandas.DataFrame(
+        {"n": order}, index=pandas.Index([NAMES[row] for row in order], name="name")
+    )
+    index.add(V, ids, payload=frame)
+    assert index.payload.to_pydict() == {"n": list(range(7))}
+    other = dpi.PrivateIndex(SPEC)
+    other.add(V, ids, payload={"id": [NAMES[row] for row in order], "n": order})
+    assert other.payload.equals(index.payload)
+    for labels in (pandas.Index(ids[order], name="doc"), ids[order]):
+        originals = pandas.DataFrame(V[order], index=labels)
+        hits = index.search(V, k=1, candidates=7, rerank=originals)
+        assert hits.ids.ravel().tolist() == NAMES
+        np.testing.assert_allclose(hits.similarity, 1.0)
+    with pytest.raises(InputError, match="an index 'doc', which would be lost"):
+        dpi.PrivateIndex(SPEC).add(pandas.DataFrame(V, index=pandas.Index(ids, name="doc")))
+    shuffled = pandas.DataFrame(V, index=pandas.Index(ids[order], name="doc"))
+    with pytest.raises(InputError, match="in another order than the ids"):
+        dpi.PrivateIndex(SPEC).add(shuffled, ids)
+    third = dpi.PrivateIndex(SPEC)
+    third.add(shuffled, shuffled.index)
+    assert third.ids.tolist() == ids[order].tolist()
+
+
+def test_a_payload_file_with_ids_is_joined_by_them(run: Run, tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", V[:3])
+    (tmp_path / "ids.txt").write_text("a\nb\nc\n")
+    (tmp_path / "p.csv").write_text("id,zip\nc,00003\na,00001\nb,00002\n")
+    build = ("build", "x.npy", "ix", *STAIRCASE, "--ids", "ids.txt", "--payload", "p.csv")
+    assert run(*build)[0] == 0
+    assert dpi.open(tmp_path / "ix").payload.to_pydict() == {"zip": ["00001", "00002", "00003"]}
+    (tmp_path / "p.csv").write_text("id,zip\nc,00003\na,00001\nd,00002\n")
+    fails(run("build", "x.npy", "iy", *build[3:]), "column 'id' of the payload names other rows")
+
+
+def test_integers_of_a_payload_stay_exact_in_pandas() -> None:
+    pandas = pytest.importorskip("pandas")
+    index = dpi.PrivateIndex(SPEC)
+    index.add(V[:3], payload={"n": [9007199254740993, None, 1], "ok": [True, None, False]})
+    frame = index.search(V[0], k=3).to_pandas().set_index("id").sort_index()
+    assert frame["n"].tolist() == [9007199254740993, pandas.NA, 1]
+    assert str(frame["n"].dtype) == "Int64"
+    assert frame["ok"].tolist() == [True, pandas.NA, False]
+
+
+def test_one_sparse_row_is_one_query() -> None:
+    sparse = pytest.importorskip("scipy.sparse")
+    index = dpi.PrivateIndex(SPEC)
+    index.add(V)
+    row = sparse.csr_array(V)[2]
+    assert index.search(row, k=3).ids.tolist() == index.search(V[2], k=3).ids.tolist()
+
+
+@pytest.mark.parametrize(
+    ("suffix", "kind"), [("fbin", "<f4"), ("u8bin", "u1"), ("i8bin", "i1"), ("ibin", "<i4")]
+)
+def test_files_of_big_ann_benchmarks(suffix: str, kind: str, tmp_path: Path) -> None:
+    vectors = (V * 100).astype(kind) if suffix != "u8bin" else (V * 100 % 200).astype("u1")
+    header = np.array(vectors.shape, "<u4").tobytes()
+    path = tmp_path / f"x.{suffix}"
+    path.write_bytes(header + vectors.tobytes())
+    assert np.array_equal(_read(path), vectors)
+    assert _read(path).dtype == np.dtype(kind)
+    for damaged in (header + vectors.tobytes()[:-1], header, header[:7], header + b"\0" * 99):
+        path.write_bytes(damaged)
+        with pytest.raises(InputError, match=r"declares 7 x 4|no eight bytes"):
+            open_vectors(path)
+
+
+def test_sparse_sets_of_ann_benchmarks(tmp_path: Path) -> None:
+    h5py = pytest.importorskip("h5py")
+    sets = [[0, 5], [], [2, 3, 9], [9, 9]]
+    with h5py.File(tmp_path / "x.hdf5", "w") as file:
+        file.attrs.update(type="sparse", dimension=10, point_type="bit", distance="jaccard")
+        for name, rows in (("train", sets), ("test", sets[:1])):
+            file[name] = np.array([item for row in rows for item in row], int)
+            file[f"size_{name}"] = [len(row) for row in rows]
+    for key, rows in (("", sets), (":train", sets), (":test", sets[:1])):
+        with open_vectors(f"{tmp_path / 'x.hdf5'}{key}") as source:
+            read = source.read()
+            assert source.is_sparse
+            assert read.shape == (len(rows), 10)
+            assert [sorted(set(row)) for row in rows] == [r.indices.tolist() for r in read]
+            assert set(read.data) == {1}
+    with h5py.File(tmp_path / "x.hdf5", "r+") as file:
+        file.attrs["dimension"] = 9
+    with pytest.raises(InputError, match="row 2 has a member that is not in 0 … 8"):
+        _read(tmp_path / "x.hdf5")
+
+
+# One table by every way that there is
+
+
+def _by_polars(table: Any, _: Path) -> Any:
+    return pytest.importorskip("polars").from_arrow(table)
+
+
+def _by_duckdb(table: Any, _: Path) -> Any:
+    duckdb = pytest.importorskip("duckdb")
+    database = duckdb.connect()
+    database.register("t", table)
+    return database.sql("select * from t")
+
+
+def _by_pandas(table: Any, _: Path) -> Any:
+    import pandas
+
+    return table.to_pandas(types_mapper=pandas.ArrowDtype)
+
+
+def _by_file(number: int) -> Callable[[Any, Path], Any]:
+    def way(table: Any, folder: Path) -> Any:
+        return read_tables([_write(table, folder)[number]])
+
+    return way
+
+
+WAYS: dict[str, Callable[[Any, Path], Any]] = {
+    "pyarrow": lambda table, _: table,
+    "batches": lambda table, _: pa.Table.from_batches(table.to_batches(max_chunksize=2)),
+    "pandas": _by_pandas,
+    "parquet": _by_file(0),
+    "arrow file": _by_file(1),
+    "arrow stream": _by_file(2),
+    "feather": _by_file(3),
+    "polars": _by_polars,
+    "duckdb": _by_duckdb,
+}
+_NUMBERS = st.sampled_from(["int8", "int64", "uint64", "float32", "float64"])
+_TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=8)
+
+
+def _one_table(data: Any) -> Any:
+    count = data.draw(st.integers(1, 6))
+    kind = np.dtype(data.draw(_NUMBERS))
+    rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
+    bits = rng.integers(0, 256, (count, 3 * kind.itemsize), np.uint8)
+    vectors = bits.view(kind)
+    vectors = np.where(np.isfinite(vectors), vectors, 0).astype(kind)
+    texts = st.lists(_TEXT, min_size=count, max_size=count, unique=True)
+    numbers = st.lists(
+        st.integers(-(2**63), 2**63 - 1), min_size=count, max_size=count, unique=True
+    )
+    gaps = st.lists(st.none() | st.integers(0, 2**63 - 1), min_size=count, max_size=count)
+    return pa.table(
+        {
+            "v": pa.array(list(vectors), pa.list_(pa.from_numpy_dtype(kind))),
+            "id": data.draw(texts | numbers),
+            "n": pa.array(data.draw(gaps), pa.int64()),
+            "t": data.draw(texts),
+        }
+    )
+
+
+def _picked(form: Any, *names: str) -> Any:
+    for pick in ("project", "select"):  # of DuckDB, and of Arrow and polars
+        if hasattr(form, pick):
+            return getattr(form, pick)(*(names if pick == "project" else [list(names)]))
+    return form[list(names)]
+
+
+def _handed_over(form: Any) -> tuple[Any, Any, Any]:
+    ids = id_array(_picked(form, "id"))
+    payload = Payload().checked(_picked(form, "n", "t"), len(ids))
+    return as_source(_picked(form, "v")).read(), ids, payload
+
+
+@pytest.mark.parametrize(
+    "way", [*list(WAYS)[:7], *(pytest.param(w, marks=pytest.mark.extra) for w in list(WAYS)[7:])]
+)
+@given(data=st.data())
+@settings(max_examples=25, database=None)
+def test_every_way_hands_over_the_same(
+    way: str, data: Any, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    table = _one_table(data)
+    wanted = _handed_over(table)
+    form = WAYS[way](table, tmp_path_factory.mktemp("way"))
+    vectors, ids, payload = _handed_over(form)
+    assert vectors.dtype == wanted[0].dtype
+    assert vectors.tobytes() == wanted[0].tobytes()
+    assert ids.dtype.kind == wanted[1].dtype.kind
+    assert ids.tolist() == wanted[1].tolist()
+    assert payload.to_pydict() == wanted[2].to_pydict()
