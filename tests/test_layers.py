@@ -122,7 +122,7 @@ INTEGRATION_CONTRACTS = {
     "an index that is searched elsewhere": (
         "Searchable", "Estimates", "Found", "FoundCodes", "Filter",
         "Candidates", "new_reranking", "with_exact", "Decoder", "decoder_of", "EXACT", "Queries",
-        "Metric", "SimilarityCalibration", "shuffled_numbers",
+        "Metric", "SimilarityCalibration", "tie_keys",
     ),
     "what is published, as bytes and tables": (
         "Codes", "check_format", "Settings", "Payload", "Denoiser", "denoiser_from_bytes",

@@ -19,6 +19,8 @@ faster than the one that Faiss takes by itself, and never slower."""
 
 _SMALL_ROWS = 4096
 _SCAN_ROWS = 1 << 18
+_UNSCANNED_ROWS = 8192
+"""Added rows that are compared one by one until there are more: a scan cannot be appended to."""
 _BLOCK_ROWS = 8192
 _BLOCK_QUERIES = 256
 _BLOCK_NUMBERS = 1 << 20
@@ -69,10 +71,15 @@ class FaissSigns(SearchBackend):
         self._codes = RowParts(parts)
 
     def _scanned(self) -> list[Any]:
-        """Fast scans of all codes, of :data:`_SCAN_ROWS` each; 0.3 s per million to be made."""
+        """Fast scans of all codes but the last few, of :data:`_SCAN_ROWS` codes each.
+
+        They take 0.3 s per million to be made.
+        """
         with self._building:  # searches run side by side
             scans = self._scans
             scanned = sum(scan.ntotal for scan in scans)
+            if scanned and len(self) - scanned <= _UNSCANNED_ROWS:
+                return scans
             if scanned % _SCAN_ROWS and scanned < len(self):
                 scans.pop()  # a scan cannot be appended to
             for start in range(_SCAN_ROWS * len(scans), len(self), _SCAN_ROWS):
@@ -110,13 +117,20 @@ class FaissSigns(SearchBackend):
         shape = (len(queries), 8 * self._bytes)
         padded = np.zeros(shape, dtype=np.float64)
         padded[:, : self._width] = queries
-        scores, rows = unfilled(len(queries), count)
-        uncertain = np.ones(len(queries), dtype=np.bool_)
+        scanned = sum(scan.ntotal for scan in self._scanned())
+        near = self._search_scanned(padded, min(count, scanned), scanned)
+        last = rank_all(self._codes, padded, count, range(scanned, len(self)))
+        return best_of([near, last], count)
+
+    def _search_scanned(self, padded: Doubles, count: int, scanned: int) -> tuple[Doubles, Rows]:
+        """Scores and rows of the best among the rows that are in fast scans."""
+        scores, rows = unfilled(len(padded), count)
+        uncertain = np.ones(len(padded), dtype=np.bool_)
         deviations = np.linalg.norm(padded, axis=1)
         few_suffice = rounding_bound(padded) < _GAP * deviations
         for candidates, eligible in ((2 * count + 16, few_suffice), (8 * count + 256, uncertain)):
             block = np.flatnonzero(uncertain & eligible)
-            if not block.size or candidates >= len(self):
+            if not block.size or candidates >= scanned:
                 continue
             best, places, certain = self._rescored(padded[block], candidates, count)
             settled = block[certain]
@@ -126,7 +140,8 @@ class FaissSigns(SearchBackend):
         unsettled = np.flatnonzero(uncertain)
         for part in row_blocks(len(unsettled), _BLOCK_QUERIES):
             block = unsettled[part]
-            scores[block], rows[block] = rank_all(self._codes, padded[block], count)
+            ranked = rank_all(self._codes, padded[block], count, range(scanned))
+            scores[block], rows[block] = ranked
         return scores, rows
 
     def _rescored(
@@ -211,10 +226,11 @@ def rank_all(
     codes: RowParts,
     queries: Doubles,
     count: int,
+    among: range,
 ) -> tuple[Doubles, Rows]:
-    """All codes against a few queries: for small indexes, and for crowds of equal codes."""
+    """Some codes against a few queries: for few rows, and for crowds of equal codes."""
     scores, rows = unfilled(len(queries))
-    for start, part in codes.within(0, len(codes), _BLOCK_ROWS):
+    for start, part in codes.within(among.start, among.stop, _BLOCK_ROWS):
         bits = np.unpackbits(part, axis=1, bitorder="little")
         signs = 2.0 * bits - 1.0
         part_scores = queries @ signs.T

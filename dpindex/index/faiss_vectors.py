@@ -36,6 +36,8 @@ _NEIGHBOURS = 10
 _WANTED_RECALL = 0.98
 _WORTH_DOUBLING = 0.002
 _MAPPING = threading.Lock()
+_TAIL_ROWS = 16384
+_TAIL_SHARE = 8
 _SPARE = 16
 _MORE = 4
 _BLOCK_FOUND = 1 << 22
@@ -72,6 +74,10 @@ class FaissVectors(SearchBackend):
         sample = min(sample, self.max_subset)
         self.sample_rows = max(self._type.min_rows, sample)
         self._index: Any = None
+        # Of an exact index: what was added to it once it was built. To let the large one grow would
+        # copy it, and all its memory would be there twice.
+        self._tail: Any = None
+        self._expected = 0
         self._only: Rows | None = None  # rows that may be found; None for all
         self._fitted = 0  # vectors of the sample
 
@@ -80,7 +86,12 @@ class FaissVectors(SearchBackend):
             return 0
         if self._only is not None:
             return len(self._only)
-        return int(self._index.ntotal)
+        return sum(part.ntotal for part in self._parts)
+
+    @property
+    def _parts(self) -> list[Any]:
+        """The index, and the tail of an exact one."""
+        return [part for part in (self._index, self._tail) if part is not None and part.ntotal]
 
     @property
     def _metric(self) -> int:
@@ -109,6 +120,8 @@ class FaissVectors(SearchBackend):
             index.reset()  # its memory is used again: half of the time of the first search
         else:
             index = self._made(rotated.shape[1])
+        self._expected = count
+        self._tail = None
         self._kept_alive = _without_warnings(index)
         index.train(rotated)
         if isinstance(index, faiss().IndexFlatCodes):
@@ -142,7 +155,19 @@ class FaissVectors(SearchBackend):
                 near = -near
             found = (near, len(self) + rows)
             self._nearest = best_of([self._nearest, found], _NEIGHBOURS + 1)
-        self._index.add(self._rotated(vectors))
+        rotated = self._rotated(vectors)
+        rows = self._index.ntotal + len(rotated)
+        if not self.exact or rows <= max(self._expected, len(rotated)):
+            self._index.add(rotated)
+            return
+        if self._tail is None:
+            self._tail = faiss().IndexFlat(self._index.d, self._metric)
+        self._tail.add(rotated)
+        tail = self._tail.ntotal
+        if tail > max(_TAIL_ROWS, self._index.ntotal // _TAIL_SHARE):
+            self._index.merge_from(self._tail, 0)
+            self._expected = self._index.ntotal
+            self._tail = None
 
     def finish(self) -> None:
         """Set the effort of a search, and measure ``recall``."""
@@ -178,10 +203,14 @@ class FaissVectors(SearchBackend):
             return part
         part._type = parse_index_type(EXACT, self._width)
         part._index = faiss().IndexFlat(self._index.d, self._metric)
+        part._tail = None
         part._index.add(self._kept(rows))
         return part
 
     def _kept(self, rows: Rows) -> Singles:
+        """The vectors of rows, as they are kept."""
+        if self._tail is not None:
+            return self._kept_in_parts(rows)
         lists: Any = self._index
         if isinstance(lists, faiss().IndexPreTransform):
             lists = faiss().downcast_index(lists.index)
@@ -189,6 +218,14 @@ class FaissVectors(SearchBackend):
             with _MAPPING:  # searches run side by side
                 lists.make_direct_map()
         return np.asarray(self._index.reconstruct_batch(rows))
+
+    def _kept_in_parts(self, rows: Rows) -> Singles:
+        """The vectors of rows of the exact index and its tail."""
+        vectors = np.empty((len(rows), self._index.d), np.float32)
+        is_late = rows >= self._index.ntotal
+        vectors[~is_late] = self._index.reconstruct_batch(rows[~is_late])
+        vectors[is_late] = self._tail.reconstruct_batch(rows[is_late] - self._index.ntotal)
+        return vectors
 
     def search(self, queries: Floats, count: int) -> tuple[Doubles, Rows]:
         rotated = self._rotated(self._prepared(queries))
@@ -234,17 +271,21 @@ class FaissVectors(SearchBackend):
         Equal items have equal scores. In matrix products they have not: there the place of a row
         decides in which order its numbers are added. So those scores are computed again.
         """
-        values, rows = self._index.search(queries, depth)
-        scores = values.astype(np.float64)
-        if self._distance:
-            scores = -scores
+        found = []
+        first = 0
+        for part in self._parts:
+            values, places = part.search(queries, min(depth, part.ntotal))
+            wide = values.astype(np.float64)
+            found.append((-wide if self._distance else wide, first + places))
+            first += part.ntotal
+        scores, rows = found[0] if len(found) == 1 else best_of(found, depth)
         rest = scores[:, -1]
         if queries.size < PRODUCTS_FROM and len(queries) < _QUERIES_FROM:
             return rows, scores, rest
         error = np.empty(len(queries))
         wide = queries.astype(np.float64)
         for query, (vector, of_query) in enumerate(zip(wide, rows, strict=True)):
-            items = self._index.reconstruct_batch(of_query).astype(np.float64)
+            items = self._kept(of_query).astype(np.float64)
             size = np.linalg.norm(vector) + np.sqrt(np.square(items).sum(axis=1).max())
             error[query] = _ERROR * size**2
             if self._distance:

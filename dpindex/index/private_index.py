@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
 import numpy as np
 
@@ -57,48 +57,19 @@ if TYPE_CHECKING:
     from dpindex.storage.release import Terms
 
 
-class ReadWriteLock:
-    """Shared by readers, exclusive for a writer, who is not starved by new readers."""
+class Ready(NamedTuple):
+    """What one search reads: rows as they were at one moment.
 
-    def __init__(self) -> None:
-        self._condition = threading.Condition()
-        self._readers = 0
-        self._writing = False
-        self.waiting = 0
+    Attributes
+    ----------
+    store : CodeStore
+        Nothing is added to it.
+    ranking : Ranking or Selection
+        Holds every row of it, or those of a filter.
+    """
 
-    # Ctrl-C may strike at any call, so what was taken is recorded inside the ``try``.
-
-    @contextmanager
-    def read(self) -> Iterator[None]:
-        held = False
-        try:
-            with self._condition:
-                while self._writing or self.waiting:
-                    self._condition.wait()
-                self._readers += 1
-                held = True
-            yield
-        finally:
-            with self._condition:
-                self._readers -= held
-                self._condition.notify_all()
-
-    @contextmanager
-    def write(self) -> Iterator[None]:
-        held = waiting = False
-        try:
-            with self._condition:
-                self.waiting += 1
-                waiting = True
-                while self._writing or self._readers:
-                    self._condition.wait()
-                self._writing = held = True
-            yield
-        finally:
-            with self._condition:
-                self.waiting -= waiting
-                self._writing = self._writing and not held
-                self._condition.notify_all()
+    store: CodeStore
+    ranking: Ranking | Selection
 
 
 class PrivateIndex(Searchable):
@@ -155,7 +126,8 @@ class PrivateIndex(Searchable):
         super().__init__(Settings(spec, metric, index_type, query_epsilon))
         self.index_type: Final = index_type
         self._store = CodeStore(spec.format)
-        self._lock = ReadWriteLock()
+        self._view = self._store.view()
+        self._writing = threading.Lock()
         self._calibration: SimilarityCalibration | None = None
         self._changed_rows = 0  # since it was learned
         self._set_denoiser(None)
@@ -204,22 +176,22 @@ class PrivateIndex(Searchable):
         return facts_html(f"PrivateIndex: {len(self)} codes", facts)
 
     def __len__(self) -> int:
-        return len(self._store)
+        return len(self._view)
 
     def __contains__(self, id: object) -> bool:
         """Whether there is a code under that id; 7 and "7" are different ids."""
-        return id in self._store.ids
+        return id in self._view.ids
 
     def __iter__(self) -> Iterator[Any]:
         """The ids in the order of their rows, as they are now: ints or strings."""
-        return iter(self._store.ids.array.tolist())
+        return iter(self._view.ids.array.tolist())
 
     def __getitem__(self, id: int | str) -> Codes:
         """The code under one id, as codes of one row; KeyError if there is none."""
-        with self._lock.read():
-            if id not in self._store.ids:
-                raise KeyError(f"id {id!r} is not in the index")
-            return self._store.take(self._store.ids.rows(id))
+        store = self._view
+        if id not in store.ids:
+            raise KeyError(f"id {id!r} is not in the index")
+        return store.take(store.ids.rows(id))
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(
@@ -230,23 +202,22 @@ class PrivateIndex(Searchable):
     @property
     def ids(self) -> AnyArray:
         """All ids in the order of their rows, int64 or strings."""
-        return self._store.ids.array.copy()
+        return self._view.ids.array.copy()
 
     @property
     def codes(self) -> Codes:
         """All codes in the order of their rows: what the index publishes."""
-        with self._lock.read():
-            return self._store.codes
+        return self._view.codes
 
     @property
     def payload(self) -> Table:
         """The payload of all rows, a ``pyarrow.Table``: published in the clear; None without."""
-        return self._store.payload.table
+        return self._view.payload.table
 
     @property
     def payload_columns(self) -> dict[str, str]:
         """Type of each payload column by its name, in Arrow's words."""
-        return self._store.payload.columns
+        return self._view.payload.columns
 
     def to_arrow(self) -> Table:
         """Return ids, codes and payload of all rows: what any database takes.
@@ -270,10 +241,10 @@ class PrivateIndex(Searchable):
         ['id', 'code']
         """
         pa = import_extra("pyarrow", "to_arrow needs pyarrow", "io")
-        with self._lock.read():
-            codes = self._store.codes
-            ids = self._store.ids.array
-            payload = self._store.payload.table
+        store = self._view
+        codes = store.codes
+        ids = store.ids.array
+        payload = store.payload.table
         columns = {"id": pa.array(ids), "code": codes.format.to_arrow(codes.stored)}
         names = [] if payload is None else payload.column_names
         for name in names:
@@ -297,8 +268,16 @@ class PrivateIndex(Searchable):
         >>> index.repeats(codes)
         20
         """
-        with self._lock.read():
-            return self._store.repeats(codes)
+        return self._view.repeats(codes)
+
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
+        """Be the only one who changes the index; readers see it as it was until the block ends."""
+        with self._writing:
+            try:
+                yield
+            finally:
+                self._view = self._store.view()
 
     def remove(self, ids: Any) -> int:
         """Remove vectors by id; returns how many. Their codes are gone from the next save on.
@@ -308,7 +287,7 @@ class PrivateIndex(Searchable):
         InputError
             If one of the ids is not in the index; nothing is removed then.
         """
-        with self._lock.write():
+        with self._changing():
             removed = self._store.remove(ids)
             self._learn(removed)
             return removed
@@ -371,7 +350,7 @@ class PrivateIndex(Searchable):
         # Without a ledger the index alone says what was released before, and may replace it.
         counted_again = allow_rerelease and (ledger is not None or not upsert)
         terms = Terms(ledger, counted_again, skip_leak_check)
-        with self._lock.write():
+        with self._changing():
             if isinstance(X, Dataset):
                 vectors: Any = X
                 count = X.rows
@@ -491,7 +470,7 @@ class PrivateIndex(Searchable):
             If the codes come from another spec, or for bad ids or payload.
         """
         self._check_codes(codes)
-        with self._lock.write():
+        with self._changing():
             checked = self._store.ids.check(ids, len(codes), replace=upsert)
             columns = self._store.payload.checked(payload, len(codes), checked)
             self._store.append(codes, checked, columns, replace=upsert)
@@ -523,7 +502,7 @@ class PrivateIndex(Searchable):
             stays as it was.
         """
         denoiser = fit_denoiser(self.codes, self.spec, kind)
-        with self._lock.write():
+        with self._changing():
             self._set_denoiser(denoiser)
             self._calibration = None
             self._learn(0)
@@ -536,51 +515,49 @@ class PrivateIndex(Searchable):
         self._denoiser = denoiser
         self._decoder = decoder
         self._ranking = ranking
-        self._state_by(self._calibration, len(self))
+        self._state_by(self._calibration, len(self._store))
 
     @contextmanager
-    def _selected(self, filter_: Filter, count: int) -> Iterator[Ranking | Selection]:
-        """Hold the read lock with a search structure that has every row: one state for all."""
-        while True:
-            with self._lock.read():
-                self._refuse_empty()
-                if self._ranking.is_synced(self._store):
-                    selection: Ranking | Selection = self._ranking
-                    if filter_ is not None:
-                        rows = kept_rows(filter_, self._store)
-                        selection = Selection(self._ranking, rows)
-                    yield selection
-                    return
-            with self._lock.write():
-                self._ranking.sync(self._store)
+    def _selected(self, filter_: Filter, count: int) -> Iterator[Ready]:
+        """Give the rows of now, and a search structure that has them; no writer is waited for."""
+        with self._ranking.following(self._rows_of_now) as (ranking, store):
+            if filter_ is None:
+                yield Ready(store, ranking)
+            else:
+                rows = kept_rows(filter_, store)
+                yield Ready(store, Selection(ranking, rows))
 
-    def _refuse_empty(self) -> None:
-        if len(self) == 0:
+    def _rows_of_now(self) -> CodeStore:
+        """The rows to search; InputError if there are none."""
+        store = self._view
+        if len(store) == 0:
             raise InputError("the index is empty: add vectors before searching.")
+        return store
 
     def _find(
         self,
         queries: Queries,
         count: int,
-        selection: Ranking | Selection,
+        selection: Ready,
     ) -> Found:
-        available = min(count, len(selection))
+        store, ranking = selection
+        available = min(count, len(ranking))
         if available:
-            scores, rows = selection.search(queries, available)
+            scores, rows = ranking.search(queries, available)
         else:
             scores, rows = unfilled(len(queries))
-        ids = self._store.ids.take(rows)
-        return Found(ids, rows, self._ranking.rows, scores)
+        ids = store.ids.take(rows)
+        return Found(ids, rows, len(store), scores)
 
-    def _codes_of(self, found: Found) -> FoundCodes:
+    def _codes_of(self, found: Found, selection: Ready) -> FoundCodes:
         rows = np.asarray(found.rows)
-        table = self._store.table  # of now: later rows may have other numbers
+        table = selection.store.table  # of now: later rows may have other numbers
 
         def codes(queries: slice, columns: slice) -> Codes:
             stored = table.take(rows[queries, columns].ravel())
             return self.spec.format.codes(stored)
 
-        return FoundCodes(codes, self._store.payload.take(rows.ravel()))
+        return FoundCodes(codes, selection.store.payload.take(rows.ravel()))
 
     @property
     def calibration(self) -> SimilarityCalibration | None:
@@ -608,7 +585,7 @@ class PrivateIndex(Searchable):
         >>> index.calibrate().rows
         500
         """
-        with self._lock.write():
+        with self._changing():
             self._calibration = None
             self._learn(0)
             return self._calibration
@@ -631,7 +608,7 @@ class PrivateIndex(Searchable):
         elif calibration is not None:
             return  # its tables are kept
         self._calibration = calibration
-        self._state_by(calibration, len(self))
+        self._state_by(calibration, len(self._store))
 
     def _in_range(
         self,
@@ -639,22 +616,22 @@ class PrivateIndex(Searchable):
         threshold: float,
         filter_: Filter,
     ) -> list[Hits]:
-        with self._lock.read():
-            self._refuse_empty()
-            if self._posterior is None and self._decoder.stated_by is not None:
-                raise InputError(self.unstated)
-            rows = np.arange(len(self))
-            if filter_ is not None:
-                rows = kept_rows(filter_, self._store)
-            hits: list[Hits] = []
-            for block in row_blocks(len(queries), BATCH_QUERIES):
-                hits += self._compared(queries[block], threshold, rows)
-            return hits
+        store = self._rows_of_now()
+        if self._posterior is None and self._decoder.stated_by is not None:
+            raise InputError(self.unstated)
+        rows = np.arange(len(store))
+        if filter_ is not None:
+            rows = kept_rows(filter_, store)
+        hits: list[Hits] = []
+        for block in row_blocks(len(queries), BATCH_QUERIES):
+            hits += self._compared(queries[block], threshold, store, rows)
+        return hits
 
     def _compared(
         self,
         queries: Queries,
         threshold: float,
+        store: CodeStore,
         rows: Rows,
     ) -> list[Hits]:
         """Compare queries with the codes of rows, a block at a time."""
@@ -662,7 +639,7 @@ class PrivateIndex(Searchable):
         parts = []
         for part in row_blocks(max(1, len(rows)), self._block_rows(len(queries))):
             block = rows[part]
-            codes = self._store.take(block)
+            codes = store.take(block)
             estimate = self._decoder.estimates(codes, queries, 1)
             if self._posterior is None:
                 posterior = not_stated(estimate)
@@ -678,11 +655,11 @@ class PrivateIndex(Searchable):
         similarity, _, unbiased, _ = estimates
         scores = sign * (unbiased if self._posterior is None else similarity)
         every = Hits(
-            self._store.ids.take(near),
+            store.ids.take(near),
             scores,
             Estimates.of(*estimates),
             np.zeros(len(near), np.bool_),
-            self._store.payload.take(near),
+            store.payload.take(near),
             self.unstated,
         )
         order = np.lexsort((near, -scores, query))
@@ -714,7 +691,7 @@ class PrivateIndex(Searchable):
         if is_url(path):
             raise InputError(f"an index is saved to a folder; {os.fspath(path)} is none.")
 
-        with self._lock.write():
+        with self._changing():
             self._write(Path(path), self._store, self._calibration)
 
     @classmethod
@@ -791,6 +768,7 @@ class PrivateIndex(Searchable):
         contents, checkpoint = read_index(directory)
         index = cls(**vars(contents.settings))
         index._store = contents.store
+        index._view = contents.store.view()
         index._calibration = contents.calibration
         if contents.calibration is not None:
             index._changed_rows = abs(len(index) - contents.calibration.rows)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 from dpindex.base.arrays import Doubles, Rows, limited_threads, spaced
 from dpindex.base.files import release_pages
 from dpindex.decode.base import Decoder, Queries
 from dpindex.index.backends import SearchBackend, faiss
+from dpindex.index.door import Door
 from dpindex.index.faiss_signs import FaissSigns
 from dpindex.index.faiss_vectors import FaissVectors
 from dpindex.index.symbol_lists import SymbolLists
@@ -60,9 +61,27 @@ class Ranking:
         self.backend = new_backend(decoder.width, decoder.ranked_by, index_type)
         self.rows = 0
         self._removals: int | None = None
+        self._door = Door()
 
     def __len__(self) -> int:
         return self.rows
+
+    @contextmanager
+    def following(self, latest: Callable[[], CodeStore]) -> Iterator[tuple[Ranking, CodeStore]]:
+        """Give this ranking with the rows that it holds, which are the latest at the door.
+
+        Several searches run in such blocks together. Before one of them begins, rows that are new
+        are added: nobody who adds rows to the index takes part, so nobody waits for that.
+        """
+        store = latest()
+
+        def is_ready() -> bool:
+            nonlocal store
+            store = latest()
+            return self.is_synced(store)
+
+        with self._door.passed(is_ready, lambda: self.sync(store)):
+            yield self, store
 
     def is_synced(self, store: CodeStore) -> bool:
         """Return True if the backend holds every row of the store."""

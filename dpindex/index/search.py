@@ -242,7 +242,7 @@ class Searchable(ABC):
         """Return the first ``count`` rows by the codes, or all rows that a selection has."""
 
     @abstractmethod
-    def _codes_of(self, found: Found) -> FoundCodes:
+    def _codes_of(self, found: Found, selection: Any) -> FoundCodes:
         """Return the codes and the payload of rows that were found, perhaps of none."""
 
     @abstractmethod
@@ -286,13 +286,13 @@ class Searchable(ABC):
                     found = found.at(nearest.places)
                     exact.append(nearest.similarity)
                 parts.append(found)
-            hits = self._hits(queries, Found.joined(parts))
+            hits = self._hits(queries, Found.joined(parts), selection)
         if reranking is None:
             return hits
         return with_exact(hits, np.concatenate(exact), self.metric)
 
-    def _hits(self, queries: Queries, found: Found) -> Hits:
-        codes, payload = self._codes_of(found)
+    def _hits(self, queries: Queries, found: Found, selection: Any) -> Hits:
+        codes, payload = self._codes_of(found, selection)
         width = found.ids.shape[1]
         estimated = partial(self._estimated, queries, width, codes)
         posterior = None

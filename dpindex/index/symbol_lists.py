@@ -1,8 +1,8 @@
-"""Lists of rows by symbol."""
+"""Lists of rows by symbol, in sorted runs: a large one, and smaller ones of what was added."""
 
 from __future__ import annotations
 
-from copy import copy
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +12,10 @@ from dpindex.index.backends import SearchBackend, unfilled
 from dpindex.storage.ids import RowParts
 
 _FIRST_SYMBOLS = 64
+_GROWTH = 8
+"""A run is joined with the one before it unless that is so many times as long."""
+
+Symbols = npt.NDArray[np.uint16]
 
 
 def shuffled_numbers(rows: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
@@ -24,11 +28,61 @@ def shuffled_numbers(rows: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
     return mixed
 
 
+def tie_keys(rows: Rows) -> npt.NDArray[np.uint64]:
+    """Numbers of 48 bits by which rows of one symbol are ordered, then by their own."""
+    return shuffled_numbers(rows.astype(np.uint64)) >> np.uint64(16)
+
+
+class _Run(NamedTuple):
+    """Rows that stand below each other, sorted by symbol and, within one, in the random order.
+
+    Attributes
+    ----------
+    symbols : uint16 array, shape (n,)
+        In row order.
+    rows : int64 array, shape (n,)
+        Row numbers, symbol after symbol.
+    starts : int64 array, shape (largest symbol + 2,)
+        Where the rows of each symbol start.
+    """
+
+    symbols: Symbols
+    rows: Rows
+    starts: Rows
+
+    @classmethod
+    def sorted(cls, symbols: Symbols, rows: Rows, names: Rows) -> _Run:
+        """A run of these rows, shape (n,), whose ``names`` in the whole index decide the order."""
+        chance = tie_keys(names).astype("<u8")
+        # Keys of 16 bits are sorted by radix.
+        keys = chance.view("<u2").reshape(-1, 4).T
+        order = np.lexsort((*keys[:3], symbols))
+        every_symbol = np.arange(int(symbols.max(initial=0)) + 2)
+        starts = np.searchsorted(symbols[order], every_symbol)
+        return cls(symbols, rows[order], starts)
+
+    def sizes(self, symbols: int) -> Longs:
+        """How many rows each of so many symbols has."""
+        sizes = np.zeros(symbols, dtype=np.int64)
+        sizes[: len(self.starts) - 1] = np.diff(self.starts)
+        return sizes
+
+    def of(self, symbol: int) -> Rows:
+        """The rows of one symbol."""
+        if symbol + 1 >= len(self.starts):
+            return self.rows[:0]
+        return self.rows[self.starts[symbol] : self.starts[symbol + 1]]
+
+
 class SymbolLists(SearchBackend):
     """Rows by symbol. Queries are scores of all symbols, shape (nq, K), higher is nearer.
 
     Rows of one symbol tie; they come in a random order that is fixed for an index, so that neither
     the order of adding nor the query decides which of them are found.
+
+    What is added becomes a run of its own, which is sorted. It is joined with the run before it
+    until that is eight times as long: there are few runs, and a row is sorted again only when eight
+    times as many have come (the logarithmic method, Bentley and Saxe 1980).
     """
 
     def __init__(
@@ -40,51 +94,58 @@ class SymbolLists(SearchBackend):
         self.begin(np.empty((0, 1)))
 
     def __len__(self) -> int:
-        return len(self._symbols)
+        return self._count
 
     def begin(self, sample: AnyArray, count: int = 0) -> None:
-        self._symbols = RowParts()
-        # Row numbers, symbol after symbol, and where the rows of each symbol start.
-        self._rows: Rows = np.empty(0, dtype=np.int64)
-        self._starts: Rows = np.zeros(1, dtype=np.int64)
+        self._runs: list[_Run] = []
+        self._new: list[Symbols] = []
+        self._count = 0
 
     def add(self, items: AnyArray) -> None:
-        symbols = items[:, 0].astype(np.uint16, copy=False)
-        self._symbols = RowParts([*self._symbols.arrays, symbols])
+        self._new.append(items[:, 0].astype(np.uint16, copy=False))
+        self._count += len(items)
 
     def finish(self) -> None:
-        self._symbols = RowParts([self._symbols.take(slice(None))])
-        self._sort(np.arange(len(self)))
+        runs = list(self._runs)
+        parts = list(self._new)
+        length = sum(map(len, parts))
+        while runs and len(runs[-1].symbols) < _GROWTH * length:
+            parts.insert(0, runs.pop().symbols)
+            length += len(parts[0])
+        if not length:
+            return
+        rows = np.arange(self._count - length, self._count)
+        runs.append(_Run.sorted(np.concatenate(parts), rows, rows))
+        # Ctrl-C before here leaves all as it was, and the next call does it.
+        self._runs = runs
+        self._new = []
 
     def subset(self, rows: Rows) -> SymbolLists:
-        part = copy(self)
-        part._symbols = RowParts([self._symbols.take(rows)])
-        part._sort(rows)
+        symbols = RowParts([run.symbols for run in self._runs]).take(rows)
+        part = SymbolLists(1, "", "")
+        part._runs = [_Run.sorted(symbols, np.arange(len(rows)), rows)]
+        part._count = len(rows)
         return part
 
-    def _sort(self, names: Rows) -> None:
-        """Make the lists; within one, the row numbers in the whole index decide the order."""
-        (symbols,) = self._symbols.arrays
-        chance = shuffled_numbers(names.astype("<u8"))
-        # Keys of 16 bits are sorted by radix.
-        keys = chance.view("<u2").reshape(-1, 4).T
-        order = np.lexsort((*keys[1:], symbols))
-        self._rows = order.astype(np.int64, copy=False)
-        every_symbol = np.arange(int(symbols.max()) + 2)
-        self._starts = np.searchsorted(symbols[order], every_symbol)
-
     def search(self, queries: AnyArray, count: int) -> tuple[Doubles, Rows]:
-        sizes = np.zeros(queries.shape[1], dtype=np.int64)
-        sizes[: len(self._starts) - 1] = np.diff(self._starts)
+        sizes = np.sum([run.sizes(queries.shape[1]) for run in self._runs], axis=0)
         scores, rows = unfilled(len(queries), count)
         for i, query in enumerate(queries):
             best = _best_symbols(query, sizes, count)
-            spans = zip(self._starts[best], self._starts[best + 1], strict=True)
-            near = np.concatenate([self._rows[start:stop] for start, stop in spans])
+            near = np.concatenate([self._rows_of(symbol) for symbol in best.tolist()])
             rows[i] = near[:count]
             score_of_row = np.repeat(query[best], sizes[best])
             scores[i] = score_of_row[:count]
         return scores, rows
+
+    def _rows_of(self, symbol: int) -> Rows:
+        """The rows of a symbol in all runs, in the random order."""
+        pieces = [run.of(symbol) for run in self._runs]
+        pieces = [piece for piece in pieces if len(piece)]
+        if len(pieces) == 1:
+            return pieces[0]
+        joined = np.concatenate(pieces)
+        return joined[np.lexsort((joined, tie_keys(joined)))]
 
 
 def _best_symbols(query: AnyArray, sizes: Longs, count: int) -> Indices:

@@ -19,7 +19,7 @@ from dpindex.decode.denoiser import Denoiser
 from dpindex.index.filters import Filter
 from dpindex.index.hits import Hits
 from dpindex.index.search import Found, FoundCodes, Searchable
-from dpindex.index.symbol_lists import shuffled_numbers
+from dpindex.index.symbol_lists import tie_keys
 from dpindex.integrations.database import Database, Neighbours, open_database
 from dpindex.integrations.publication import Publication
 from dpindex.mechanism.codes import Codes
@@ -195,7 +195,7 @@ class PublishedIndex(Searchable):
         items = self._decoder.query_items(queries)
         if self._decoder.by_symbol:
             rows_of_symbol = publication.rows / items.shape[1]
-            tie_order = shuffled_numbers if publication.ids_are_rows else None
+            tie_order = tie_keys if publication.ids_are_rows else None
             return nearest_symbols(self.database, items, k, where, rows_of_symbol, tie_order)
         if self._decoder.by_hamming and queries.is_private:
             length = self.spec.code_length
@@ -227,7 +227,7 @@ class PublishedIndex(Searchable):
             nearest.append((ids[order], scores[order]))
         return nearest
 
-    def _codes_of(self, found: Found) -> FoundCodes:
+    def _codes_of(self, found: Found, selection: str | None) -> FoundCodes:
         if not found.ids.size:
             none = self.spec.format.codes(np.empty((0, 1), np.int8))
             return FoundCodes(lambda *_: none, self._no_payload.table)
@@ -331,7 +331,7 @@ def nearest_symbols(
     rows_of_symbol : float
         Rows that a symbol has on average, as far as is known.
     tie_order : callable, optional
-        From ids that are row numbers, uint64, to what orders the rows of a symbol; default the ids.
+        From ids that are row numbers to what orders the rows of a symbol; default the ids.
     """
     ids: dict[int, list[Any]] = {}
     room = database.max_found / 2  # symbols have more rows, and fewer, than on average
@@ -354,8 +354,8 @@ def nearest_symbols(
             read(symbols[middle:])
             return
         names = database.layout.id_array(rows["id"].to_pylist())
-        keys = names if tie_order is None else tie_order(names.astype(np.uint64))
-        order = np.argsort(keys)
+        keys = names if tie_order is None else tie_order(names)
+        order = np.lexsort((names, keys))
         ids.update({symbol: [] for symbol in symbols})
         in_order = zip(rows["code"].to_numpy()[order].tolist(), names[order].tolist(), strict=True)
         for symbol, name in in_order:

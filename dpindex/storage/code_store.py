@@ -177,6 +177,16 @@ class CodeStore:
         store.append(codes, ids, payload)
         return store
 
+    def view(self) -> CodeStore:
+        """Return these rows as they are now, to be read while rows are added here and removed.
+
+        No row is copied: what is added lies beyond the rows of the view, and rows that are removed
+        leave this store for another.
+        """
+        store = copy(self)
+        store.ids = copy(self.ids)
+        return store
+
     def take(self, rows: slice | Rows) -> Codes:
         """Return the codes of some rows; those of a slice are not copied, if it can be."""
         return self.format.codes(self.table.take(rows))

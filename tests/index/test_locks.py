@@ -1,11 +1,10 @@
-"""Locks: readers together, a writer alone, and nobody waits for ever."""
+"""Locks: searches together, in the order in which they came; and one writer of a directory."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,15 +12,15 @@ import pytest
 
 from dpindex.base.errors import InputError
 from dpindex.base.files import holding_lock
-from dpindex.index.private_index import ReadWriteLock
+from dpindex.index.door import Door
 
 SOON = 600.0
 """Seconds after which a thread that has not come back counts as stuck."""
 
 
-def _thread(lock: ReadWriteLock, kind: str, log: list[str], name: str) -> threading.Thread:
+def _thread(door: Door, log: list[str], name: str, *, ready: bool = True) -> threading.Thread:
     def run() -> None:
-        with getattr(lock, kind)():
+        with door.passed(lambda: ready, lambda: log.append(f"{name} prepares")):
             log.append(name)
 
     thread = threading.Thread(target=run, daemon=True)
@@ -29,73 +28,88 @@ def _thread(lock: ReadWriteLock, kind: str, log: list[str], name: str) -> thread
     return thread
 
 
-def _wait_until_waiting(lock: ReadWriteLock) -> None:
-    limit = time.monotonic() + SOON
-    while not lock.waiting and time.monotonic() < limit:
-        time.sleep(0.001)
-    assert lock.waiting
+class Counted(threading.Condition):
+    """Tells how many threads wait."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waiting = 0
+        self.more = threading.Condition()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        with self.more:
+            self.waiting += 1
+            self.more.notify_all()
+        try:
+            return super().wait(timeout)
+        finally:
+            with self.more:
+                self.waiting -= 1
+
+    def until(self, count: int) -> None:
+        """Return when so many threads wait."""
+        with self.more:
+            assert self.more.wait_for(lambda: self.waiting >= count, SOON)
 
 
-def test_readers_share() -> None:
-    lock, log = ReadWriteLock(), list[str]()
-    with lock.read():
-        thread = _thread(lock, "read", log, "other")
-        thread.join(SOON)
+def _watched(monkeypatch: pytest.MonkeyPatch) -> tuple[Door, Counted]:
+    """A door, and who waits at it."""
+    counted = Counted()
+    with monkeypatch.context() as patched:
+        patched.setattr(threading, "Condition", lambda: counted)
+        return Door(), counted
+
+
+def test_searches_are_inside_together() -> None:
+    door, log = Door(), list[str]()
+    with door.passed(lambda: True, list):
+        _thread(door, log, "other").join(SOON)
         assert log == ["other"]
 
 
-def test_a_writer_is_alone() -> None:
-    lock, log = ReadWriteLock(), list[str]()
-    with lock.write():
-        threads = [_thread(lock, kind, log, kind) for kind in ("read", "write")]
-        time.sleep(0.05)
+def test_who_prepares_is_alone_and_nobody_overtakes(monkeypatch: pytest.MonkeyPatch) -> None:
+    door, waits = _watched(monkeypatch)
+    log: list[str] = []
+    with door.passed(lambda: True, list):
+        first = _thread(door, log, "first", ready=False)
+        waits.until(1)
+        second = _thread(door, log, "second")
+        waits.until(2)
         assert log == []
-    for thread in threads:
-        thread.join(SOON)
-    assert sorted(log) == ["read", "write"]
+    first.join(SOON)
+    second.join(SOON)
+    assert sorted(log) == ["first", "first prepares", "second"]
+    assert log[0] == "first prepares"
 
 
-def test_a_waiting_writer_goes_before_new_readers() -> None:
-    lock, log = ReadWriteLock(), list[str]()
-    with lock.read():
-        writer = _thread(lock, "write", log, "writer")
-        _wait_until_waiting(lock)
-        reader = _thread(lock, "read", log, "reader")
-        time.sleep(0.05)
-        assert log == []
-    writer.join(SOON)
-    reader.join(SOON)
-    assert log == ["writer", "reader"]
+def test_an_exception_lets_the_next_in() -> None:
+    door, log = Door(), list[str]()
 
-
-@pytest.mark.parametrize("kind", ["read", "write"])
-def test_an_exception_releases(kind: str) -> None:
-    lock, log = ReadWriteLock(), list[str]()
-    for error in (KeyboardInterrupt, ValueError):
-        with pytest.raises(error), getattr(lock, kind)():
-            raise error
-    _thread(lock, "write", log, "w").join(SOON)
-    _thread(lock, "read", log, "r").join(SOON)
-    assert log == ["w", "r"]
-
-
-def test_a_writer_that_gives_up_waiting_lets_readers_in(monkeypatch: pytest.MonkeyPatch) -> None:
-    lock, log = ReadWriteLock(), list[str]()
-    plain = threading.Condition.wait
-
-    def interrupted(condition: threading.Condition) -> bool:
-        monkeypatch.setattr(threading.Condition, "wait", plain)
-        reader.append(_thread(lock, "read", log, "reader"))
-        condition.wait(0.1)  # lets the reader begin to wait for us
+    def fail() -> bool:
         raise KeyboardInterrupt
 
-    reader: list[threading.Thread] = []
-    with lock.read():
-        monkeypatch.setattr(threading.Condition, "wait", interrupted)
-        with pytest.raises(KeyboardInterrupt), lock.write():
+    for is_ready, prepare in ((fail, list), (lambda: False, fail)):
+        with pytest.raises(KeyboardInterrupt), door.passed(is_ready, prepare):
             pass
-        reader[0].join(SOON)
-        assert log == ["reader"], "a reader still waits for a writer that is gone"
+    with pytest.raises(ValueError, match="inside"), door.passed(lambda: True, list):
+        raise ValueError("inside")
+    _thread(door, log, "next", ready=False).join(SOON)
+    assert log == ["next prepares", "next"]
+
+
+def test_who_gives_up_waiting_leaves_the_queue(monkeypatch: pytest.MonkeyPatch) -> None:
+    door, log = Door(), list[str]()
+
+    def interrupted(condition: threading.Condition) -> bool:
+        raise KeyboardInterrupt
+
+    with door.passed(lambda: True, list):
+        with monkeypatch.context() as patched:
+            patched.setattr(threading.Condition, "wait", interrupted)
+            with pytest.raises(KeyboardInterrupt), door.passed(lambda: False, list):
+                pass
+        _thread(door, log, "next").join(SOON)
+        assert log == ["next"]
 
 
 def test_one_writer_of_a_directory(tmp_path: Path) -> None:

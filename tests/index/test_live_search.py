@@ -1,0 +1,159 @@
+"""Searches while codes arrive: each ends, and sees the rows of one moment."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import dpindex as dpi
+from dpindex.index import private_index
+
+DIM = 16
+SOON = 600.0
+"""Against a hang only."""
+RNG = np.random.default_rng(0)
+SPECS = {
+    "numbers": dpi.Spec("none-oporp", dim=DIM, k=DIM, bounds=(-1, 1), adjacency=dpi.attribute(1.0)),
+    "bits": dpi.Spec("none-signrp", dim=DIM, k=64, bounds=(-1, 1), adjacency=dpi.attribute(1.0)),
+    "symbols": dpi.Spec(
+        "record-codebook",
+        DIM,
+        epsilon=60.0,
+        adjacency=dpi.record(),
+        codebook=dpi.Codebook(RNG.normal(size=(40, DIM))),
+    ),
+}
+
+
+def vectors(count: int) -> Any:
+    made = RNG.uniform(-1, 1, (count, DIM))
+    return made / np.linalg.norm(made, axis=1, keepdims=True)
+
+
+@pytest.fixture(params=SPECS)
+def index(request: pytest.FixtureRequest) -> dpi.PrivateIndex:
+    made = dpi.PrivateIndex(SPECS[request.param])
+    made.add(vectors(300))
+    return made
+
+
+def begun(call: Callable[[], object]) -> threading.Thread:
+    thread = threading.Thread(target=call, daemon=True)
+    thread.start()
+    return thread
+
+
+def ended(thread: threading.Thread) -> None:
+    thread.join(SOON)
+    assert not thread.is_alive()
+
+
+def test_a_search_ends_although_a_code_comes_whenever_it_has_all(
+    index: dpi.PrivateIndex, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The worst that writers can do, without a clock: they are faster than every search."""
+    one = index.codes.take(slice(0, 1))
+    sync = private_index.Ranking.sync
+
+    def syncing(ranking: Any, store: Any) -> None:
+        sync(ranking, store)
+        ended(begun(lambda: index.add_codes(one)))
+
+    monkeypatch.setattr(private_index.Ranking, "sync", syncing)
+    queries = index.codes.take(slice(0, 3))
+    for _ in range(3):
+        before = len(index)
+        found = index.search(queries, before + 5).ids
+        assert np.sort(found, axis=1).tolist() == [list(range(before))] * 3
+        assert len(index) == before + 1
+
+
+def test_a_search_does_not_wait_for_an_addition_that_takes_long(index: dpi.PrivateIndex) -> None:
+    is_under_way, may_end = threading.Event(), threading.Event()
+
+    def report(*_: object) -> None:
+        is_under_way.set()
+        may_end.wait(SOON)
+
+    adding = begun(lambda: index.add(vectors(50), progress=report))
+    assert is_under_way.wait(SOON)
+    assert index.search(index.codes.take(slice(0, 1)), 400).ids.shape == (1, 300)
+    assert index.range_search(index.codes.take(slice(0, 1)), -2.0) or True
+    assert 0 in index
+    assert len(index.codes) == len(index.ids) == 300
+    may_end.set()
+    ended(adding)
+    assert index.search(index.codes.take(slice(0, 1)), 400).ids.shape == (1, 350)
+
+
+def test_who_adds_finds_it_at_once(index: dpi.PrivateIndex) -> None:
+    for count in (1, 3, 1, 40):
+        before = len(index)
+        codes = index.codes.take(slice(0, count))
+        index.add_codes(codes)
+        found = index.search(codes, len(index)).ids
+        assert np.sort(found[0]).tolist() == list(range(before + count))
+
+
+def test_what_is_added_piece_by_piece_ranks_as_if_it_came_at_once(
+    index: dpi.PrivateIndex,
+) -> None:
+    """In many sizes, so that parts are joined again and again; also after removals."""
+    spec = index.spec
+    queries = vectors(7)
+    private = index.codes.take(slice(0, 5))
+    for step, size in enumerate((1, 1, 1, 2, 700, 1, 5, 9000, 1, 1, 3000, 6000, 1, 20000, 1)):
+        index.add(vectors(size))
+        if step in (4, 9):
+            index.remove(index.ids[5 : len(index) : 7])
+        at_once = dpi.PrivateIndex(spec)
+        at_once.add_codes(index.codes, index.ids)
+        kept = index.ids[:: 1 + step]
+        for asked in (queries, queries[:1], private):
+            for options in ({}, {"filter": kept}, {"filter": kept[:50]}):
+                here = index.search(asked, 40, **options)
+                there = at_once.search(asked, 40, **options)
+                assert here.ids.tolist() == there.ids.tolist()
+                np.testing.assert_array_equal(here.scores, there.scores)
+
+
+def test_many_threads_search_and_change(index: dpi.PrivateIndex) -> None:
+    """Each search finds rows of one moment: an id, and the code that was under it."""
+    pool = index.codes
+    index.remove(index.ids)
+    index.add_codes(pool.take(slice(0, 200)), range(200))
+    is_over = threading.Event()
+    failures: list[str] = []
+
+    def change(first: int) -> None:
+        """Row i of the pool comes and goes under ids i, 1000 + i, 2000 + i."""
+        while not is_over.is_set():
+            ids = np.arange(first, first + 10)
+            rows = pool.take(ids % 1000)
+            index.add_codes(rows, ids)
+            index.remove(ids)
+
+    def search() -> None:
+        for row in range(60):
+            asked = pool.take(slice(row, row + 1))
+            hits = index.search(asked, 20)
+            again = alone.search(asked, 300)
+            score_of = dict(zip(again.ids[0].tolist(), again.scores[0].tolist(), strict=True))
+            expected = [score_of[id % 1000] for id in hits.ids[0].tolist()]
+            if hits.scores[0].tolist() != expected or len(set(hits.ids[0].tolist())) != 20:
+                failures.append(f"row {row}")
+
+    alone = dpi.PrivateIndex(index.spec)
+    alone.add_codes(pool, range(300))
+    writers = [begun(lambda first=first: change(first)) for first in (1000, 2000)]  # type: ignore[misc]
+    searchers = [begun(search) for _ in range(3)]
+    for thread in searchers:
+        thread.join(SOON)
+    is_over.set()
+    for thread in (*searchers, *writers):
+        ended(thread)
+    assert failures == []
