@@ -71,6 +71,10 @@ _LEAST = 1e-30
 _LOG_ENERGIES = np.linspace(-5.0, 5.0, 121)
 
 
+_LEAST_ENERGY = 1e-150
+"""Squares of energies, and those of their inverses, are floats."""
+
+_ROUNDING = 1e-6
 _NUMBERS = ("energy", "total", "denoised_energy", "uncovered")
 
 
@@ -189,8 +193,14 @@ def calibration_from_bytes(data: bytes) -> SimilarityCalibration:
         fits = len(energies) in (0, len(_LOG_ENERGIES))
         if facts or arrays or not fits:
             raise ValueError("contents")
-        if (density <= 0).any() or (energies < 0).any():
+        chances = np.concatenate([density, energies, [numbers["uncovered"]]])
+        if (density <= 0).any() or (chances < 0).any() or (chances > 1).any():
             raise ValueError("chances")
+        if any(len(law) and abs(law.sum() - 1) > _ROUNDING for law in (density, energies)):
+            raise ValueError("laws")
+        sizes = [numbers[name] for name in ("energy", "denoised_energy") if numbers[name] != 0]
+        if not all(_LEAST_ENERGY <= size <= 1 / _LEAST_ENERGY for size in sizes):
+            raise ValueError("energies")
     except (ValueError, LookupError, TypeError, AttributeError):
         raise DamagedError(
             "these bytes are no calibration of this index; calibrate it again."
@@ -240,8 +250,10 @@ def energies_given(
     """Return posterior squared norms given noisy estimates, and relative variances of the norms.
 
     The first is the square of the mean norm. Parameters as of :func:`fitted_energies`; ``chances``
-    is what it returned.
+    is what it returned. DamagedError without a middle or chances.
     """
+    if middle <= 0 or len(chances) != len(_LOG_ENERGIES):
+        raise DamagedError("the calibration of this index is of other codes; calibrate it again.")
     grid = log_energies(middle)
     weight = _energy_likelihood(energy, grid, variance) * chances
     weight /= weight.sum(axis=1, keepdims=True)

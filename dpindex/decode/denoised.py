@@ -9,6 +9,7 @@ from functools import lru_cache
 import numpy as np
 
 from dpindex.base.arrays import AnyArray, Doubles, Singles, unit
+from dpindex.base.errors import DamagedError
 from dpindex.decode.base import Decoder, Estimate, Estimator, PrivateQueries, Queries
 from dpindex.decode.calibration import PAIRED_ROWS, SimilarityCalibration
 from dpindex.decode.denoiser import Denoiser
@@ -32,10 +33,12 @@ class DenoisedPosterior(Estimator):
     ----------
     denoiser : Denoiser
     calibration : SimilarityCalibration
-        Its ``energy`` and ``denoised_energy`` are above 0.
+        Its ``energy`` and ``denoised_energy`` are above 0; DamagedError otherwise.
     """
 
     def __init__(self, denoiser: Denoiser, calibration: SimilarityCalibration) -> None:
+        if calibration.energy == 0:
+            raise DamagedError("the calibration of this index is of other codes; calibrate again.")
         self._denoiser = denoiser
         self._energy = calibration.energy
         self._measured = math.sqrt(calibration.denoised_energy / calibration.energy)

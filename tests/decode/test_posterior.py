@@ -18,10 +18,12 @@ from dpindex.decode.calibration import (
     PosteriorTable,
     SimilarityCalibration,
     calibration_from_bytes,
+    energies_given,
     fitted_energies,
     fitted_prior,
     log_energies,
 )
+from dpindex.decode.denoised import DenoisedPosterior
 from dpindex.decode.kinds import decoder_of
 from dpindex.decode.posterior import TablePosterior
 from dpindex.mechanism.spec import Projector
@@ -278,9 +280,30 @@ def test_foreign_bytes_are_no_calibration() -> None:
         SimilarityCalibration(5, density=np.zeros(128)),
         SimilarityCalibration(5, density=np.full((1, 128), 1 / 128)),
         SimilarityCalibration(5, energies=np.ones(7)),
+        SimilarityCalibration(5, energy=-1.0),
+        SimilarityCalibration(5, energy=1e300),
+        SimilarityCalibration(5, energy=1e-300),
+        SimilarityCalibration(5, denoised_energy=-2.0),
+        SimilarityCalibration(5, uncovered=1.5),
+        SimilarityCalibration(5, energy=1.0, energies=np.zeros(121)),
+        SimilarityCalibration(5, energy=1.0, energies=np.full(121, 1e308)),
+        SimilarityCalibration(5, density=np.full(128, 1.0)),
     ):
         with pytest.raises(dpi.InputError, match="no calibration"):
             calibration_from_bytes(wrong.to_bytes())
+
+
+def test_a_calibration_of_other_codes_is_named() -> None:
+    """It ended in an IndexError, from an index of a stranger."""
+    index = dpi.PrivateIndex(spec_of(8.0, **UNDECLARED))
+    index.add(clustered(600, 1))
+    denoiser = index.fit_denoiser("linear")
+    foreign = SimilarityCalibration(600, denoised_energy=2.0)
+    with pytest.raises(dpi.InputError, match="of other codes; calibrate"):
+        DenoisedPosterior(denoiser, foreign)
+    for middle, chances in ((0.0, np.full(121, 1 / 121)), (1.0, np.empty(0))):
+        with pytest.raises(dpi.InputError, match="of other codes; calibrate"):
+            energies_given(np.ones(3), middle, np.ones(121), chances)
 
 
 @pytest.mark.parametrize("facts", [FLOATS, {"method": "raw-staircase", "norm": 1.0}])

@@ -12,6 +12,7 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 from scipy import sparse
+from self_test.second_reading import refuted
 from specs import FAMILIES, needed
 
 import dpindex as dpi
@@ -98,6 +99,20 @@ def test_differences_from_a_far_centre_are_exact() -> None:
     wanted = (steps - centre) @ far.entries.astype(np.int64).T
     assert np.abs(wanted).max() > 2**24
     assert np.array_equal(dpi.Privatizer(spec).project(rows).astype(np.int64), wanted)
+
+
+def test_a_centre_outside_the_bounds_counts_as_the_nearest_point_within() -> None:
+    """Else a projected vector, less its centre, is larger than its code has room for."""
+    made = dpi.design(PUBLIC, epsilon=1.0, code_length=4)
+    terms = {**ATTRIBUTE, "bounds": (-0.5, 0.5)}
+    rows = RNG.uniform(-0.5, 0.5, (20, 12))
+    found = []
+    for centre in (np.full(12, 40.0), np.full(12, 0.5)):
+        far = dpi.Design.from_bytes(altered(made, centre=centre.astype(np.float32)))
+        spec = dpi.Spec("dp-designed-laplace", 12, design=far, **terms)
+        assert refuted(spec) == ()
+        found.append(dpi.Privatizer(spec).project(rows))
+    assert np.array_equal(*found)
 
 
 # Any sample gives a sound design
@@ -196,6 +211,19 @@ def test_other_bytes_are_refused(changes: dict[str, Any]) -> None:
     made = dpi.design(PUBLIC, epsilon=1.0, code_length=4)
     with pytest.raises((DamagedError, NoGuaranteeError)):
         dpi.Design.from_bytes(altered(made, **changes))
+
+
+@pytest.mark.parametrize("dim", [1 << 28, (1 << 31) - 1])
+def test_a_small_file_cannot_ask_for_gigabytes(dim: int) -> None:
+    """A few hundred bytes may say any number of attributes, of which one is used."""
+    made = dpi.design(PUBLIC, epsilon=1.0, code_length=1)
+    far = dpi.Design.from_bytes(altered(made, dim=dim))
+    spec = dpi.Spec(
+        "dp-designed-laplace", dim, epsilon=1.0, design=far, adjacency=dpi.attribute(1.0)
+    )
+    for use in (dpi.PrivateIndex, dpi.Privatizer):
+        with pytest.raises(NoGuaranteeError, match=r"more than 1 GB \(2\^30 bytes\)"):
+            use(spec)
 
 
 def test_a_spec_names_its_design_by_digest(tmp_path: Path) -> None:

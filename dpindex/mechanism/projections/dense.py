@@ -203,6 +203,8 @@ class Designed(Matrix):
 
     def __init__(self, design: Design) -> None:
         design.require()
+        size = _ENTRY_BYTES * design.entries.size
+        check_size(design.dim, design.code_length, size, "take a design of fewer attributes")
         super().__init__(design.entries.T)
         self.dim = design.dim
         self._attributes = design.attributes
