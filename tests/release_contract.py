@@ -32,7 +32,7 @@ import dpindex as dpi
 from dpindex.accounting import ledger
 from dpindex.base.errors import InputError
 from dpindex.base.files import pack, unpack
-from dpindex.storage.journal import RELEASE_MARK
+from dpindex.storage.journal import RELEASE_MARK, identity
 
 ROWS, DIM = 24, 8
 VECTORS = np.random.default_rng(0).uniform(-1, 1, (ROWS, DIM))
@@ -173,12 +173,12 @@ def staged(folder: Path) -> set[bytes]:
 
 
 def name_folder(mark: Path) -> None:
-    """Let the mark of a release name the folder in which it is: a copy is taken for the original.
+    """Let the mark of a release name the lock beside it: a copy is taken for the original.
 
     That it is not, without this, is what ``test_a_copy_is_refused`` holds.
     """
     header, arrays = unpack(mark.read_bytes(), RELEASE_MARK)
-    header["folder"] = mark.parent.stat().st_ino
+    header["lock"] = identity(mark.with_name("lock"))
     mark.write_bytes(pack(RELEASE_MARK, header, arrays))
 
 
@@ -580,6 +580,8 @@ class LostPower:
             else:
                 (folder / name).write_bytes(content)
                 (folder / name).chmod(0o600)  # which the mark of a release has
+        if RELEASE_MARK in kept and "lock" in kept:
+            name_folder(folder / RELEASE_MARK)  # a disk gives the lock itself back
 
 
 def _whole_path(name: Any, folder: int | None) -> Path:

@@ -84,6 +84,18 @@ def writing_beside(place: Path | str) -> AbstractContextManager[None]:
     )
 
 
+def identity(path: Path) -> list[int]:
+    """Return what tells a file from every copy of it: its inode, and when its status changed.
+
+    A freed inode is given out again. The time of a change of status is the system's: neither
+    ``cp -a`` nor tar nor rsync can restore it. It lasts until a name, an owner or the permissions
+    of the file change, so the file is one that nobody writes. A snapshot of the whole file system
+    keeps both numbers.
+    """
+    status = path.stat()
+    return [status.st_ino, status.st_ctime_ns]
+
+
 class PrivateFolder:
     """A folder that its owner alone may enter, with files that are created once.
 
@@ -332,6 +344,7 @@ class Journal:
         self.token = secrets.token_hex(16)
         self._facts = facts
         with writing_beside(self.target):
+            self.folder.sync(_JOURNAL_LOCK)  # so that it is the same file after a loss of power
             self.folder.mkdir(self.token)  # lasts with the record, which says that it is there
             created = self.folder.create(RELEASE_MARK, self._bytes(), mode=0o600)
         if not created:
@@ -399,11 +412,11 @@ class Journal:
             self.folder.discard(_OF_RELEASE)
 
     def _bytes(self) -> bytes:
-        """Return the mark of the release. It names this very folder: a copy is told apart."""
+        """Return the mark of the release. It names this very lock file: a copy is told apart."""
         mark = {
             "token": self.token,
             "target": self.target,
-            "folder": self.folder.path.stat().st_ino,
+            "lock": identity(self.folder.path / _JOURNAL_LOCK),
             "key": self.key.hex(),
             "facts": dict(self._facts),
         }
@@ -411,11 +424,13 @@ class Journal:
 
     def _read(self, data: bytes) -> None:
         mark, _ = unpack(data, RELEASE_MARK)
-        if (mark["target"], mark["folder"]) != (self.target, self.folder.path.stat().st_ino):
+        lock = identity(self.folder.path / _JOURNAL_LOCK)
+        if (mark["target"], mark["lock"]) != (self.target, lock):
             raise InputError(
-                f"this unfinished build was begun elsewhere ({mark['target']}) and copied or "
-                f"moved here. Finish the one that was begun; finishing both would release vectors "
-                f"twice."
+                f"this unfinished build was begun elsewhere ({mark['target']}) and copied, "
+                f"restored or moved here, or its lock file was changed. Finish the one that was "
+                f"begun; finishing both would release vectors twice. Where that is gone, remove "
+                f"{self.folder.path}: what is built then is another release."
             )
         self.key = bytes.fromhex(mark["key"])
         self.token = mark["token"]

@@ -1,0 +1,126 @@
+"""A private folder that comes back from a copy: nothing is drawn a second time."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from release_contract import name_folder
+from releases import build
+
+import dpindex as dpi
+from dpindex.base.errors import InputError
+from dpindex.base.files import pack, unpack
+from dpindex.storage.journal import RELEASE_MARK, identity
+
+ROWS, DIM = 24, 8
+VECTORS = np.random.default_rng(0).uniform(-1, 1, (ROWS, DIM))
+IDS = [f"person-{row}" for row in range(ROWS)]
+SPEC = dpi.Spec("dp-oporp-staircase", dim=DIM, k=8, epsilon=2.0, adjacency=dpi.attribute(1.0))
+
+
+def stop(done: int, total: int, step: str) -> None:
+    if step == "privatizing" and done:
+        raise KeyboardInterrupt
+
+
+def whole(folder: Path, **terms: Any) -> int:
+    return build(folder / "index", SPEC, VECTORS, ids=IDS, rows=6, **terms)
+
+
+def half_built(folder: Path, **terms: Any) -> Path:
+    """Stop a build when some of it is drawn; return its private folder."""
+    with pytest.raises(KeyboardInterrupt):
+        whole(folder, progress=stop, **terms)
+    assert not (folder / "index").exists()
+    return folder / "index.unpublished"
+
+
+def by_cp(source: Path, place: Path) -> None:
+    subprocess.run(["cp", "-a", source, place], check=True)
+
+
+def by_tar(source: Path, place: Path) -> None:
+    archive = place.with_name("archive.tar")
+    subprocess.run(["tar", "-cpf", archive, "-C", source, "."], check=True)
+    place.mkdir(mode=0o700)
+    subprocess.run(["tar", "-xpf", archive, "-C", place], check=True)
+
+
+def by_hand(source: Path, place: Path) -> None:
+    """With all times that a program may set."""
+    shutil.copytree(source, place)
+    for path in [*source.rglob("*"), source]:
+        status = path.stat()
+        os.utime(place / path.relative_to(source), ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+def give_the_same_inode(mark: Path) -> None:
+    """Let a copy have the inode of the original, as file systems give a freed one out again."""
+    header, arrays = unpack(mark.read_bytes(), RELEASE_MARK)
+    own = identity(mark.with_name("lock"))
+    header["lock"] = [own[0], *header["lock"][1:]]
+    mark.write_bytes(pack(RELEASE_MARK, header, arrays))
+
+
+@pytest.mark.skipif(os.name != "posix", reason="uses cp and tar")
+@pytest.mark.parametrize("copy", [by_cp, by_tar, by_hand], ids=lambda copy: copy.__name__)
+def test_a_copy_that_is_put_back_is_refused_whatever_its_inode(
+    tmp_path: Path, copy: Callable[[Path, Path], None]
+) -> None:
+    """The original is gone, so its inodes are free: they alone told an original from a copy."""
+    private = half_built(tmp_path)
+    copy(private, tmp_path / "kept")
+    whole(tmp_path)
+    served = (tmp_path / "index").rename(tmp_path / "served")
+    copy(tmp_path / "kept", private)
+    for put_back in (lambda mark: None, give_the_same_inode):
+        put_back(private / RELEASE_MARK)
+        with pytest.raises(InputError, match="copied, restored or moved here"):
+            whole(tmp_path)
+        assert not (tmp_path / "index").exists()
+    assert len(dpi.PrivateIndex.open(served)) == ROWS
+
+
+def test_a_copy_that_is_moved_over_the_original_is_refused(tmp_path: Path) -> None:
+    private = half_built(tmp_path)
+    shutil.copytree(private, tmp_path / "kept")
+    shutil.rmtree(private)
+    (tmp_path / "kept").rename(private)
+    give_the_same_inode(private / RELEASE_MARK)
+    with pytest.raises(InputError, match="copied, restored or moved here"):
+        whole(tmp_path)
+    assert not (tmp_path / "index").exists()
+
+
+def test_what_was_moved_away_and_back_is_still_the_original(tmp_path: Path) -> None:
+    private = half_built(tmp_path)
+    private.rename(tmp_path / "elsewhere").rename(private)
+    assert 0 < whole(tmp_path) < ROWS
+
+
+@pytest.mark.parametrize("lost", ["all that was drawn", "what came last"])
+def test_a_ledger_knows_a_release_whose_journal_went_back_in_time(
+    tmp_path: Path, lost: str
+) -> None:
+    """A snapshot of the disk keeps what tells a copy, and so does whoever edits the journal."""
+    ledger = dpi.Ledger(tmp_path / "ledger")
+    private = half_built(tmp_path, ledger=ledger)
+    shutil.copytree(private, tmp_path / "kept")
+    whole(tmp_path, ledger=ledger)
+    (tmp_path / "index").rename(tmp_path / "served")
+    (tmp_path / "kept").rename(private)
+    if lost == "all that was drawn":
+        for codes in private.rglob("*.codes"):
+            codes.unlink()
+    name_folder(private / RELEASE_MARK)
+    with pytest.raises(InputError, match="its codes are not here any more"):
+        whole(tmp_path, ledger=ledger)
+    assert not (tmp_path / "index").exists()
+    assert [(total.ids, total.releases) for total in ledger.totals()] == [(ROWS, 1)]
