@@ -195,6 +195,13 @@ class Ledger:
                 f"keep it elsewhere."
             )
 
+    @property
+    def mark(self) -> str:
+        """What tells this ledger from others, wherever it lies; empty before its first release."""
+        if not self.key_path.exists():
+            return ""
+        return _mark(read_private_file(self.key_path, 1 << 10)).hex()
+
     def check(self, ids: _Ids, *, allow_rerelease: bool = False) -> None:
         """Raise the InputError that ``record`` would raise for ``ids``; writes nothing.
 

@@ -18,8 +18,8 @@ class InputError(ValueError):
     ----------
     sentence : str
     field : str
-        The parameter to change, such as "ids". Where the sentence does not name it, it is appended
-        in parentheses; the command line appends its own option instead.
+        The parameter to change, such as "ids", or several, as "ids, ledger". Where the sentence
+        does not name it, it is appended in parentheses; the command line appends its own options.
 
     >>> print(InputError("give every vector an id.", field="ids"))
     give every vector an id (ids).

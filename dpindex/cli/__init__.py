@@ -308,12 +308,14 @@ def as_command(function: Callable[..., None]) -> Callable[..., None]:
         except InputError as error:
             sentence = _mistaken(given, options)
             if sentence is None:
-                name = error.field
-                if name == "k" and name not in options:
-                    name = "code_length"
-                if name in options:
-                    name = flag_of(options[name])
-                sentence = error.pointing_at(name)
+                names = []
+                for name in error.field.split(", "):
+                    if name == "k" and name not in options:
+                        name = "code_length"
+                    if name in options:
+                        name = flag_of(options[name])
+                    names.append(name)
+                sentence = error.pointing_at(", ".join(names))
             raise type(error)(sentence) from error
 
     run.__signature__ = inspect.Signature(list(options.values()))  # type: ignore[attr-defined]

@@ -6,6 +6,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
@@ -48,6 +49,7 @@ from dpindex.storage.directory import (
     read_index,
     write_index,
 )
+from dpindex.storage.history import History, Tags
 from dpindex.storage.manifest import EXACT, Settings
 
 if TYPE_CHECKING:
@@ -132,6 +134,7 @@ class PrivateIndex(Searchable):
         self._changed_rows = 0  # since it was learned
         self._set_denoiser(None)
         self._checkpoint: Checkpoint | None = None
+        self._history: History | None = None
 
     @property
     def index_recall(self) -> float | None:
@@ -329,8 +332,8 @@ class PrivateIndex(Searchable):
             first). The codes are in the folder when this returns, as is whatever else was changed.
             If the process dies before, the same call goes on and spends nothing twice.
         allow_rerelease : bool
-            Allow ids that the ledger knows, or that are replaced, at the price of one more epsilon
-            each.
+            Allow ids that the ledger knows, or that are replaced, and vectors that were released
+            before, at the price of one more epsilon each.
         skip_leak_check : bool
             Accept a public part made of ``X``: see :mod:`dpindex.storage.leak_check`.
         progress : callable, optional
@@ -339,11 +342,12 @@ class PrivateIndex(Searchable):
         Raises
         ------
         InputError
-            For bad vectors, ids or payload, ids that would be released again, and a codebook that
-            holds private vectors; nothing is changed then.
+            For bad vectors, ids or payload, ids that would be released again, vectors that were
+            released into the folder of this index before, a ledger that counts it and is not
+            given, and a codebook that holds private vectors; nothing is changed then.
         """
         # Here: who only searches needs no secret stream.
-        from dpindex.storage.release import Terms, release_in_memory
+        from dpindex.storage.release import Terms, dataset_tags, release_in_memory
 
         if upsert and ids is None:
             raise InputError("vectors are replaced by id; give every vector an id.")
@@ -362,21 +366,45 @@ class PrivateIndex(Searchable):
             columns = self._store.payload.checked(payload, count, checked_ids)
             if upsert and not allow_rerelease:
                 self._refuse_rerelease(checked_ids)
+            known = self._known()
+            # In memory nothing was released yet that anybody could see.
+            asked = self.path is not None and not allow_rerelease
+            if asked:
+                if ledger is not None and self.path is not None:
+                    ledger.refuse_inside(self.path)
+                known.refuse_without(ledger)
             if ledger is None:
+                tags: list[Tags] = []
                 codes = release_in_memory(
                     vectors,
                     self._privatizer,
                     skip_leak_check=skip_leak_check,
+                    seen=lambda chunk: tags.append(known.tags(chunk)),
                     progress=progress,
                 )
+                rows = np.concatenate(tags)
+                if asked:
+                    known.refuse_again(rows, ids is not None)
                 self._store.append(codes, checked_ids, columns, replace=upsert)
+                self._history = known.with_rows(rows)
                 self._learn(len(codes))
                 return
             if not isinstance(vectors, Dataset):
                 vectors = as_dataset(as_source(vectors, ""), count)
+            if asked and len(known.rows):
+                known.refuse_again(dataset_tags(known, vectors), ids is not None)
             if ids is not None:
                 vectors = vectors.with_labels(checked_ids)
             self._release_durably(vectors, checked_ids, columns, terms, progress, upsert=upsert)
+
+    def _known(self) -> History:
+        """What was released into this index, as far as that is known here."""
+        if self._history is None:
+            self._history = History()
+            if self._checkpoint is not None:
+                self._history = History.read(self._checkpoint.directory.path)
+                self._checkpoint = replace(self._checkpoint, history=self._history)
+        return self._history
 
     def _refuse_rerelease(self, ids: AnyArray) -> None:
         """Raise InputError if some of the ids are in the index."""
@@ -417,6 +445,8 @@ class PrivateIndex(Searchable):
 
         def append(codes: Codes, token: str) -> None:
             grown = self._store.grown(codes, ids, payload, replace=upsert)
+            if terms.ledger is not None:
+                self._history = self._known().with_ledger(terms.ledger)
             self._write(last.directory.path, grown, self._learned_of(grown, len(codes)), token)
 
         target = GrownIndex(last.directory.path, self.spec, upsert, append)
@@ -441,7 +471,9 @@ class PrivateIndex(Searchable):
             self._checkpoint = checkpoint
             self._set_calibration(calibration)
 
-        contents = Contents(self._settings, store, self._denoiser, calibration)
+        if self.path != path.resolve():
+            self._known()  # what is known goes with the index
+        contents = Contents(self._settings, store, self._denoiser, calibration, self._history)
         write_index(path, contents, self._checkpoint, remember, token)
 
     def add_codes(

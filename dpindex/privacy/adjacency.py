@@ -395,6 +395,12 @@ class Records(Adjacency):
 class Group(Adjacency):
     """Several changes at once, each between neighbours under one adjacency.
 
+    Attributes
+    ----------
+    changes : int
+    of : Adjacency
+        Of each change.
+
     >>> print(Group(10, Attribute(0.5)))
     10 × attribute(beta=0.5)
     """

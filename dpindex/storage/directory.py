@@ -47,10 +47,12 @@ from dpindex.storage.code_store import (
     payload_to_bytes,
     rows_per_segment,
 )
+from dpindex.storage.history import History, released_path
 from dpindex.storage.ids import IdBlock, id_block, ids_to_bytes
 from dpindex.storage.journal import (
     LOCK,
     RELEASE_MARK,
+    Journal,
     PrivateFolder,
     unpublished_path,
     writing_beside,
@@ -75,6 +77,9 @@ _OF_SAVES = re.compile(r"(save|part)-[0-9a-f]{32}|seal-[0-9a-f-]+")
 _SEAL = re.compile(r"seal-(?P<digest>[0-9a-f]{64})-(?P<token>[0-9a-f]*)")
 """The name of a staging that is sealed: it grows the index of that digest, by the codes of that
 release if it has a token."""
+
+_RELEASED = "released"
+"""Name in a staging of what is known of releases once it is published."""
 
 _REQUESTS = 8
 
@@ -176,16 +181,29 @@ class IndexDirectory:
                 self._held = False
 
     def refuse_taken(self) -> None:
-        """Refuse a place for a new index that holds something, or where a build is unfinished."""
+        """Refuse a place for a new index that holds something."""
         if self.exists:
             with suppress(InputError), self.held():  # clears what a save that was killed left
                 pass
         refuse_occupied(self.path)
-        if (self.unpublished / RELEASE_MARK).exists():
-            raise InputError(
-                f"{self.path} has an unfinished build; run it again to end it, or choose another "
-                f"directory."
-            )
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Make a new index in the block: no other process makes one here, and none is unfinished.
+
+        Raises
+        ------
+        InputError
+        """
+        journal = Journal(self.unpublished, str(self.path))
+        with journal.held():
+            if journal.begun:
+                raise InputError(
+                    f"{self.path} has an unfinished build; run it again to end it, or choose "
+                    f"another directory."
+                )
+            refuse_occupied(self.path)
+            yield
 
     @contextmanager
     def staged(self) -> Iterator[Staging]:
@@ -244,6 +262,10 @@ class IndexDirectory:
             # None where it was published before, and its removal was cut off.
             text = private.get(f"{name}/{MANIFEST}", MAX_MANIFEST_BYTES)
             if text is not None and seal["digest"] == self.manifest_digest:
+                # What was released is known before its codes are seen.
+                released = private.get(f"{name}/{_RELEASED}")
+                if released is not None:
+                    write_file(released_path(self.path), released, mode=0o600)
                 self.publish_staged(self.unpublished / name, text)
             if seal["token"] and text in (None, self._text()):
                 # The release has ended. A loss of power may bring its mark back: then the seal,
@@ -470,12 +492,15 @@ class Contents:
     store : CodeStore
     denoiser : Denoiser, optional
     calibration : SimilarityCalibration, optional
+    history : History, optional
+        What was released into it, which stays beside it; None where that has not been read.
     """
 
     settings: Settings
     store: CodeStore
     denoiser: Denoiser | None
     calibration: SimilarityCalibration | None
+    history: History | None = None
 
 
 @dataclass(frozen=True)
@@ -489,12 +514,15 @@ class Checkpoint:
     rows, removals : int
         Length and removals of the store then. As long as nothing else was removed its first
         ``rows`` rows are those that were written.
+    history : History, optional
+        What was written or read then of what was released; None where it was not.
     """
 
     directory: IndexDirectory
     manifest: Manifest
     rows: int
     removals: int
+    history: History | None = None
 
     def unchanged_manifest(self) -> Manifest:
         """Return the manifest; InputError if it is another one now."""
@@ -541,6 +569,7 @@ def write_index(
         if last is None or last.directory.path != directory.path:
             last = None
             directory.refuse_taken()
+            stack.enter_context(directory.alone())
         else:
             directory = last.directory
             stack.enter_context(directory.held())
@@ -560,9 +589,15 @@ def write_index(
             manifest,
             rows=len(store),
             removals=store.removals,
+            history=contents.history,
         )
+        history = contents.history
+        if last is not None and history is not None and history is not last.history:
+            staging.put(_RELEASED, history.to_bytes())
         staging.put(MANIFEST, manifest.text)
         if last is None:
+            if history is not None:
+                history.write(directory.path)
             staging.folder.publish(staging.name, directory.path)
             staging.folder.discard(_OF_SAVES)
             sealed(checkpoint)

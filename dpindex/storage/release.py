@@ -42,6 +42,7 @@ from dpindex.mechanism.codes import Codes, codes_from_bytes
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Projector, Spec
 from dpindex.storage.code_store import Payload, payload_to_bytes, rows_per_segment
+from dpindex.storage.history import History, Tags
 from dpindex.storage.ids import IdBlock, StoredIds, id_block, ids_to_bytes
 from dpindex.storage.journal import Journal, content_tag, unpublished_path
 from dpindex.storage.leak_check import LeakCheck, LeakEvidence, refuse_leaks
@@ -172,6 +173,8 @@ class Checked:
         Its segments with their tags.
     leaks : tuple of LeakEvidence
         What a public part is judged by.
+    rows : int64 array, optional
+        Tags of the vectors, where they are to be known again.
     clipped : float
         Rows times the share of their values that lies outside the bounds. It is a fact about
         private vectors: it stays with the holder.
@@ -180,6 +183,7 @@ class Checked:
     first_row: int
     segments: tuple[Segment, ...]
     leaks: tuple[LeakEvidence, ...] = ()
+    rows: Tags | None = None
     clipped: float = 0.0
 
 
@@ -194,11 +198,14 @@ class CodeCheck:
         Tags the content.
     leak_check : LeakCheck, optional
         Compares the vectors with a public part.
+    history : History, optional
+        Tags the vectors, so that they are known again.
     """
 
     spec: Spec
     key: bytes = field(repr=False)
     leak_check: LeakCheck | None
+    history: History | None = None
 
     def __call__(self, shard: Shard) -> Checked:
         """Check a shard.
@@ -211,6 +218,7 @@ class CodeCheck:
         projector = Projector(self.spec)
         segments = []
         leaks = []
+        tags = []
         clipped = 0.0
         for segment, chunk, _ in shard.read(self.key):
             first_row = shard.part.start + segment.start
@@ -218,6 +226,8 @@ class CodeCheck:
                 projector.check(chunk, first_row=first_row)
             clipped += segment.rows * projector.clipped(chunk)
             segments.append(segment)
+            if self.history is not None:
+                tags.append(self.history.tags(chunk))
             if self.leak_check is not None:
                 vectors = projector.scaled(chunk)
                 evidence = self.leak_check.evidence(shard.first_row + segment.start, vectors)
@@ -226,6 +236,7 @@ class CodeCheck:
             shard.first_row,
             segments=tuple(segments),
             leaks=tuple(leaks),
+            rows=np.concatenate(tags) if tags else None,
             clipped=clipped,
         )
 
@@ -301,6 +312,7 @@ def release_in_memory(
     privatizer: Privatizer,
     *,
     skip_leak_check: bool,
+    seen: Callable[[Chunk], object] | None = None,
     progress: Progress | None = None,
 ) -> Codes:
     """Release vectors into the memory of this process, without a ledger; return their codes.
@@ -313,6 +325,8 @@ def release_in_memory(
     privatizer : Privatizer
     skip_leak_check : bool
         Accept a public part made of the vectors: see :mod:`dpindex.storage.leak_check`.
+    seen : callable, optional
+        Called with every chunk of vectors.
     progress : callable, optional
         Called with the rows that are done, all rows, and "privatizing".
     """
@@ -333,6 +347,8 @@ def release_in_memory(
     for name, first_row, chunk in chunks:
         codes = privatized(privatizer, name, first_row, chunk)
         stored.append(codes.stored)
+        if seen is not None:
+            seen(chunk)
         if spec.clip:
             clipped += chunk.shape[0] * privatizer.clipped(chunk)
         if leak_check is not None:
@@ -368,6 +384,11 @@ def _chunks(dataset: Dataset) -> Iterator[tuple[str, int, Chunk]]:
                 yield part.name, part.start + start, chunk
 
 
+def dataset_tags(history: History, dataset: Dataset) -> Tags:
+    """Return the tags of all vectors."""
+    return np.concatenate([history.tags(chunk) for _, _, chunk in _chunks(dataset)])
+
+
 def _spent(journal: Journal) -> InputError:
     return InputError(
         f"{journal.target} was released by this very command, and its codes are not here any more: "
@@ -390,11 +411,14 @@ class Drawn:
         What the journal has of them.
     rows : int
         Vectors that this attempt drew; an earlier one may have drawn others.
+    history : History
+        By what these vectors are known again.
     """
 
     segments: Sequence[Segment]
     files: Files
     rows: int
+    history: History
 
 
 class Target(ABC, Generic[Published]):
@@ -469,10 +493,13 @@ class CodeTarget(Target[Published]):
     ----------
     with_labels : bool
         Whether ids and payload are published with the codes.
+    tagging : bool
+        Whether the vectors are to be known again, by tags.
     """
 
     spec: Spec
     with_labels = True
+    tagging = False
 
     def segment_rows(self, dataset: Dataset) -> int:
         return min(rows_per_segment(self.spec), super().segment_rows(dataset))
@@ -481,7 +508,8 @@ class CodeTarget(Target[Published]):
         return LeakCheck.of(self.spec, rows)
 
     def checking(self, key: bytes, leak_check: LeakCheck | None) -> Callable[[Shard], Checked]:
-        return CodeCheck(self.spec, key, leak_check)
+        history = History(key) if self.tagging else None
+        return CodeCheck(self.spec, key, leak_check, history)
 
     def drawing(self, key: bytes, threads: int | None) -> Callable[[Shard], Attempt]:
         return CodeDraw(self.spec, key, self.with_labels, threads)
@@ -653,9 +681,11 @@ class ReleaseRun(Generic[Published]):
             target.refuse_taken(journal)
             if not journal.begun:
                 self._refuse_known(ids)
-            shards, clipped = self._check(journal, shards)
+            shards, history, clipped = self._check(journal, shards)
             found = self._begin(journal, shards, ids)
-            drawn = self.draw(journal, shards, found)
+            if ledger is not None:
+                history = history.with_ledger(ledger)
+            drawn = self.draw(journal, shards, found, history)
             digest = target.digest(journal, drawn)
             # From here on nothing is drawn under this token. The journal tells whoever goes on;
             # the ledger remembers it where the journal is an older copy of itself.
@@ -670,8 +700,10 @@ class ReleaseRun(Generic[Published]):
         self,
         journal: Journal,
         shards: list[Shard],
-    ) -> tuple[list[Shard], float]:
-        """Check every vector; return the shards with their tags, and the share that is clipped."""
+    ) -> tuple[list[Shard], History, float]:
+        """Check every vector; return the shards with their tags, those of the vectors by themselves
+        if they are wanted, and the share that is clipped.
+        """
         leak_check = None
         if not self.terms.skip_leak_check:
             leak_check = self.target.leak_check(self.dataset.rows)
@@ -695,8 +727,12 @@ class ReleaseRun(Generic[Published]):
             replace(shard, segments=result.segments)
             for shard, result in zip(shards, results, strict=True)
         ]
+        of_rows = [result.rows for result in results if result.rows is not None]
+        history = History(journal.key)
+        if of_rows:
+            history = history.with_rows(np.concatenate(of_rows))
         clipped = sum(result.clipped for result in results)
-        return tagged, clipped / total
+        return tagged, history, clipped / total
 
     def _begin(
         self,
@@ -745,6 +781,7 @@ class ReleaseRun(Generic[Published]):
         journal: Journal,
         shards: list[Shard],
         found: dict[str, Files],
+        history: History,
     ) -> Drawn:
         """Draw what was not found in the journal, and keep it there; return all that is drawn."""
         segments = [segment for shard in shards for segment in shard.segments]
@@ -769,7 +806,7 @@ class ReleaseRun(Generic[Published]):
         marks: dict[str, FileMark] = {}
         for number in rows:
             marks.update(files[number])
-        return Drawn(segments, marks, total - before)
+        return Drawn(segments, marks, total - before, history)
 
     def _refuse_known(self, ids: StoredIds | None) -> None:
         ledger = self.terms.ledger

@@ -186,6 +186,8 @@ class IndexTarget(CodeTarget[BuiltIndex]):
         The folder; None elsewhere.
     settings : Settings
     options : IndexOptions
+    counted : bool
+        Whether a ledger counts the release, by ids; else vectors are known again by tags.
     """
 
     def __init__(
@@ -193,8 +195,10 @@ class IndexTarget(CodeTarget[BuiltIndex]):
         path: Path | None,
         settings: Settings,
         options: IndexOptions,
+        counted: bool = False,
     ) -> None:
         self.path = path
+        self.tagging = path is not None and not counted
         self.spec = settings.spec
         self.spec.refuse_unprotected(options.allow_unprotected, "build with it")
         Projector(settings.query_spec)  # refuses now what could not be asked later
@@ -222,6 +226,8 @@ class IndexTarget(CodeTarget[BuiltIndex]):
         denoiser, not_denoised = self._add_denoiser(writer, journal, drawn)
         self._add_calibration(writer, journal, drawn, denoiser)
         journal.put(MANIFEST, writer.manifest.text)
+        if self.path is not None:
+            drawn.history.write(self.path)  # first: then codes of these vectors can be seen
         self.publish_files(journal, writer.manifest)
         journal.end()
         return BuiltIndex(writer.manifest, denoiser, not_denoised)
@@ -440,7 +446,8 @@ def build_index(
     if path is None:
         target = BucketIndex(os.fspath(location), settings, options)
     else:
-        target = IndexTarget(path.resolve(), settings, options)
+        counted = terms is not None and terms.ledger is not None
+        target = IndexTarget(path.resolve(), settings, options, counted)
     return release(
         dataset,
         target,

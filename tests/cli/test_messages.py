@@ -311,9 +311,9 @@ def test_a_finished_index_is_not_built_elsewhere(run: Run, files: Path) -> None:
 
 def test_an_index_that_was_changed_since(files: Path) -> None:
     mine, other = PrivateIndex.open(files / "ix"), PrivateIndex.open(files / "ix")
-    other.add(X)
+    other.add(X / 2)
     other.save(files / "ix")
-    mine.add(X, ids=range(100, 120))
+    mine.add(X / 3, ids=range(100, 120))
     with pytest.raises(InputError, match="open it again and repeat the change; add_codes"):
         mine.save(files / "ix")
     again = PrivateIndex.open(files / "ix")

@@ -77,7 +77,9 @@ def _files(publish: Callable[[AnyArray, Path], object], x: AnyArray) -> Mapping[
     with TemporaryDirectory(prefix="dpindex-audit-") as name:
         folder = Path(name)
         publish(x, folder)
-        return files_of(folder)
+        files = files_of(folder)
+    # What was released is written beside an index for its holder, and is no part of it.
+    return {name: data for name, data in files.items() if not name.endswith(".released")}
 
 
 def files_of(folder: Path) -> dict[str, bytes]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -163,6 +162,25 @@ class Replaced(Grown):
                 index.add(vectors, IDS, upsert=True, **options)
 
 
+class GrownAlone(Grown):
+    """Vectors that are added by a command without a ledger: they are known again by their tags."""
+
+    counts = False
+    like_another = True
+    ends_with = (0, 2)
+
+    def run(self, vectors: Any = VECTORS, allow_rerelease: bool = False) -> None:
+        with dpi.PrivateIndex.changing(self.place, _busy) as index:
+            index.add(vectors)
+            index.save(self.place)
+
+    def prepare(self) -> None:
+        index = dpi.PrivateIndex(SPEC)
+        index.add(-VECTORS[:3])
+        index.save(self.place)
+        shutil.copytree(self.place, self.folder / "before")
+
+
 class Saved(Case):
     """Codes in memory that are saved to a new folder; nothing is counted."""
 
@@ -211,6 +229,10 @@ class TestGrown(ReleaseContract):
 
 class TestReplaced(ReleaseContract):
     case = Replaced
+
+
+class TestGrownAlone(ReleaseContract):
+    case = GrownAlone
 
 
 class TestSaved(ReleaseContract):
@@ -332,36 +354,6 @@ def check_nothing_left(case: Case) -> None:
     assert not list(case.folder.rglob("*.unpublished"))
 
 
-def test_f2_the_ledger_remembers_what_an_older_journal_forgot(tmp_path: Path) -> None:
-    """The private folder goes back in time in its place, as a snapshot of a disk does."""
-    case = BuiltFolder(tmp_path)
-
-    def killed() -> None:
-        with watched(KILLED_AT, kill):
-            case.run()
-
-    assert in_child(killed) == 9
-    private = tmp_path / "target.unpublished"
-    shutil.copytree(private, tmp_path / "snapshot")
-    case.run()
-    case.move_away()
-    status = None
-    for _ in range(1000):  # the file system gives a number again
-        private.mkdir(mode=0o700)
-        status = private.stat().st_ino
-        if status == (tmp_path / "snapshot").stat().st_ino:
-            break
-        private.rmdir()
-        break
-    if private.exists():
-        private.rmdir()
-    os.rename(tmp_path / "snapshot", private)
-    with pytest.raises(InputError):
-        case.run()
-    assert case.published() is None
-    assert case.releases() == [(ROWS, 1)]
-
-
 def test_f2_the_ledger_remembers_what_its_journal_forgot(tmp_path: Path) -> None:
     """Files of the private folder go back to when nothing was drawn; the folder itself stays."""
     case = BuiltFolder(tmp_path)
@@ -395,7 +387,7 @@ def test_a_ledger_takes_an_index_with_a_folder(tmp_path: Path) -> None:
     index.add(VECTORS[:1], ["new"], ledger=ledger)  # with what was changed before
     assert len(dpi.PrivateIndex.open(tmp_path / "index")) == len(index) == ROWS - 2
     other = dpi.PrivateIndex.open(tmp_path / "index")
-    other.add(VECTORS[:1], ["other"])
+    other.add_codes(index.codes.take(slice(1)), ["other"])
     other.save(tmp_path / "index")
     with pytest.raises(InputError, match="was changed since this index was opened"):
         index.add(VECTORS[:1], ["more"], ledger=ledger)

@@ -117,7 +117,8 @@ def test_command_line(run: Command, tmp_path: Path) -> None:
     fails(run(*privatize), "codewords are private vectors too")
     fails(run("add", "index", "x.npy"), "codewords are private vectors too")
     assert run("build", "x.npy", "sound", *terms, "--codebook", "public.npy")[0] == 0
-    assert run("add", "sound", "x.npy")[0] == 0
+    np.save(tmp_path / "more.npy", PRIVATE[::-1] + 1e-3)
+    assert run("add", "sound", "more.npy")[0] == 0
 
 
 def made(kind: str, count: int, dim: int) -> Any:

@@ -1,0 +1,218 @@
+"""What was released into an index: keyed tags by which the same vectors are known again.
+
+Beside an index ``NAME`` lies ``NAME.released``, which its owner alone may read. It holds a key and,
+under it, a tag of eight bytes for every vector that was released into the index without a ledger,
+or the ledger that counts them. It is written before what it tells of is published, and nothing of
+it is published. Where it is lost, vectors that are added again are taken for new ones.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+import secrets
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+import scipy
+
+from dpindex.base.arrays import AnyArray, Words, issparse, row_blocks
+from dpindex.base.errors import DamagedError, InputError
+from dpindex.base.files import pack, read_private_file, unpack, write_file, writing
+from dpindex.data.source import Chunk
+
+if TYPE_CHECKING:  # devices keep no ledger
+    from dpindex.accounting.ledger import Ledger
+
+Tags = npt.NDArray[np.int64]
+
+_KEY_BYTES = 32
+_TAG_BYTES = 8
+_MAX_BYTES = 1 << 34
+_BLOCK = 512
+_FEW = 8
+_SLACK = 15.0
+_OF_ZEROS = 0
+"""The tag of a vector that is 0 everywhere, which is nobody's."""
+
+_NONE: Tags = np.empty(0, np.int64)
+
+
+def released_path(place: Path) -> Path:
+    """Return where what was released into an index is kept."""
+    return place.with_name(place.name + ".released")
+
+
+@lru_cache(maxsize=2)
+def _factors(key: bytes, dim: int) -> Words:
+    """Return a secret factor of each attribute."""
+    return np.frombuffer(hashlib.shake_256(key).digest(8 * dim), "<u8").astype(np.uint64)
+
+
+def _bits(values: AnyArray) -> Words:
+    """Return the bits of numbers in single precision; both zeros have none."""
+    single = values.astype(np.float32) + np.float32(0)
+    return single.view(np.uint32).astype(np.uint64)
+
+
+@dataclass(frozen=True, eq=False)
+class History:
+    """What was released into one index.
+
+    Attributes
+    ----------
+    key : bytes
+        Secret: whoever has it can confirm a guess of a vector.
+    rows : int64 array
+        Tags of all vectors that no ledger counts.
+    wholes : int64 array
+        Tags of the releases that they came in.
+    ledger, mark : str
+        Where the ledger lies that counts vectors of this index, and what tells it from others;
+        empty without one.
+    """
+
+    key: bytes = field(default_factory=lambda: secrets.token_bytes(_KEY_BYTES), repr=False)
+    rows: Tags = field(default_factory=lambda: _NONE, repr=False)
+    wholes: Tags = field(default_factory=lambda: _NONE, repr=False)
+    ledger: str = ""
+    mark: str = ""
+
+    def tags(self, chunk: Chunk) -> Tags:
+        """Return a tag of each vector: equal for equal numbers, dense or sparse, of any type.
+
+        It is a secret sum of the bits of values in single precision, Σ k_i·x_i mod 2⁶⁴. Other
+        vectors have it with chance 2⁻³³ at most (multilinear hashing: Lemire & Kaser 2014, section
+        3), which is rarer than the repetitions that chance is given.
+        """
+        factors = _factors(self.key, chunk.shape[1])
+        with np.errstate(over="ignore"):
+            if issparse(chunk):
+                rows = scipy.sparse.csr_matrix(chunk, dtype=np.float32, copy=True)
+                rows.sum_duplicates()
+                rows.eliminate_zeros()
+                parts = (_bits(rows.data), rows.indices, rows.indptr)
+                sums = scipy.sparse.csr_matrix(parts, shape=rows.shape) @ factors
+                return np.asarray(sums).view(np.int64)
+            sums = np.empty(len(chunk), np.uint64)
+            for block in row_blocks(len(chunk), _BLOCK):
+                np.einsum("ij,j->i", _bits(np.asarray(chunk[block])), factors, out=sums[block])
+        return sums.view(np.int64)
+
+    def _whole(self, rows: Tags) -> int:
+        """Return the tag of a release of these vectors, in any order."""
+        content = np.sort(rows).astype("<i8").tobytes()
+        tag = hashlib.blake2b(content, key=self.key, digest_size=_TAG_BYTES)
+        return int.from_bytes(tag.digest(), "little", signed=True)
+
+    def with_rows(self, rows: Tags) -> History:
+        """Return this and a release of vectors with these tags."""
+        if not len(rows):
+            return self
+        wholes = np.append(self.wholes, self._whole(rows))
+        return replace(self, rows=np.concatenate([self.rows, rows]), wholes=wholes)
+
+    def with_ledger(self, ledger: Ledger) -> History:
+        """Return this and the ledger that counts from now on; itself where it did already."""
+        path = str(ledger.path)
+        if (self.ledger, self.mark) == (path, ledger.mark):
+            return self
+        return replace(self, ledger=path, mark=ledger.mark)
+
+    def refuse_without(self, ledger: Ledger | None) -> None:
+        """Refuse a release that the ledger of this index does not count.
+
+        Raises
+        ------
+        InputError
+        """
+        if self.ledger and (ledger is None or ledger.mark != self.mark):
+            raise InputError(
+                f"releases into this index are counted in the ledger {self.ledger}; name it, or "
+                f"where it lies now: else the epsilons of a vector add up uncounted.",
+                field="ledger",
+            )
+
+    def refuse_again(self, rows: Tags, named: bool) -> None:
+        """Refuse vectors that were released before.
+
+        Some may be equal by chance. Of independent vectors of any distribution, contents that occur
+        once here and once before are on average no more than those that occur twice before or
+        twice here: λμ ≤ (λ² + μ²)/2 for the means λ, μ of one content. And at most about 1 in e
+        vectors has a content that was released exactly once: n·p·(1 − p)^(n−1) ≤ (1 − 1/n)^(n−1).
+
+        Parameters
+        ----------
+        rows : int64 array
+            Tags of the vectors.
+        named : bool
+            Whether they have ids: then fewer than eight are taken for others' vectors, and without
+            ids only if they were not released together before.
+
+        Raises
+        ------
+        InputError
+            If more are equal than chance explains, or most are.
+        """
+        known, before = np.unique(self.rows, return_counts=True)
+        rows = rows[rows != _OF_ZEROS]
+        given, here = np.unique(rows, return_counts=True)
+        once = int(np.isin(given[here == 1], known[before == 1]).sum())
+        chance = int((before == 2).sum() + (here == 2).sum())
+        whole = bool((self.wholes == self._whole(rows)).any())
+        many = len(rows) >= _FEW
+        most = 2 * once > len(rows) and many
+        again = len(rows) and whole and (many or not named)
+        if most or again or once > chance + 8 * math.sqrt(chance) + _SLACK:
+            count = int(np.isin(rows, known).sum())
+            raise InputError(
+                f"{count} of these {len(rows)} vectors were released into this index before; each "
+                f"release costs its epsilon again. If that is meant, allow it, with ids and a "
+                f"ledger that counts it.",
+                field="allow_rerelease, ids, ledger",
+            )
+
+    def to_bytes(self) -> bytes:
+        facts = {"key": self.key.hex(), "ledger": self.ledger, "mark": self.mark}
+        return pack("released", facts, {"rows": self.rows, "wholes": self.wholes})
+
+    @classmethod
+    def read(cls, place: Path) -> History:
+        """Return what was released into the index at a place; nothing if that is not known.
+
+        Raises
+        ------
+        DamagedError
+            If the file is damaged or is another one.
+        StorageError
+            If others may read it.
+        """
+        path = released_path(place)
+        if not os.path.lexists(path):
+            return cls()
+        data = read_private_file(path, _MAX_BYTES)
+        try:
+            facts, arrays = unpack(data, "released")
+            key = bytes.fromhex(facts["key"])
+            rows, wholes = (arrays[name].astype(np.int64) for name in ("rows", "wholes"))
+            return cls(key, rows, wholes, str(facts["ledger"]), str(facts["mark"]))
+        except (LookupError, TypeError, ValueError):  # a DamagedError is one
+            raise DamagedError(
+                f"{path}, which tells what was released into {place}, is damaged; restore it, or "
+                f"move it away: then what is added again is not noticed."
+            ) from None
+
+    def write(self, place: Path) -> None:
+        """Write it beside a new index, durably, before that is published."""
+        path = released_path(place)
+        self.read(place)  # refuses to replace a file of another kind
+        with writing(path, "the folder around it needs room for what was released"):
+            if len(self.rows) or self.ledger:
+                write_file(path, self.to_bytes(), mode=0o600)
+            else:
+                path.unlink(missing_ok=True)

@@ -1,0 +1,234 @@
+"""One command, one release: vectors that are added again are known again, and refused."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy
+from commands import Run, fails
+from releases import build
+
+import dpindex as dpi
+from dpindex.base.errors import InputError
+from dpindex.data import open_dataset
+from dpindex.storage.history import History, released_path
+
+DIM = 8
+SPEC = dpi.Spec(
+    "dp-oporp-staircase", DIM, k=8, epsilon=3.0, bounds=(-1, 1), adjacency=dpi.attribute(1.0)
+)
+VECTORS = np.random.default_rng(0).uniform(-1, 1, (600, DIM)).astype(np.float32)
+OTHERS = np.random.default_rng(1).uniform(-1, 1, (600, DIM)).astype(np.float32)
+AGAIN = "were released into this index before"
+METHOD = ("--method", "dp-oporp-staircase", "--epsilon", 3, "--beta", 1, "--bounds", -1, 1)
+
+
+@pytest.fixture
+def index(tmp_path: Path) -> Path:
+    """An index of the vectors."""
+    build(tmp_path / "ix", SPEC, VECTORS)
+    return tmp_path / "ix"
+
+
+def added(path: Path, vectors: Any, ids: Any = None, **terms: Any) -> int:
+    with dpi.PrivateIndex.changing(path) as index:
+        index.add(vectors, ids, **terms)
+        index.save(path)
+    return len(index)
+
+
+def test_one_command_run_twice_releases_once(run: Run, tmp_path: Path) -> None:
+    np.save("v.npy", VECTORS)
+    np.save("w.npy", OTHERS)
+    assert run("build", "v.npy", "ix", *METHOD)[0] == 0
+    fails(run("add", "ix", "v.npy"), f"600 of these 600 vectors {AGAIN}", "--allow-rerelease")
+    assert run("add", "ix", "w.npy")[0] == 0
+    fails(run("add", "ix", "w.npy"), AGAIN, "(--allow-rerelease, --ids, --ledger)")
+    fails(run("add", "ix", "w.npy", "--allow-rerelease"), "name the ledger")
+    assert len(dpi.PrivateIndex.open("ix")) == 1200
+    Path("ids.txt").write_text("\n".join(str(row) for row in range(2000, 2600)))
+    counted = ("--allow-rerelease", "--ledger", "book", "--ids", "ids.txt")
+    assert run("add", "ix", "w.npy", *counted)[0] == 0
+    fails(run("add", "ix", "v.npy"), "counted in the ledger", "(--ledger)")
+    assert len(dpi.PrivateIndex.open("ix")) == 1800
+
+
+FORMS: dict[str, Callable[[Any], Any]] = {
+    "as they were": lambda x: x,
+    "in another order": lambda x: x[::-1],
+    "as doubles": lambda x: x.astype(np.float64),
+    "as a sparse matrix": scipy.sparse.csr_matrix,
+    "half of them": lambda x: x[:300],
+    "a tenth of them": lambda x: x[::10],
+    "among as many others": lambda x: np.vstack([x, OTHERS]),
+    "a few among many others": lambda x: np.vstack([x[:30], OTHERS]),
+    "as a list": lambda x: x.tolist(),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_the_same_vectors_are_known_in_any_form(index: Path, form: str) -> None:
+    with pytest.raises(InputError, match=AGAIN):
+        added(index, FORMS[form](VECTORS))
+    assert len(dpi.PrivateIndex.open(index)) == 600
+
+
+@pytest.mark.parametrize("suffix", [".npy", ".npz", ".csv", ".parquet"])
+def test_the_same_vectors_are_known_from_any_file(index: Path, tmp_path: Path, suffix: str) -> None:
+    place = tmp_path / f"vectors{suffix}"
+    if suffix == ".npy":
+        np.save(place, VECTORS)
+    elif suffix == ".npz":
+        np.savez(place, x=VECTORS)
+    elif suffix == ".csv":
+        np.savetxt(place, VECTORS, delimiter=",", fmt="%.9g")
+    else:
+        pa = pytest.importorskip("pyarrow")
+        from pyarrow import parquet
+
+        parquet.write_table(pa.table({"v": list(VECTORS)}), place)
+    with open_dataset(place) as dataset, pytest.raises(InputError, match=AGAIN):
+        added(index, dataset)
+
+
+def test_it_is_known_whoever_added_it_first(tmp_path: Path) -> None:
+    """From memory, from a dataset, after a removal, into a copy that was saved elsewhere."""
+    place = tmp_path / "ix"
+    index = dpi.PrivateIndex(SPEC)
+    index.add(VECTORS)
+    index.save(place)
+    added(place, OTHERS)
+    index = dpi.PrivateIndex.open(place)
+    index.remove(index.ids)
+    index.save(place)
+    index.save(tmp_path / "copy")
+    for path in (place, tmp_path / "copy"):
+        for vectors in (VECTORS, OTHERS):
+            with pytest.raises(InputError, match=AGAIN):
+                added(path, vectors)
+    opened = dpi.PrivateIndex.open(place)
+    with pytest.raises(InputError, match=AGAIN):
+        opened.add(VECTORS)
+    fresh = np.random.default_rng(2).uniform(-1, 1, (50, DIM))
+    opened.add(fresh)
+    with pytest.raises(InputError, match=AGAIN):  # not saved yet
+        opened.add(fresh)
+
+
+def test_others_are_added_without_a_word(index: Path) -> None:
+    assert added(index, OTHERS) == 1200
+    moved = VECTORS.copy()
+    moved[:, 0] = -moved[:, 0]
+    assert added(index, moved) == 1800
+    few = np.vstack([VECTORS[:5], np.random.default_rng(3).uniform(-1, 1, (200, DIM))])
+    assert added(index, few) == 2005  # some people are equal
+
+
+@pytest.mark.parametrize("values", [1, 2, 3])
+@pytest.mark.parametrize("rows", [20, 300, 5000])
+def test_what_is_equal_by_chance_is_added(tmp_path: Path, values: int, rows: int) -> None:
+    """Rows of a small table: other people have the same answers."""
+    random = np.random.default_rng(values * rows)
+    index = dpi.PrivateIndex(SPEC)
+    index.save(tmp_path / "ix")
+    for _ in range(4):
+        answers = random.integers(0, values + 1, (rows, DIM)) / values
+        index.add(answers)
+    index.save(tmp_path / "ix")
+    assert len(index) == 4 * rows
+
+
+def test_a_few_equal_vectors_are_other_peoples_unless_all_came_together(index: Path) -> None:
+    assert added(index, VECTORS[:5]) == 605
+    with pytest.raises(InputError, match="5 of these 5"):
+        added(index, VECTORS[:5])
+    assert added(index, np.zeros((3, DIM))) == 608
+    assert added(index, np.zeros((3, DIM))) == 611  # of nobody
+
+
+def test_ids_say_who_a_few_equal_vectors_are(index: Path) -> None:
+    """Two people with the same vector are two; a whole file under new ids is the file again."""
+    assert added(index, VECTORS[:3], [7001, 7002, 7003]) == 603
+    with pytest.raises(InputError, match=AGAIN):
+        added(index, VECTORS, range(8000, 8600))
+
+
+def test_the_ledger_of_an_index_is_named_or_nothing_is_added(tmp_path: Path) -> None:
+    ledger = dpi.Ledger(tmp_path / "private" / "ledger")
+    ledger.path.parent.mkdir()
+    ids = [f"id-{row}" for row in range(600)]
+    build(tmp_path / "ix", SPEC, VECTORS, ids=ids, ledger=ledger)
+    for other in (None, dpi.Ledger(tmp_path / "other")):
+        with pytest.raises(InputError, match=r"counted in the ledger .*private/ledger; name it"):
+            added(tmp_path / "ix", OTHERS[:5], list("abcde"), ledger=other)
+    assert not (tmp_path / "other").exists()
+    shutil.move(ledger.path.parent, tmp_path / "moved")
+    moved = dpi.Ledger(tmp_path / "moved" / "ledger")
+    assert added(tmp_path / "ix", OTHERS[:5], list("abcde"), ledger=moved) == 605
+    with pytest.raises(InputError, match="moved/ledger; name it"):
+        added(tmp_path / "ix", OTHERS[5:9], list("fghi"))
+    assert [(total.ids, total.releases) for total in moved.totals()] == [(605, 1)]
+
+
+def test_an_index_that_grew_with_a_ledger_knows_it(index: Path, tmp_path: Path) -> None:
+    ledger = dpi.Ledger(tmp_path / "ledger")
+    ids = range(2000, 2600)
+    with pytest.raises(InputError, match=AGAIN):
+        added(index, VECTORS, ids, ledger=ledger)
+    assert not ledger.path.exists()
+    assert added(index, OTHERS, ids, ledger=ledger) == 1200
+    with pytest.raises(InputError, match="counted in the ledger"):
+        added(index, OTHERS)
+
+
+def test_nothing_of_it_is_published_and_others_cannot_read_it(index: Path) -> None:
+    added(index, OTHERS)
+    kept = released_path(index)
+    assert kept.parent == index.parent
+    known = History.read(index)
+    assert len(known.rows) == 1200
+    assert kept.stat().st_size < 8 * 1200 + 1000
+    published = b"".join(path.read_bytes() for path in index.rglob("*") if path.is_file())
+    for secret in (known.key, known.key.hex().encode(), known.rows[5:6].tobytes()):
+        assert secret not in published
+    if os.name == "posix":
+        assert kept.stat().st_mode & 0o777 == 0o600
+        kept.chmod(0o644)
+        with pytest.raises(InputError, match="can be read by others; run chmod 600"):
+            added(index, OTHERS[:5])
+
+
+def test_keys_differ_so_tags_of_two_indexes_do_too(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        build(tmp_path / name, SPEC, VECTORS)
+    one, other = (History.read(tmp_path / name) for name in ("a", "b"))
+    assert one.key != other.key
+    assert not np.isin(one.rows, other.rows).any()
+
+
+def test_what_is_lost_or_damaged_is_not_known(index: Path, tmp_path: Path) -> None:
+    kept = released_path(index)
+    kept.write_bytes(kept.read_bytes()[:-8])
+    with pytest.raises(InputError, match="damaged; restore it, or move it away"):
+        added(index, OTHERS)
+    kept.unlink()
+    assert added(index, VECTORS) == 1200
+    kept.rename(tmp_path / "elsewhere")
+    (tmp_path / "new.released").write_text("a file of mine")
+    (tmp_path / "new.released").chmod(0o600)
+    with pytest.raises(InputError, match="damaged; restore it, or move it away"):
+        build(tmp_path / "new", SPEC, VECTORS)
+    assert not (tmp_path / "new").exists()
+    assert (tmp_path / "new.released").read_text() == "a file of mine"
+
+
+def test_a_place_that_was_cleared_begins_anew(index: Path) -> None:
+    shutil.rmtree(index)
+    build(index, SPEC, OTHERS)
+    assert added(index, VECTORS) == 1200
