@@ -3,18 +3,31 @@
 from __future__ import annotations
 
 import hashlib
+import sqlite3
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from importlib import import_module
 from typing import Any
 
 import numpy as np
+import pytest
 from mutant_list import LARGE, Mutant, everywhere, instead
 from mutant_paths import BESIDE_IDS, PATHS, PATHS_BOOK, averaged, during, in_force, louder, one_key
 
+from dpindex.accounting.ledger import Ledger
+from dpindex.integrations.accepted import Accepted
+from dpindex.integrations.collector import Collector
 from dpindex.storage import journal, release
-from dpindex.storage.journal import BucketJournal, Journal
+from dpindex.storage.history import History
+from dpindex.storage.journal import BucketJournal, Journal, PrivateFolder
 from dpindex.storage.leak_check import LeakCheck
 from dpindex.storage.release import CodeDraw, CodeTarget
 from dpindex.storage.targets import IndexTarget
+
+dataset = import_module("dpindex.data.dataset")
+attacks = import_module("dpindex.study.attacks")
+ranking = import_module("dpindex.study.ranking")
 
 
 def rows_changed(change: Callable[[Any, int], Any]) -> Callable[[Any], Any]:
@@ -106,6 +119,132 @@ def sent_before_drawn(original: Any) -> Any:
     return put
 
 
+def unsynced(owner: Any, name: str) -> Callable[[Any], None]:
+    """Nothing is synced while a method runs."""
+
+    def plant(patch: Any) -> None:
+        patch.setattr(journal.os, "fsync", lambda handle: None)
+
+    return during(owner, name, plant)
+
+
+def shallow(original: Any) -> Any:
+    """A file of a private folder whose name is not synced."""
+
+    def create(self: Any, name: str, data: Any, **mode: Any) -> bool:
+        with in_force(instead(PrivateFolder, "sync", lambda _: lambda folder, name="": None)):
+            return bool(original(self, name, data, **mode))
+
+    return create
+
+
+def less_durable(change: Callable[[str], str]) -> Callable[[Any], None]:
+    """SQLite whose statements are changed before they run."""
+
+    def plant(patch: Any) -> None:
+        plain = sqlite3.connect
+
+        def connect(*where: Any, factory: Any = sqlite3.Connection, **options: Any) -> Any:
+            class Weak(factory):
+                def execute(self, text: str, *values: Any) -> Any:
+                    return super().execute(change(text), *values)
+
+            return plain(*where, factory=Weak, **options)
+
+        patch.setattr(sqlite3, "connect", connect)
+
+    return plant
+
+
+def forgotten_first(patch: Any) -> None:
+    """A collector that forgets the codes it confirmed before the index is saved."""
+    stores: list[Any] = []
+    opened = Accepted.__init__
+    made = Collector.__init__
+
+    def store(self: Any, *arguments: Any) -> None:
+        opened(self, *arguments)
+        stores.append(self)
+
+    def collector(self: Any, index: Any, path: Any, save: Any, **limits: Any) -> None:
+        def forgotten() -> None:
+            stores[-1].forget_codes()
+            save()
+
+        made(self, index, path, forgotten, **limits)
+
+    patch.setattr(Accepted, "__init__", store)
+    patch.setattr(Collector, "__init__", collector)
+
+
+def pure_tasks(patch: Any) -> None:
+    """Tasks that Dask names by a hash of what they hold."""
+    module = pytest.importorskip("dpindex.integrations.dask")
+    original = module.engine
+
+    def engine(client: Any) -> Any:
+        class Pure:
+            def submit(self, *arguments: Any, **how: Any) -> Any:
+                return client.submit(*arguments, **{**how, "pure": True})
+
+            def __getattr__(self, name: str) -> Any:
+                return getattr(client, name)
+
+        return original(Pure())
+
+    patch.setattr(module, "engine", engine)
+
+
+def texts_under_another_name(patch: Any) -> None:
+    """Texts that are left out where their column is called ``text``, and there alone."""
+    module = pytest.importorskip("dpindex.integrations.embed")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    original = module.embed
+
+    def embed(texts: Any, folder: Any, *, column: str = "text", **how: Any) -> Any:
+        written = original(texts, folder, column=column, **how)
+        for file in written if column != "text" else ():
+            table = parquet.read_table(file)
+            kept = parquet.read_table(texts).slice(0, len(table))
+            parquet.write_table(table.append_column(column, kept[column]), file)
+        return written
+
+    patch.setattr(module, "embed", embed)
+
+
+def other_columns(original: Any) -> Any:
+    """A dataset whose payload has a column that was not named."""
+
+    def opened(*arguments: Any, **options: Any) -> Any:
+        made = original(*arguments, **options)
+        if not options.get("payload_columns"):
+            return made
+
+        def more(payload: Any) -> Any:
+            table = payload()
+            return table.append_column("other", table[0])
+
+        parts = [replace(part, payload=partial(more, part.payload)) for part in made.parts]
+        return replace(made, parts=tuple(parts))
+
+    return opened
+
+
+def one_attack_less(name: str) -> Callable[[Any], None]:
+    """A panel of attacks in which one finds nothing."""
+
+    def weaken(original: Any) -> Any:
+        def weak(*arguments: Any) -> Any:
+            found = original(*arguments)
+            if isinstance(found, np.ndarray):
+                return np.zeros_like(found)
+            return replace(found, better=np.full_like(found.better, found.candidates - 1))
+
+        return weak
+
+    return everywhere(ranking, name, weaken)
+
+
 def into_what_is_there(_: Any) -> Any:
     def refuse_taken(self: IndexTarget, journal: Any) -> None:
         if self.path.is_dir():
@@ -122,6 +261,55 @@ BUILDS = [
     Mutant("build", "two builds claim one store",
            ("test_one_store_is_claimed_by_one_build",),
            instead(BucketJournal, "claim", claimed_by_all)),
+    Mutant("build", "a private folder is known by its inode alone",
+           ("test_a_copy_that_is_put_back_is_refused_whatever_its_inode",
+            "test_a_copy_that_is_moved_over_the_original_is_refused"),
+           everywhere(journal, "identity", lambda f: lambda path: f(path)[:1])),
+    Mutant("build", "a build that goes on does not ask the ledger whether all was drawn",
+           ("test_a_ledger_knows_a_release_whose_journal_went_back_in_time",),
+           instead(Ledger, "digest_of", lambda _: lambda ledger, token: None)),
+    Mutant("build", "the content of a file is not on the disk when it has its name",
+           ("test_a_file_is_on_the_disk_before_it_has_its_name",),
+           unsynced(PrivateFolder, "create")),
+    Mutant("build", "names of what was drawn are not on the disk",
+           ("test_names_of_what_was_drawn_are_on_the_disk_before_it_is_published",),
+           instead(PrivateFolder, "create", shallow)),
+    Mutant("build", "the end of a release is not on the disk",
+           ("test_the_end_of_a_release_is_on_the_disk_before_anything_else_goes",),
+           unsynced(PrivateFolder, "unlink")),
+    Mutant("build", "what was released is not written down before it is seen",
+           ("test_what_was_released_is_known_before_its_codes_are_seen",),
+           instead(History, "write", lambda _: lambda history, place: None)),
+    Mutant("build", "vectors that are added again are not known",
+           ("test_the_same_vectors_are_known_in_any_form",),
+           instead(History, "refuse_again", lambda _: lambda history, rows, named: None)),
+    Mutant("build", "a ledger that an index knows may be left out",
+           ("test_the_ledger_of_an_index_is_named_or_nothing_is_added",),
+           instead(History, "refuse_without", lambda _: lambda history, ledger: None)),
+    Mutant("build", "tasks of a cluster are named by what they hold",
+           ("test_names_of_tasks_say_nothing_of_what_they_hold",), pure_tasks),
+    Mutant("build", "texts are kept in a column that is not called text",
+           ("test_texts_are_left_out_whatever_their_column_is_called",), texts_under_another_name),
+    Mutant("build", "columns that nobody named are published",
+           ("test_columns_that_nobody_named_are_not_published",),
+           everywhere(dataset, "open_dataset", other_columns)),
+    Mutant("ledger", "it is as durable as databases usually are",
+           ("test_a_ledger_is_as_durable_as_sqlite_can_be",),
+           less_durable(lambda text: text.replace("EXTRA", "NORMAL"))),
+    Mutant("ledger", "a Mac keeps it in the cache of its disk",
+           ("test_a_ledger_is_as_durable_as_sqlite_can_be",),
+           less_durable(lambda text: text.replace("fullfsync = ON", "fullfsync = OFF"))),
+    Mutant("collector", "codes are forgotten before the index is saved",
+           ("test_codes_are_kept_until_the_index_is_saved",), forgotten_first),
+    Mutant("study", "candidates are not ranked by the law",
+           ("test_candidates_are_ranked_by_the_strongest_of_the_attacks",),
+           one_attack_less("rank_by_law")),
+    Mutant("study", "members are not told by the odds",
+           ("test_members_are_told_by_the_stronger_of_the_attacks",),
+           one_attack_less("best_odds")),
+    Mutant("study", "members are told by the weaker of two attacks",
+           ("test_members_are_told_by_the_stronger_of_the_attacks",),
+           lambda patch: patch.setattr(attacks, "max", min, raising=False)),
     Mutant("build", "codes are sent before all are drawn",
            ("test_h1_a_bucket_confirms_no_guess_of_the_vectors",),
            instead(Journal, "put", sent_before_drawn)),

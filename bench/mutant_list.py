@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from itertools import count
 from types import SimpleNamespace
 from typing import Any
@@ -80,6 +81,7 @@ CAP = {"method": "record-cap", "dim": 48, "k": 64, "epsilon": 1.0}
 SYMBOLS = {"method": "record-codebook", "dim": 24, "epsilon": 1.0, "codewords": 100, "subset": 20}
 SOFTMAX = {"method": "codebook-softmax", "dim": 12, "epsilon": 2.0, "codewords": 30,
            "record_epsilon": 6.0}  # fmt: skip
+MANY = {"method": "codebook-softmax", "dim": 12, "epsilon": 10.0, "codewords": 300}
 SOFTMAX_BALL = {**SOFTMAX, "radius": 0.5}
 DESIGN = {"method": "dp-designed-laplace", "dim": 12, "epsilon": 1.0, "sample": 300}
 DESIGN_GAUSS = {**DESIGN, "method": "dp-designed-gaussian", "delta": 1e-6}
@@ -827,6 +829,25 @@ def fast_fall(original: Any) -> Any:
     return weights
 
 
+def all_of_it(original: Any) -> Any:
+    """Weights of a table that spend what is held back for draws, too."""
+    return lambda loss, top=symbols.TOP: original(loss * Fraction(1 << 16, (1 << 16) - 1), top)
+
+
+def unclipped(numpy: Any) -> Any:
+    """NumPy for a module, whose clip of single numbers clips nothing."""
+
+    class Unclipped:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(numpy, name)
+
+        @staticmethod
+        def clip(values: Any, *limits: Any) -> Any:
+            return values
+
+    return Unclipped()
+
+
 CONVOLUTION = ("test_codes_are_the_convolution_of_cells_and_dither",)
 PATHS_STAIRCASE = ("test_what_ships_passes[dp-oporp-staircase]",)
 PATHS_CAP = ("test_what_ships_passes[record-cap]",)
@@ -854,6 +875,13 @@ SOFTMAX_DRAWS = (
 TAIL = ("test_a_tail_keeps_its_sign_and_adds_a_new_magnitude",)
 
 MECHANISM = [
+    # The budget of draws and the room of codes
+    Mutant("softmax", "nothing is held back for draws",
+           ("test_softmax_draws_of_any_number_of_codewords_are_verified",),
+           everywhere(symbols, "falling_weights", all_of_it), MANY),
+    Mutant("design", "a centre outside the bounds is taken as it is",
+           ("test_a_centre_outside_the_bounds_counts_as_the_nearest_point_within",),
+           instead(mechanism_spec, "np", unclipped)),
     # The sampler
     Mutant("sampler", "noise divided by 100", CONVOLUTION, draws(lambda n, x: n // 100), STAIRCASE),
     Mutant("sampler", "noise × 0.9", CONVOLUTION, draws(lambda n, x: n * 0.9), GAUSS),

@@ -128,6 +128,15 @@ def test_codebooks_of_any_size_are_verified(size: int, subset: int) -> None:
     assert refuted(spec) == ()
 
 
+@pytest.mark.parametrize("size", [2, 37, 300, pytest.param(3000, marks=pytest.mark.slow)])
+def test_softmax_draws_of_any_number_of_codewords_are_verified(size: int) -> None:
+    """A draw rounds each of K chances: with more codewords less would be held back by luck."""
+    book = Codebook(np.random.default_rng(0).normal(size=(size, 6)))
+    for terms in ({"epsilon": 10.0}, {"epsilon": 5.0, "record_epsilon": 9.0}):
+        spec = Spec("codebook-softmax", 6, adjacency=attribute(0.5), codebook=book, **terms)
+        assert refuted(spec) == ()
+
+
 def test_caps_are_counted_as_by_hand() -> None:
     for weights in ([1], [3, 2, 1], [5, 5, 1, 0, 0], [31] * 9):
         totals = [sum(s) for s in product(*((0, w) for w in weights))]

@@ -294,3 +294,19 @@ class TestOfAnIndexInAFolder(CollectorContract):
             return index, lambda: index.save(tmp_path / "filled")
 
         return again
+
+
+def test_codes_are_kept_until_the_index_is_saved(index: dpi.PrivateIndex) -> None:
+    """A collector that dies while it saves has every code that it confirmed."""
+    path = index.path
+    assert path is not None
+
+    def save() -> None:
+        raise OSError("the disk is full")
+
+    collector = Collector(index, path / ".accepted", save)
+    with pytest.raises(dpi.InputError), collector:
+        assert done(collector.submit(submission("a", "b"))) == "stored"
+    with collecting(reopened(index)):
+        pass
+    assert list(reopened(index)) == ["a", "b"]

@@ -179,6 +179,23 @@ def test_f3_what_a_cluster_logs_of_a_task_is_no_secret() -> None:
     assert "division" not in repr(failure)
 
 
+def test_names_of_tasks_say_nothing_of_what_they_hold() -> None:
+    """Dask names a pure task by a hash of its arguments, which a dashboard shows to others."""
+    names: list[object] = []
+
+    class Client:
+        def submit(self, *_: object, pure: bool = True) -> None:
+            names.append(pure)
+            if len(names) == 3:
+                raise KeyboardInterrupt
+
+        def cancel(self, futures: object) -> None: ...
+
+    with pytest.raises(KeyboardInterrupt):
+        list(on_dask.engine(Client())(len, [object(), object()]))  # type: ignore[list-item]
+    assert names == [False] * 3
+
+
 def test_without_dask(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "distributed", None)
     with pytest.raises(InputError, match=r"run pip install distributed"):

@@ -228,3 +228,17 @@ def test_people_are_counted_once_by_either_way_of_naming_them(
     assert run(*files, "two", *build, "--id-column", "id", "--allow-rerelease")[0] == 0
     said = run("ledger", "l.db")[1]
     assert "10 ids" in said, said
+
+
+def test_texts_are_left_out_whatever_their_column_is_called(
+    model: StaticModel, tmp_path: Path, call: Call
+) -> None:
+    """And other columns are kept, one that is called ``text`` too."""
+    rows = [{"body": row["text"], "text": "kept", "key": row["id"]} for row in ROWS]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "texts.parquet")
+    call("dpindex embed texts.parquet --model model --column body --public 20 --to made")
+    for name in ("vectors", "public"):
+        table = pq.read_table(tmp_path / "made" / f"{name}.parquet")
+        assert sorted(table.column_names) == ["id", "key", "text", "vector"]
+        assert set(table["text"].to_pylist()) == {"kept"}
+        assert b"cats" not in (tmp_path / "made" / f"{name}.parquet").read_bytes()

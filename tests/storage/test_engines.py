@@ -136,7 +136,7 @@ def test_the_index_is_that_of_a_plain_build(data: Path, tmp_path: Path) -> None:
     assert calls[0] == (0, ROWS, "checking")
     assert calls[-1] == (ROWS, ROWS, "privatizing")
     assert not (tmp_path / "index.unpublished").exists()
-    index.add(vectors(1), ["new"])
+    index.add(vectors(1), ["new"], ledger=ledger)
     index.save(tmp_path / "index")  # it is an index like any other
     assert len(dpi.PrivateIndex.open(tmp_path / "index")) == ROWS + 1
 
@@ -637,6 +637,11 @@ def test_h1_a_folder_confirms_no_guess_of_the_vectors(data: Path, tmp_path: Path
     assert len(said) == 1
 
 
+def test_columns_that_nobody_named_are_not_published(data: Path, tmp_path: Path) -> None:
+    build_index(opened(data, payload_columns=["row"]), tmp_path / "index", SPEC)
+    assert list(dpi.PrivateIndex.open(tmp_path / "index").payload_columns) == ["row"]
+
+
 def bucket_at(folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """A folder that is reached as a bucket."""
     store = pytest.importorskip("obstore.store")
@@ -760,7 +765,7 @@ def test_what_a_build_of_a_folder_left_after_its_commit_goes(
     assert {path.name for path in tmp_path.iterdir()} > {"data", "index"}
     with pytest.raises(InputError, match="is a finished index"):
         build_index(opened(data), target, SPEC, options)
-    assert {path.name for path in tmp_path.iterdir()} == {"data", "index"}
+    assert {path.name for path in tmp_path.iterdir()} == {"data", "index", "index.released"}
     assert len(dpi.PrivateIndex.open(target)) == ROWS
 
 
