@@ -15,6 +15,8 @@ def main() -> None:
 
         run()
         return
+    if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, _end)
     signal.signal(signal.SIGINT, _leave)
     from dpindex.cli import main as run
 
@@ -31,6 +33,11 @@ def _leave(*_: object) -> None:
     """Leave at once: an exception could be caught, or turned into another, by what is imported."""
     os.write(2, b"dpindex: interrupted; what was committed is kept. Run it again.\n")
     os._exit(130)
+
+
+def _end(number: int, frame: object) -> None:
+    """End in order, so that temporary folders go: the default action leaves them."""
+    raise SystemExit(128 + number)
 
 
 if __name__ == "__main__":

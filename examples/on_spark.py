@@ -2,11 +2,16 @@
 
 Spark runs a task again that failed, and with speculation twice at a time: of two attempts at a
 segment the process that leads the build keeps one.
+
+Workers run the interpreter of this process, where ``PYSPARK_PYTHON`` names no other: Spark would
+take the first ``python3`` of the path, which may lack the package.
 """
 
 from __future__ import annotations
 
+import os
 import pickle
+import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -42,6 +47,7 @@ def on_spark(spark: SparkSession) -> Engine:
 
 
 def main() -> None:
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     spark = (
         SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
     )

@@ -187,6 +187,9 @@ class Ledger:
         self.path = Path(os.path.realpath(path))
         self.key_path = self.path.with_name(self.path.name + ".key")
 
+    def __repr__(self) -> str:
+        return f"<Ledger: {self.path}>"
+
     def refuse_inside(self, directory: Path) -> None:
         """InputError if the ledger lies in a directory that is going to be published."""
         if self.path.is_relative_to(directory.resolve()):

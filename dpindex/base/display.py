@@ -110,12 +110,15 @@ def table_html(
 ) -> str:
     """A title and a table.
 
-    >>> table_html("Hits", ["id"], [["<b>"]])
-    '<b>Hits</b><table><tr><th>id</th></tr><tr><td>&lt;b&gt;</td></tr></table>'
+    On a narrow screen the table scrolls by itself.
+
+    >>> table_html("Hits", ["id"], [["<b>"]])  # doctest: +ELLIPSIS
+    '<b>Hits</b><div ...><table><tr><th>id</th></tr><tr><td>&lt;b&gt;</td></tr></table></div>'
     """
     head = "".join(f"<th>{_text(name)}</th>" for name in header)
     body = ("".join(f"<td>{_text(value)}</td>" for value in row) for row in rows)
-    return f"<b>{_text(title)}</b><table>{_lines([head, *body])}</table>"
+    table = f"<table>{_lines([head, *body])}</table>"
+    return f'<b>{_text(title)}</b><div style="overflow-x:auto">{table}</div>'
 
 
 def _lines(rows: Iterable[str]) -> str:

@@ -7,6 +7,7 @@ Sizes and digest are checked before anything is interpreted; nothing is ever unp
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import math
@@ -169,9 +170,14 @@ def writing(place: Path | str, remedy: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        if error.errno in _FORBIDDEN:
+            remedy = "take another place, or let yourself write there"
         raise StorageError(
             f"{place} cannot be written: {error.strerror or error}; {remedy}."
         ) from error
+
+
+_FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 
 def write_file(

@@ -19,6 +19,7 @@ from dpindex.base.errors import DamagedError, InputError, StorageError, import_e
 from dpindex.base.files import AnyPath
 
 FILE_URL = "file://"
+_ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
 WAITS = (0.1, 0.5, 2.0, 5.0)
 """Seconds before a PUT of unknown outcome is tried again; the client itself retries as well."""
 
@@ -230,9 +231,14 @@ class Bucket:
 
     def _error(self, done: str, error: Exception) -> InputError:
         reason = one_line(str(error).partition("Debug source")[0])
+        remedy = "check the address, the keys and the network"
+        endpoints = [os.environ.get(name, "") for name in _ENDPOINTS]
+        is_plain = any(endpoint.startswith("http://") for endpoint in endpoints)
+        if is_plain and "AWS_ALLOW_HTTP" not in os.environ:
+            remedy = "an endpoint without TLS, http://…, needs AWS_ALLOW_HTTP=true"
         return StorageError(
-            f"{self.location} cannot be {done} ({reason}); check the address, the "
-            f"keys and the network. A build that is run again goes on where it stopped."
+            f"{self.location} cannot be {done} ({reason}); {remedy}. A build that is run again "
+            f"goes on where it stopped."
         )
 
 

@@ -125,6 +125,12 @@ class PrivateIndex(Searchable):
         index_type: str = EXACT,
         query_epsilon: float | None = None,
     ) -> None:
+        if not isinstance(spec, Spec):
+            raise InputError(
+                f"a new index needs a Spec, not {type(spec).__name__}; dpindex.open(path) opens "
+                f"one that was saved.",
+                field="spec",
+            )
         super().__init__(Settings(spec, metric, index_type, query_epsilon))
         self.index_type: Final = index_type
         self._store = CodeStore(spec.format)

@@ -401,12 +401,18 @@ def publish(
     >>> import dpindex as dpi
     >>> dpi.publish(dpi.open("my-index"), "books.db", "books")  # doctest: +SKIP
     """
+    if not isinstance(index, PrivateIndex):
+        raise InputError(
+            f"what is published is an index, not {type(index).__name__}: open it first, "
+            f"dpindex.publish(dpindex.open(path), …).",
+            field="index",
+        )
     index.spec.refuse_unprotected(allow_unprotected, "publish it")
     if len(index) == 0:
         raise InputError("the index is empty: there is nothing to publish.")
     with (
-        naming(f"{os.fspath(uri)}, {collection}"),
         closing(open_database(uri, collection, new=True)) as database,
+        naming(f"{os.fspath(uri)}, {collection}"),
     ):
         _write(database, index, exact_queries, progress)
 

@@ -64,6 +64,9 @@ class Privatizer(Projector):
             refuse_above(finite_number(max_epsilon, "max_epsilon"), spec)
         super().__init__(spec)
 
+    def __repr__(self) -> str:
+        return f"<Privatizer: {self.spec.method}, {self.spec.guarantee}>"
+
     @staticmethod
     def stream() -> BitSource:
         """A fresh secret stream: the seam through which tests, and tests alone, put their own."""

@@ -13,6 +13,7 @@ from dpindex.mechanism.spec import Spec
 from dpindex.privacy import Attribute, Record
 
 _SMALL_SHARE = 0.05
+_WIDER = 1 + 1e-6
 
 
 def quality_warnings(spec: Spec, count: int | None = None) -> list[str]:
@@ -52,6 +53,11 @@ def quality_warnings(spec: Spec, count: int | None = None) -> list[str]:
         if (low, high) == (0.0, 255.0):
             sentence += " (bytes: scale 255, bounds 0 and 1, beta 1)"
         sentences.append(sentence)
+    if isinstance(spec.adjacency, Attribute) and share > _WIDER:
+        sentences.append(
+            f"beta = {beta:g} is wider than the range of an attribute, {low:g} to {high:g}: none "
+            f"changes by more than {high - low:g}, and that beta hides as much with less noise"
+        )
     if count and spec.delta > 1 / count:
         sentences.append(
             f"delta = {spec.delta:g} is more than one over the number of vectors, {1 / count:.2g}: "

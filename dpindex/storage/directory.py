@@ -733,4 +733,8 @@ def fetched(url: str) -> Iterator[Path]:
         with ThreadPoolExecutor(_REQUESTS) as pool:
             list(pool.map(copy, files))
         (place / MANIFEST).write_bytes(text)
-        yield place
+        try:
+            yield place
+        except InputError as error:  # of what was copied: the temporary path says nothing
+            error.args = (str(error.args[0]).replace(os.fspath(place), url),)
+            raise

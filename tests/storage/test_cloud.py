@@ -201,3 +201,30 @@ def test_a_store_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_MAX_RETRIES", "1")
     with pytest.raises(dpi.InputError, match="cannot be read"):
         dpi.PrivateIndex.open("s3://lake/index")
+
+
+def test_an_endpoint_without_tls_says_what_it_needs(
+    proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("AWS_ALLOW_HTTP")
+    with pytest.raises(dpi.InputError, match=r"http://…, needs AWS_ALLOW_HTTP=true"):
+        dpi.PrivateIndex.open("s3://lake/nothing")
+
+
+def test_a_tampered_object_is_named_by_its_url(proxy: Proxy, tmp_path: Path) -> None:
+    import obstore
+
+    dataset = open_dataset("s3://lake/data", id_column="id", rows_per_part=30)
+    options = IndexOptions(private=tmp_path / "private")
+    build_index(dataset, "s3://lake/tampered", SPEC, options, Terms(None), threads=1)
+    bucket = obstore.store.from_url("s3://lake/tampered")
+    (name, *_) = sorted(
+        one["path"] for listed in obstore.list(bucket) for one in listed if "codes" in one["path"]
+    )
+    data = bytearray(bytes(obstore.get(bucket, name).bytes()))
+    data[-1] ^= 1
+    obstore.put(bucket, name, bytes(data))
+    with pytest.raises(dpi.InputError) as refused:
+        dpi.PrivateIndex.open("s3://lake/tampered")
+    assert "s3://lake/tampered" in str(refused.value)
+    assert "dpindex-" not in str(refused.value)
