@@ -2,14 +2,14 @@
 
 Each of m public vectors stands for n/m vectors of the collection, so that a rank in the sample is a
 share of the collection. That is too coarse for the nearest: the ten nearest of n are all nearer
-than most of a sample. So the ten nearest of the sample give way to *near ranks*, whose distances
-are extrapolated, and which have no vectors: what they score is interpolated, see
-:mod:`dpindex.study.prediction`.
+than most of a sample. So the ten nearest of the sample give way to *near ranks*: vectors that are
+made between the query and a sampled one, as near as the nearest of n are.
 
 A larger collection is many samples, laid on top of each other. Around every query the share of the
 collection within a distance d is taken to grow as a power of d (Hill 1975; Amsaleg et al. 2015,
-local intrinsic dimension), with an exponent of the query's own, from the ranks behind the ten
-nearest. That brings the ten nearest of all queries to one scale; n/m draws of them, merged and
+local intrinsic dimension). The exponent among the ten nearest of a query is read from that of the
+ranks behind them by a regression over all queries: inside a topic, distances grow less than beyond
+it. Exponents bring the ten nearest of all queries to one scale; n/m draws of them, merged and
 sorted, are the nearest of a collection, near duplicates among them in the right number.
 """
 
@@ -17,9 +17,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import scipy.sparse
 
 from dpindex.base.arrays import (
     AnyArray,
@@ -39,16 +40,18 @@ from dpindex.mechanism.public_random import PublicStream
 from dpindex.study.target import FOUND, NEIGHBOURS, FoundShares
 from dpindex.study.truth import TIE
 
-# Nearest vectors whose scores say how scores fall with the distance.
-_NEAREST = 50
 # Ranks of the sample that near ranks replace, and the rank up to which an exponent is fitted.
 _REPLACED = 10
 _FITTED = 40
+_MIN_POWER = 1e-3
 # Samples that are laid on top of each other, at most.
 _MAX_SAMPLES = 1000
-# Near ranks behind those of the true neighbours. Each stands for few vectors: few heavy ones would
-# be seldom among ten answers, and then alone. With 100 precision was promised .02 too high.
-_FARTHER_STEPS = 400
+# Ranks of the collection up to which each has a near rank, near ranks from there to the last true
+# neighbour, and by how much they grow behind it. Each stands for few vectors: few heavy ones would
+# be seldom among the answers, and then alone.
+_SINGLE = 10
+_STEPS = 8
+_GROWTH = 1.05
 # Nearest vectors between which and the query near ranks lie.
 _SOURCES = 30
 # Scores that differ by less are equal, up to rounding.
@@ -87,14 +90,8 @@ class Population:
         The groups of vectors and queries; −1 for queries of no group.
     distances : float64 array, shape (q, m)
         One less the cosine, or half the squared distance; infinite where a vector is not seen.
-    nearest, nearest_distances : arrays, shape (q, 50)
-        Rows of the nearest vectors, best first, and their distances.
     near : float64 array, shape (q, s)
         Distances of the near ranks.
-    sources : int array, shape (q, s)
-        A row of a farther vector for each near rank.
-    farther, closeness : float64 arrays, shape (q, s)
-        Distances of those vectors, and the share of them that near ranks have, [0, 1].
     weight : float64 array, shape (q, m + s)
         Vectors of the collection that each vector and each near rank stands for.
 
@@ -130,13 +127,14 @@ class Population:
         else:
             self.queries = queries
             self.asked_labels = np.full(queries.shape[0], -1)
+        self._norms = row_norms(self.vectors)
+        self._asked_norms = row_norms(self.queries)
         unseen = self.asked_labels[:, None] == self.labels
         self.distances = np.where(unseen, np.inf, self._distances())
+        self._floor = max(1e-6 * float(np.median(self.distances)), _TINY)
         self.vectors_per_row = n / float((~unseen).sum(axis=1).mean())
         order = np.argsort(self.distances, axis=1, kind="stable")
         rising = np.take_along_axis(self.distances, order, axis=1)
-        self.nearest = order[:, :_NEAREST]
-        self.nearest_distances = rising[:, :_NEAREST]
         self._add_near_ranks(order, rising)
         self._weigh(order, rising)
 
@@ -145,51 +143,36 @@ class Population:
         inner: Any = self.queries.astype(np.float64) @ self.vectors.T.astype(np.float64)
         if issparse(inner):
             inner = inner.toarray()
-        norms = row_norms(self.vectors)
-        asked = row_norms(self.queries)
         if self.metric == "l2":
-            squares = asked[:, None] ** 2 + norms**2
+            squares = self._asked_norms[:, None] ** 2 + self._norms**2
             return np.asarray(np.maximum(squares / 2 - inner, 0.0))
-        lengths = np.outer(asked, norms)
+        lengths = np.outer(self._asked_norms, self._norms)
         cosines = inner / np.maximum(lengths, _TINY)
         return np.asarray(np.maximum(1.0 - cosines, 0.0))
 
     def _add_near_ranks(self, order: Integers, rising: Doubles) -> None:
         """Place near ranks between the query and farther vectors, if n is much above m."""
-        self._edges = self._near_edges()
+        self._edges = _near_edges(self.vectors_per_row)
         self.near = np.empty((len(order), 0))
         places: Integers = np.empty((len(order), 0), dtype=np.intp)
         if len(self._edges) > 1:
             self.near = self._near_distances(rising)
             places = self._farther_places(rising[:, :_SOURCES])
-        self.sources = np.take_along_axis(order, places, axis=1)
-        self.farther = np.take_along_axis(rising, places, axis=1)
-        closeness = self.near / np.maximum(self.farther, _TINY)
-        self.closeness = np.minimum(closeness, 1.0)
-
-    def _near_edges(self) -> Doubles:
-        """Return edges of the ranks in the collection that near ranks stand for."""
-        last = _REPLACED * self.vectors_per_row
-        if self.vectors_per_row < 2.0:
-            return np.zeros(1)
-        if last <= NEIGHBOURS:
-            return np.append(np.arange(math.ceil(last)), last)
-        beyond = np.geomspace(NEIGHBOURS, last, _FARTHER_STEPS)
-        return np.append(np.arange(NEIGHBOURS), beyond)
+        self._sources = np.take_along_axis(order, places, axis=1)
+        self._farther = np.take_along_axis(rising, places, axis=1)
 
     def _near_distances(self, rising: Doubles) -> Doubles:
         """Return the distances of near ranks, (q, s), from those of vectors, nearest first."""
-        floor = max(1e-6 * float(np.median(self.distances)), _TINY)
-        first = np.maximum(rising[:, : _FITTED + 1], floor)
+        first = np.maximum(rising[:, : _FITTED + 1], self._floor)
         limit = first[:, [_REPLACED]]
-        # Hill's estimate, of ranks that do not decide themselves how near the nearest are.
-        ratios = first[:, [_FITTED]] / first[:, _REPLACED:_FITTED]
-        power = np.log(ratios).mean(axis=1, keepdims=True)
-        power = np.maximum(power, 1e-3)
+        power = _powers(np.log(first))
         volumes = (first[:, :_REPLACED] / limit) ** (1 / power)
+        # The rank of a volume among those of all queries grows evenly, whatever the law of volumes.
+        known = np.sort(volumes, axis=None)
+        shares = np.searchsorted(known, volumes, side="right") / len(known)
         samples = min(math.ceil(self.vectors_per_row), _MAX_SAMPLES)
-        merged = self._merged(volumes, samples)
-        # Volumes grow evenly with the rank. On the safe side: the next rank counts.
+        merged = self._merged(shares, samples)
+        # On the safe side: the next rank counts.
         ranks = (self._edges[1:] + self._edges[:-1] + 1) / 2
         place = ranks * samples / self.vectors_per_row
         place += np.minimum(place, 1.0)
@@ -197,26 +180,29 @@ class Population:
         low = np.floor(place).astype(np.intp)
         high = np.ceil(place).astype(np.intp)
         step = merged[:, high] - merged[:, low]
-        at_ranks = merged[:, low] + (place - low) * step
+        share = merged[:, low] + (place - low) * step
+        steps = np.arange(len(known) + 1) / len(known)
+        volume = np.interp(share, steps, np.append(0.0, known))
         # No farther than the first vector that is left, be that a repetition of the query.
-        return np.asarray(np.minimum(limit * at_ranks**power, rising[:, [_REPLACED]]))
+        near = np.minimum(limit * volume**power, rising[:, [_REPLACED]])
+        repeated = (rising[:, :_REPLACED] <= self._floor).sum(axis=1, keepdims=True)
+        near[self._edges[1:] <= repeated * self.vectors_per_row] = 0.0
+        return np.asarray(near)
 
-    def _merged(self, volumes: Doubles, samples: int) -> Doubles:
-        """Return rising volumes of the nearest in many samples, (q, 10·samples + 1).
+    def _merged(self, shares: Doubles, samples: int) -> Doubles:
+        """Return rising shares of the nearest in many samples, (q, 10·samples + 1).
 
         Queries differ in how many near duplicates they have. So half of the samples are drawn, and
         half are the query's own, each of their vectors spread from the one before it.
         """
-        queries = len(volumes)
+        queries = len(shares)
         own = samples // 2
         first = np.zeros((queries, 1))
-        before = np.hstack([first, volumes[:, :-1]])[..., None]
-        shares = np.arange(1, own + 1) / max(own, 1)
-        spread = before + (volumes[..., None] - before) * shares
-        others = queries * self._stream.uniform(queries * (samples - own))
-        drawn = volumes[others.astype(np.intp)]
-        parts = [first, spread.reshape(queries, -1), drawn.reshape(queries, -1)]
-        merged = np.hstack(parts)
+        before = np.hstack([first, shares[:, :-1]])[..., None]
+        parts = np.arange(1, own + 1) / max(own, 1)
+        spread = before + (shares[..., None] - before) * parts
+        drawn = self._stream.uniform(queries, (samples - own) * _REPLACED)
+        merged = np.hstack([first, spread.reshape(queries, -1), drawn])
         merged.sort(axis=1)
         return merged
 
@@ -228,6 +214,38 @@ class Population:
         behind = 4 * self._stream.uniform(*first.shape)
         places: Doubles = np.minimum(first, last) + behind
         return np.asarray(np.minimum(places, last).astype(np.intp))
+
+    def near_vectors(self, rows: slice) -> NearVectors:
+        """Return the vectors of the near ranks of some queries.
+
+        Each lies on the arc from the query to a farther vector, or under l2 on the line. Values
+        stay within those of the sample.
+        """
+        near = self.near[rows].ravel()
+        sources = self._sources[rows].ravel()
+        farther = self._farther[rows].ravel()
+        asked = np.repeat(np.arange(len(self.near))[rows], self.near.shape[1])
+        if self.metric == "l2":
+            of_farther = np.sqrt(near / np.maximum(farther, _TINY))
+            of_query = 1.0 - of_farther
+        else:
+            lengths = np.maximum((self._asked_norms[asked], self._norms[sources]), _TINY)
+            ratio = lengths[0] / lengths[1]
+            angle, widest = (np.arccos(np.clip(1.0 - d, -1.0, 1.0)) for d in (near, farther))
+            is_between = angle < widest
+            sine = np.where(is_between, np.sin(widest), 1.0)
+            share = np.where(is_between, angle / np.maximum(widest, _TINY), 1.0)
+            # Lengths go from that of the query to that of the farther vector, as a power does.
+            scale = ratio**-share
+            of_query = np.where(is_between, scale * np.sin(widest - angle) / sine, 0.0)
+            of_farther = np.where(is_between, scale * ratio * np.sin(angle) / sine, 1.0)
+        made = _weighted(self.queries[asked], of_query) + _weighted(
+            self.vectors[sources], of_farther
+        )
+        values = made.data if issparse(made) else made
+        np.clip(values, self.vectors.min(), self.vectors.max(), out=values)
+        labels = np.stack([self.asked_labels[asked], self.labels[sources]], axis=1)
+        return NearVectors(made, labels)
 
     def _weigh(self, order: Integers, rising: Doubles) -> None:
         """Share the collection among near ranks, which replace ten vectors, and other vectors.
@@ -271,14 +289,14 @@ class Population:
         ladder: Sequence[int],
         absent: Bools | None = None,
     ) -> FoundShares:
-        """Return the shares of true neighbours among the best codes and near ranks.
+        """Return the shares of true neighbours among the best codes.
 
         Parameters
         ----------
         scores : float array, shape (q, rounds, m)
             Of each query with so many codes of each vector.
-        near : float array, shape (q, s)
-            Of each query with near ranks.
+        near : float array, shape (q, near rounds, s)
+            Of each query with codes of its near ranks.
         ladder : sequence of int
             Numbers of answers among which true neighbours are counted, ascending. As many true
             neighbours are counted as the first of them says.
@@ -286,9 +304,9 @@ class Population:
             Codes that a query does not see.
         """
         queries, rounds, rows = scores.shape
-        # What each code or near rank is of, among vectors and near ranks.
+        # What each code is of, among vectors and near ranks.
         of_codes = np.tile(np.arange(rows), rounds)
-        of_near = rows + np.arange(near.shape[1])
+        of_near = rows + np.tile(np.arange(near.shape[2]), near.shape[1])
         of = np.append(of_codes, of_near)
         has_weight = self.weight > 0
         seen = has_weight[:, of]
@@ -298,13 +316,14 @@ class Population:
             codes_seen = np.maximum(rounds - absent.sum(axis=1), 1)
         # Codes that so many answers may be, in the order of their scores.
         most_codes = math.ceil(ladder[-1] * rounds / self.vectors_per_row)
-        needed = min(near.shape[1] + most_codes + 1, len(of))
-        of_all = np.hstack([scores.reshape(queries, -1), near])
+        needed = min(len(of_near) + most_codes + 1, len(of))
+        of_all = np.hstack([scores.reshape(queries, -1), near.reshape(queries, -1)])
         best = of[_best_first(of_all, seen, needed)]
 
         def of_best(values: Doubles) -> Doubles:
-            """Return values of the best codes, which share that of their vector, and near ranks."""
-            shared = np.hstack([values[:, :rows] / codes_seen, values[:, rows:]])
+            """Return values of the best codes, which share that of their vector or near rank."""
+            of_near = values[:, rows:] / max(near.shape[1], 1)
+            shared = np.hstack([values[:, :rows] / codes_seen, of_near])
             return np.take_along_axis(shared, best, axis=1)
 
         weight = of_best(self.weight)
@@ -331,6 +350,60 @@ class Population:
         (precision,) = shares(NEIGHBOURS, [FOUND])
         within = shares(ladder[0], ladder)
         return FoundShares(precision, dict(zip(ladder, within, strict=True)))
+
+
+class NearVectors(NamedTuple):
+    """Vectors of near ranks, query by query.
+
+    Attributes
+    ----------
+    vectors : float32 array or CSR matrix, shape (b, dim)
+    labels : int array, shape (b, 2)
+        Groups of the two vectors that each lies between.
+    """
+
+    vectors: Any
+    labels: Integers
+
+
+def _near_edges(vectors_per_row: float) -> Doubles:
+    """Return edges of the ranks in the collection that near ranks stand for."""
+    if vectors_per_row < 2.0:
+        return np.zeros(1)
+    last = _REPLACED * vectors_per_row
+    single = np.arange(_SINGLE)
+    middle = min(last, NEIGHBOURS)
+    true = np.geomspace(_SINGLE, middle, _STEPS, endpoint=False)
+    steps = math.ceil(math.log(last / middle, _GROWTH))
+    behind = np.geomspace(middle, last, 1 + steps)
+    return np.unique(np.concatenate([single, true, behind]))
+
+
+def _powers(logarithms: Doubles) -> Doubles:
+    """Return how fast distances grow with the share of the collection within them, (q, 1).
+
+    Parameters
+    ----------
+    logarithms : float64 array, shape (q, 41)
+        Of the distances of the nearest, rising.
+    """
+    tenth = logarithms[:, _REPLACED]
+    # Hill's estimates. That of the ten nearest of one query decides itself how near they are, so
+    # it is read from that of the ranks behind them, which it goes along with.
+    nearest = tenth - logarithms[:, :_REPLACED].mean(axis=1)
+    behind = logarithms[:, _FITTED] - logarithms[:, _REPLACED:_FITTED].mean(axis=1)
+    deviation = behind - behind.mean()
+    slope = (deviation @ nearest) / max(float(deviation @ deviation), _TINY)
+    expected = nearest.mean() + np.clip(slope, 0.0, 2.0) * deviation
+    return np.asarray(np.maximum(expected, _MIN_POWER))[:, None]
+
+
+def _weighted(vectors: Any, weights: Doubles) -> Any:
+    """Return vectors times weights, one each, in float32."""
+    single = weights.astype(np.float32)
+    if issparse(vectors):
+        return scipy.sparse.diags(single) @ vectors
+    return vectors * single[:, None]
 
 
 def _best_first(scores: AnyArray, seen: Bools, count: int) -> Integers:

@@ -1,42 +1,19 @@
 """Prediction for one spec: a trial on public vectors, with ranks scaled to the collection.
 
-Codes of the vectors of a population (:mod:`dpindex.study.population`) are drawn and scored as an
-index draws and scores them. Each counts for as many vectors of the collection as it stands for.
-
-Near ranks of a population have a distance and no vector. Their scores are interpolated between two
-that are measured: those of codes of the query's own vector, at distance 0, and those of codes of a
-farther vector. A mean score at distance d falls behind the own one by a *loss*, which is taken to
-be ``level·d^γ + other``:
-
-- γ is fitted to the 50 nearest vectors of all queries. It is near 1/2 for signs, and above 1 where
-  neighbours differ in directions that a decoder or a denoiser removes.
-- The level is that of the 50 nearest of the query.
-- What is left for the farther vector, of its direction, is ``other``. It shrinks as the distance
-  does, or as ``d^γ`` if that is slower.
-
-The noise around the mean is normal: few draws have no tail, and the best of many codes are in it.
-A near rank of symbols has instead the score of one code of either vector: of the farther one with
-probability ``(d/d_farther)^γ``.
+Codes of the vectors of a population (:mod:`dpindex.study.population`), and of those that are made
+for its near ranks, are drawn and scored as an index draws and scores them. Each counts for as many
+vectors of the collection as it stands for.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property, partial
+from typing import Any
 
 import numpy as np
-from scipy.special import ndtri
 
-from dpindex.base.arrays import (
-    AnyArray,
-    Bools,
-    Doubles,
-    Integers,
-    Vectors,
-    row_blocks,
-    stacked,
-    unit,
-)
+from dpindex.base.arrays import AnyArray, Bools, Integers, Vectors, row_blocks, stacked, unit
 from dpindex.decode.base import Decoder, PrivateQueries, Queries
 from dpindex.decode.denoiser import Denoiser
 from dpindex.decode.fit import DenoiserKind, fit_denoiser, fit_if_possible
@@ -46,23 +23,17 @@ from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.public_random import PublicStream
 from dpindex.mechanism.spec import Spec
 from dpindex.study.population import Population
-from dpindex.study.target import NEIGHBOURS, FoundShares, Row
+from dpindex.study.target import FoundShares, Row
 
 # Codes of each vector that are counted. With 5 precision is .01 to .02 too high, as each stands for
 # more vectors of the collection.
 COUNTED_ROUNDS = 12
-# Codes of each query's own vector.
-_OWN_CODES = 16
-# Range of the exponent γ.
-_EXPONENTS = (0.25, 2.0)
-# Likelihoods of symbols that are held at a time.
+# Codes of each vector of a near rank.
+_NEAR_ROUNDS = 4
+# Numbers in vectors, codes or likelihoods of symbols that are held at a time.
 _MAX_NUMBERS = 1 << 22
-# Standard deviations by which own codes lead all codes, below which a denoiser has learned noise:
-# its scores end where it is sure, and normal noise does not.
-_MIN_LEAD = 1.0
 # Noise share below which no denoiser is tried.
 _NO_NOISE = 1e-3
-_TINY = 1e-30
 
 
 def noise_share(spec: Spec, vectors: Vectors) -> float:
@@ -133,24 +104,21 @@ class Prediction:
         self._spec = spec
         self._population = population
         self._privatizer = Privatizer(spec)
-        decoder = decoder_of(spec)
-        self._has_symbols = decoder.by_symbol
-        self._has_signs = decoder.by_hamming
+        self._plain = decoder_of(spec)
         # A collection has no more codes than vectors.
         self._drawn = max(1, min(rounds, int(population.vectors_per_row)))
         self._rounds = min(self._drawn, COUNTED_ROUNDS)
-        self.codes = self._privatized(population.vectors, self._drawn, population.labels)
-        # A private query is one code of its vector. Others serve near ranks, if there are any.
+        self.codes = self._privatized(population.vectors, self._drawn, population.labels[:, None])
+        # A private query is one code of its vector.
         queries = population.queries
-        own_codes = _OWN_CODES if population.closeness.size else 1
-        of_queries = self._privatized(queries, 1 + own_codes, population.asked_labels)
-        count = queries.shape[0]
-        self._private = PrivateQueries(of_queries.take(slice(count)), spec)
-        self._own = of_queries.take(slice(count, None))
-        self._exact = decoder.exact_queries(self._privatizer, queries)
+        of_queries = self._privatized(queries, 1, population.asked_labels[:, None])
+        self._queries: tuple[Queries, Queries] = (
+            PrivateQueries(of_queries, spec),
+            self._plain.exact_queries(self._privatizer, queries),
+        )
 
     def _privatized(self, vectors: Vectors, rounds: int, labels: Integers) -> Codes:
-        """Return so many codes of each vector, of no codeword of its own group, (rounds·n, k)."""
+        """Return so many codes of each vector, of no codeword of its groups, (rounds·n, k)."""
         spec = self._spec
         groups = self._population.codewords
         if groups is None:
@@ -159,7 +127,7 @@ class Prediction:
         drawn = []
         for rows in row_blocks(vectors.shape[0], _MAX_NUMBERS // spec.symbol_law.size):
             scores = self._privatizer.project(vectors[rows])
-            own = labels[rows, None] == groups
+            own = (labels[rows, :, None] == groups).any(axis=1)
             likelihoods = spec.symbol_law.chances_without(scores, own)
             sums = np.cumsum(likelihoods, axis=1)
             places = stream.uniform(len(sums), rounds) * sums[:, -1:]
@@ -185,22 +153,44 @@ class Prediction:
         ladder
             As of :meth:`Population.found`.
         """
-        decoder = decoder_of(self._spec, self._population.metric, denoiser)
-        codes = self._vectors(decoder, self._counted)
-        own = self._vectors(decoder, self._own)
-        own = own.reshape(-1, len(self._private), own.shape[1])
+        population = self._population
+        decoder = decoder_of(self._spec, population.metric, denoiser)
+        counted = slice(self._rounds * population.vectors.shape[0])
+        vectors = self._vectors(decoder, self.codes.take(counted))
+        asked = [self._query_vectors(decoder, queries) for queries in self._queries]
+        of_near = self._near_scores(decoder, asked)
         both = []
-        for queries in (self._private, self._exact):
-            asked = self._query_vectors(decoder, queries)
-            scores = asked @ codes.T
-            own_scores = np.einsum("qk,rqk->qr", asked, own)
-            both.append(self._found(scores, own_scores, ladder, denoiser is not None))
+        for queries, near in zip(asked, of_near, strict=True):
+            scores = self._rounded(queries @ vectors.T)
+            scores = scores.reshape(len(queries), self._rounds, -1)
+            both.append(population.found(scores, near, ladder, self._own_codewords))
         private, exact = both
         return private, exact
 
-    @property
-    def _counted(self) -> Codes:
-        return self.codes.take(slice(self._rounds * self._population.vectors.shape[0]))
+    def _near_scores(self, decoder: Decoder, asked: Sequence[AnyArray]) -> list[AnyArray]:
+        """Return the scores of queries with codes of their near ranks, (q, 4, s) in each mode."""
+        population = self._population
+        queries, ranks = population.near.shape
+        scores = np.zeros((len(asked), queries, _NEAR_ROUNDS, ranks), dtype=np.float32)
+        numbers = max(population.vectors.shape[1], self._spec.code_length)
+        of_a_query = _NEAR_ROUNDS * ranks * min(numbers, _MAX_NUMBERS)
+        if ranks == 0:
+            return list(scores)
+        for rows in row_blocks(queries, max(1, _MAX_NUMBERS // of_a_query)):
+            made = population.near_vectors(rows)
+            codes = self._privatized(made.vectors, _NEAR_ROUNDS, made.labels)
+            vectors = self._vectors(decoder, codes)
+            vectors = vectors.reshape(_NEAR_ROUNDS, -1, ranks, vectors.shape[1])
+            for mode, of_queries in enumerate(asked):
+                products = np.einsum("rqsk,qk->qrs", vectors, of_queries[rows])
+                scores[mode, rows] = self._rounded(products)
+        return list(scores)
+
+    def _rounded(self, scores: Any) -> Any:
+        """Return scores, of which equal ones differ by rounding errors where there are few."""
+        if self._plain.by_symbol or self._plain.by_hamming:
+            return scores.round(5)
+        return scores
 
     def _vectors(self, decoder: Decoder, codes: Codes) -> AnyArray:
         """Return vectors whose inner products with queries an index ranks codes by, (n, k)."""
@@ -214,7 +204,7 @@ class Prediction:
     def _query_vectors(self, decoder: Decoder, queries: Queries) -> AnyArray:
         """Return queries as they are compared with those vectors, float32, (q, k)."""
         asked: AnyArray
-        if self._has_symbols and not queries.is_private:
+        if self._plain.by_symbol and not queries.is_private:
             asked = self._population.queries
         else:
             asked = decoder.query_vectors(queries)
@@ -224,147 +214,12 @@ class Prediction:
             asked = unit(asked)
         return asked.astype(np.float32)
 
-    def _found(
-        self, scores: AnyArray, own: AnyArray, ladder: Sequence[int], denoised: bool
-    ) -> FoundShares:
-        """Return what queries find by scores with counted codes, (q, n), and with own, (q, 16)."""
-        population = self._population
-        if denoised:
-            # Own codes do not stand out where a denoiser has learned noise.
-            spread = np.maximum(scores.std(axis=1), _TINY)
-            lead = (own.mean(axis=1) - scores.mean(axis=1)) / spread
-            if lead.mean() < _MIN_LEAD:
-                by_chance = {answers: answers / population.n for answers in ladder}
-                return FoundShares(NEIGHBOURS / population.n, by_chance)
-        if self._has_symbols or self._has_signs:  # equal ones differ by rounding errors
-            scores = scores.round(5)
-            own = own.round(5)
-        scores = scores.reshape(len(own), self._rounds, -1)
-        near = np.empty((len(own), 0))
-        if population.closeness.size:
-            near = self._near(scores, own, denoised)
-        return population.found(scores, near, ladder, self._own_codewords)
-
     @cached_property
     def _own_codewords(self) -> Bools | None:
         """Which counted codes name a codeword of a query's own group, (q, rounds, m)."""
-        groups = self._population.codewords
-        if groups is None:
+        population = self._population
+        if population.codewords is None:
             return None
-        named: Integers = groups[self._counted.stored.reshape(self._rounds, -1)]
-        return np.asarray(named == self._population.asked_labels[:, None, None])
-
-    def _near(self, scores: AnyArray, own: AnyArray, denoised: bool) -> Doubles:
-        """Return a score of each near rank, (q, s), by the kind of code."""
-        population = self._population
-        if self._has_symbols:
-            if self._own_codewords is not None:
-                # What names the query's own codeword would name another, as its own codes do.
-                others = own[:, np.arange(self._rounds) % _OWN_CODES, None]
-                scores = np.where(self._own_codewords, others, scores)
-            return _Interpolation(population, scores, own).symbols()
-        numbers = self._spec.is_designed or not (denoised or self._has_signs)
-        if numbers and population.metric == "cosine":
-            # Cosines of numbers with noise end at 1: near ranks lie between their angles.
-            angles = (np.arcsin(np.clip(cosines, -1.0, 1.0)) for cosines in (scores, own))
-            near = np.sin(_Interpolation(population, *angles).numbers())
-        else:
-            near = _Interpolation(population, scores, own).numbers()
-        # Codes of few directions crowd at a cosine of 1, where no normal law has its tail: near
-        # ranks score no more than the best of the query's own codes.
-        near = np.asarray(np.minimum(near, own.max(axis=1, keepdims=True)))
-        if not self._has_signs:
-            return near
-        # No cosine of k signs but 1 is above 1 − 2/k.
-        near = np.minimum(near, 1.0 - 1.0 / self._spec.code_length)
-        return _at_levels(near, scores.reshape(len(near), -1))
-
-
-class _Interpolation:
-    """Scores of near ranks, between those of a query's own codes and of farther vectors.
-
-    Parameters
-    ----------
-    population : Population
-    scores : float array, shape (q, rounds, m)
-        Of codes of the vectors.
-    own : float array, shape (q, 16)
-        Of codes of the query's own vector.
-    """
-
-    def __init__(self, population: Population, scores: AnyArray, own: AnyArray) -> None:
-        self._population = population
-        self._scores = scores
-        self._own = own
-        self._mean_own = own.mean(axis=1, keepdims=True)
-        self._losses = self._mean_own - scores.mean(axis=1)
-        self._nearest_losses = np.take_along_axis(self._losses, population.nearest, axis=1)
-        self._exponent = self._fitted_exponent()
-
-    def _fitted_exponent(self) -> float:
-        """Return γ, the slope of mean losses over mean distances on logarithmic scales."""
-        losses = self._nearest_losses.mean(axis=0)
-        distances = self._population.nearest_distances.mean(axis=0)
-        exponent = 1.0
-        if (losses > 0).all() and distances[0] > 0:
-            exponent, _ = np.polyfit(np.log(distances), np.log(losses), 1)
-        return float(np.clip(exponent, *_EXPONENTS))
-
-    def numbers(self) -> Doubles:
-        """Return the scores of numbers or signs, (q, s): expected ones, and normal noise."""
-        population = self._population
-        powers = population.nearest_distances**self._exponent
-        total = np.maximum(powers.sum(axis=1, keepdims=True), _TINY)
-        level = self._nearest_losses.sum(axis=1, keepdims=True) / total
-        usual = level * population.farther**self._exponent
-        other = np.take_along_axis(self._losses, population.sources, axis=1) - usual
-        # What a direction adds shrinks no faster than the distance, whatever the mean does.
-        shrunk = population.closeness ** min(self._exponent, 1.0)
-        loss = usual * population.closeness**self._exponent + other * shrunk
-        return np.asarray(self._mean_own - loss + self._noise(shrunk))
-
-    def _noise(self, shrunk: Doubles) -> Doubles:
-        """Return normal noise, (q, s), of a deviation between own codes' and the nearest's."""
-        # Quantiles of the normal law, half a step above the uniform numbers, which may be 0.
-        uniform = PublicStream(0, "plan noise").uniform(*shrunk.shape)
-        normal = ndtri(uniform + 0.5**33)
-        deviation = self._own.std(axis=1, ddof=1, keepdims=True)
-        rounds = self._scores.shape[1]
-        if rounds > 1:
-            nearest = self._population.nearest[:, None]
-            variance = np.take_along_axis(self._scores, nearest, axis=2).var(axis=1, ddof=1)
-            of_nearest = np.sqrt(variance.mean(axis=1, keepdims=True))
-            deviation = deviation + shrunk * (of_nearest - deviation)
-        # Means of few codes have noise themselves: so much less is added.
-        in_means = (1 - shrunk) ** 2 / _OWN_CODES + shrunk**2 / rounds
-        added = np.sqrt(np.maximum(1 - in_means, 0.0))
-        return np.asarray(added * deviation * normal)
-
-    def symbols(self) -> Doubles:
-        """Return the scores of symbols, (q, s): each of a code of its own or its farther vector."""
-        population = self._population
-        queries, ranks = population.closeness.shape
-        chance, place = PublicStream(0, "plan symbols").uniform(2, queries, ranks)
-        own_code = (place * _OWN_CODES).astype(np.intp)
-        code = (place * self._scores.shape[1]).astype(np.intp)
-        query = np.arange(queries)[:, None]
-        of_own = self._own[query, own_code]
-        of_farther = self._scores[query, code, population.sources]
-        is_farther = chance < population.closeness**self._exponent
-        return np.asarray(np.where(is_farther, of_farther, of_own))
-
-
-def _at_levels(near: Doubles, scores: AnyArray) -> Doubles:
-    """Return near scores, (q, s), each moved to the score of its query below or above it.
-
-    Signs have few scores, which tie. The nearer of the two is the likelier.
-    """
-    moved = np.empty_like(near)
-    for row, chance in enumerate(PublicStream(0, "plan signs").uniform(*near.shape)):
-        levels = np.unique(scores[row])
-        after = np.searchsorted(levels, near[row])
-        after = np.clip(after, 1, len(levels) - 1)
-        low = levels[after - 1]
-        high = levels[after]
-        moved[row] = np.where(near[row] - low > chance * (high - low), high, low)
-    return moved
+        counted = self.codes.stored[: self._rounds * population.vectors.shape[0]]
+        named: Integers = population.codewords[counted.reshape(self._rounds, -1)]
+        return np.asarray(named == population.asked_labels[:, None, None])

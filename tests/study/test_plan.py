@@ -99,8 +99,9 @@ def test_neighbours_are_predicted_as_near_as_they_are(sample: np.ndarray, base: 
     truth = ground_truth(base, collection(300, 3), NEIGHBOURS)
     heads = population.queries / np.linalg.norm(population.queries, axis=1, keepdims=True)
     stranger = 1 - float((heads @ heads.T).mean())
+    ranks = population.weight[0, len(sample) :].cumsum()  # of the last vector of each near rank
     for rank in (9, 29, 49):
-        predicted = population.near[:, rank].mean()
+        predicted = population.near[:, np.searchsorted(ranks, rank)].mean()
         actual = 1 - truth.scores[:, rank].mean()
         assert abs(predicted - actual) < 0.15 * actual + 0.01 * stranger
 
@@ -583,3 +584,54 @@ def test_denoised_noise_is_promised_to_find_nothing() -> None:
     *_, denoised = predicted_rows(spec, population, 3, (10, 200, 1000), 0.9, "linear")
     assert denoised.denoiser == "linear"
     assert denoised.exact.precision < 0.05
+
+
+def topics(rows: int, seed: int, shares: Any = None) -> np.ndarray:
+    """Directions about thirty centres, in all dimensions around each."""
+    centres = np.random.default_rng(0).normal(size=(30, DIM))
+    rng = np.random.default_rng(seed)
+    x = centres[rng.choice(30, rows, p=shares)] + 0.5 * rng.normal(size=(rows, DIM))
+    return (x / np.linalg.norm(x, axis=1, keepdims=True)).astype(np.float32)
+
+
+@pytest.mark.parametrize("n", [4000, 16_000, 40_000])
+def test_the_nearest_of_a_topic_are_no_nearer_than_they_are(n: int) -> None:
+    """Behind the last vector of its topic a query's distances grow fast, and inside it slowly."""
+    population = Population(topics(1000, 1), n, 250)
+    truth = ground_truth(topics(n, 2), topics(300, 3), NEIGHBOURS)
+    ranks = population.weight[0, 1000:].cumsum()
+    for rank in (4, 9, 29):
+        predicted = population.near[:, np.searchsorted(ranks, rank)].mean()
+        assert predicted == pytest.approx(1 - truth.scores[:, rank].mean(), rel=0.12)
+
+
+def test_vectors_of_near_ranks_lie_where_they_should(sample: np.ndarray) -> None:
+    for metric in ("cosine", "l2"):
+        population = Population(sample, N, 40, metric=metric)
+        rows = slice(3, 9)
+        made = population.near_vectors(rows).vectors.reshape(6, -1, DIM).astype(np.float64)
+        asked = population.queries[rows, None].astype(np.float64)
+        distances = ((made - asked) ** 2).sum(axis=2) / 2
+        if metric == "cosine":
+            norms = np.linalg.norm(made, axis=2) * np.linalg.norm(asked, axis=2)
+            distances = 1 - (made * asked).sum(axis=2) / norms
+        np.testing.assert_allclose(distances, population.near[rows], rtol=0.01, atol=1e-6)
+        assert made.min() >= sample.min()
+        assert made.max() <= sample.max()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("n", [6000, 30_000])
+def test_what_is_promised_of_topics_is_found(n: int) -> None:
+    """Fifteen times the sample: .72 of ten answers were promised, and .52 found."""
+    terms = TERMS | {"n": n, "bounds": (-1.0, 1.0), "epsilon": 10.0, "query": "exact"}
+    made = dpi.plan(topics(2000, 1), **terms, methods=["raw-staircase"], candidates=n // 100)
+    index = dpi.PrivateIndex(made.best.spec)
+    index.add(topics(n, 2))
+    truth = ground_truth(topics(n, 2), topics(500, 3), NEIGHBOURS)
+    for mode in ("exact", "private"):
+        ids = index.search(topics(500, 3), k=n // 100, query=mode).ids
+        promised = made.best.found(mode)
+        assert abs(promised.precision - truth.precision(ids, 10, NEIGHBOURS).mean()) < 0.07
+        found = truth.recall(ids, n // 100, 10).mean()
+        assert abs(promised.recall_within(n // 100) - found) < 0.07
