@@ -515,7 +515,7 @@ class Designed(Map):
         header = json.loads(data[52:at])
         facts = header["facts"]
         for name, kind, shape in header["arrays"]:
-            code = {"<i4": "i", "<i2": "h", "<f4": "f", "<f8": "d"}[kind]
+            code = {"<i8": "q", "<i4": "i", "<i2": "h", "<f4": "f", "<f8": "d"}[kind]
             count = math.prod(shape)
             arrays[name] = struct.unpack_from(f"<{count}{code}", data, at)
             at += struct.calcsize(f"<{count}{code}")

@@ -64,7 +64,7 @@ def designed(
     gaussian: bool = False,
     length: int | None = None,
     signs: bool = False,
-    window: float | None = None,
+    window: float = 0.0,
     beta: float = 1.0,
 ) -> Design:
     """A design for vectors of a few common causes, of at most eight coordinates by default."""

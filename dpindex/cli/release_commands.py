@@ -360,7 +360,8 @@ def design(
     signs: Annotated[bool, "For codes of bits."] = False,
     window: Annotated[
         float | None,
-        "Clip attributes to so many deviations about their mean: less noise at small epsilons.",
+        "Clip attributes to so many deviations about their mean; 0: do not.  [default: what suits "
+        "the public vectors]",
     ] = None,
     seed: Annotated[int, "Seed of the search."] = 0,
     compared: o.ComparedOptions,

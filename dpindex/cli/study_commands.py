@@ -174,6 +174,8 @@ def _commands(outcome: Plan, public_sample: str, options: o.DataOptions) -> list
         build.append(f"--codebook {file}")
         if spec.subset is not None:
             build.append(f"--subset {spec.subset}")
+        if spec.window is not None:
+            build.append(f"--window {spec.window:g}")
     if outcome.metric != "cosine":
         build.append(f"--metric {outcome.metric}")
     if row.denoiser:

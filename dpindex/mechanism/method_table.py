@@ -162,10 +162,11 @@ class Family:
             return
         if parameters.k not in (None, given.code_length):
             raise InputError(f"k is that of the design, {given.code_length}; leave it out.")
-        if given.windows is not None and given.windows.beta != parameters.change:
+        stated = (parameters.adjacency.size, parameters.change)
+        if given.windows is not None and given.windows.beta not in stated:
             raise InputError(
                 f"the windows of this design were made for beta = {given.windows.beta:g}, not "
-                f"{parameters.change:g}; make one for this.",
+                f"{parameters.adjacency.size:g}; make one for this.",
                 field="design",
             )
         if given.norm != (2 if parameters.delta > 0 else 1):

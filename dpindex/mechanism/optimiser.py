@@ -56,6 +56,10 @@ _SAMPLE = 512
 _MAX_ATTRIBUTES = 4096
 """Attributes that a design uses: those that vary most in public. It leaves the others out."""
 
+_WINDOWS = (0.0, 1.4, 1.0, 0.7, 0.3)
+_FEW = 2048
+"""Windows that are compared, on so many vectors and attributes."""
+
 _GAIN_OF_BINS = 1.01
 """Bins that recovered 0.3 % more found .02 less on gray CIFAR-10; 2 % more found up to .09 more."""
 
@@ -90,9 +94,10 @@ def design(
     scale : float
         Public divisor of every attribute, as of the spec.
     window : float, optional
-        Clip each attribute to so many public deviations to either side of its public mean, (0, ∞),
-        and within its public values: noise is then as narrow as windows are. Small ones suit small
-        epsilons; :func:`dpindex.plan` compares. The spec must have the same ``beta``.
+        Clip each attribute to so many public deviations to either side of its public mean, [0, ∞),
+        and within its public values: noise is then as narrow as windows are. The spec must have the
+        same ``beta``. 0 is for no windows. By default the best of 0, 0.3, 0.7, 1 and 1.4, by what
+        a first projection of the public vectors recovers: small ones suit small epsilons.
     seed : int
         Of the start of the search.
 
@@ -110,16 +115,21 @@ def design(
     noise = _noise_variance(epsilon, delta, signs)
     scale = finite_number(scale, "scale", above=0.0)
     if window is not None:
-        window = finite_number(window, "window", above=0.0)
+        window = finite_number(window, "window")
+        if window < 0:
+            raise InputError(f"window must be 0 or more, not {window:g}.", field="window")
     opened = isinstance(public, str | os.PathLike)
     with open_vectors(public) if opened else nullcontext(as_source(public)) as source:
         check_finite(source)
+        if window is None:
+            length = code_length or usual_length(epsilon, source.shape[1])
+            window = _best_window(_few(source), scale, beta, min(length, MAX_LENGTH), noise)
         known = _known(source, scale, beta, window)
     if code_length is None:
         code_length = usual_length(epsilon, len(known.attributes))
     k = whole_number(code_length, "code_length", 1, MAX_LENGTH)
     gaussian = delta > 0
-    unit = beta if window is None else 1.0
+    unit = known.unit(beta)
     w = _optimised(known, k, unit**2 * noise, gaussian, np.random.default_rng(seed))
     if signs:
         bins = _clusters(known.covariance, k, np.random.default_rng(seed))
@@ -135,6 +145,41 @@ def usual_length(epsilon: float, attributes: int) -> int:
     """Coordinates of a design for an epsilon."""
     length = round(50 * epsilon)
     return min(attributes, max(16, min(length, 256)))
+
+
+def _best_window(
+    source: VectorSource,
+    scale: float,
+    beta: float,
+    k: int,
+    noise: float,
+) -> float:
+    """Return the window of which bins of attributes that vary together recover the most.
+
+    What bins recover orders windows as optimised projections do, in a hundredth of the time.
+    """
+    recovered = []
+    for window in _WINDOWS:
+        known = _known(source, scale, beta, window, _FEW)
+        w = _clusters(known.covariance, k, np.random.default_rng(0))
+        added = noise * known.unit(beta) ** 2 * np.eye(k)
+        cross = w @ known.shared
+        gain = np.linalg.solve(w @ known.covariance @ w.T + added, cross)
+        recovered.append(float(np.sum(gain * cross)))
+    return _WINDOWS[int(np.argmax(recovered))]
+
+
+def _few(source: VectorSource) -> VectorSource:
+    """Return some of the vectors, evenly spaced."""
+    rows = spaced(source.shape[0], _FEW)
+    parts = []
+    for first, chunk in source.chunks():
+        inside = _between(rows, first, chunk.shape[0])
+        if len(inside):
+            parts.append(chunk[inside])
+    if issparse(parts[0]):
+        return as_source(scipy.sparse.vstack(parts).tocsr())
+    return as_source(np.vstack(parts))
 
 
 def _noise_variance(epsilon: float, delta: float, signs: bool) -> float:
@@ -184,12 +229,17 @@ class _Known(NamedTuple):
     clipped: Doubles
     products: Doubles
 
+    def unit(self, beta: float) -> float:
+        """One beta in the units of ``covariance``."""
+        return beta if self.windows is None else 1.0
+
 
 def _known(
     source: VectorSource,
     scale: float,
     beta: float,
-    window: float | None,
+    window: float,
+    most: int = _MAX_ATTRIBUTES,
 ) -> _Known:
     """The moments of public vectors, shrunk, and a sample of them."""
     rows = spaced(source.shape[0], _MAX_SAMPLE)
@@ -220,11 +270,10 @@ def _known(
     if count < 2 or not len(varying):
         raise InputError("no attribute of these public vectors varies: nothing can be designed.")
     falling = np.argsort(-variance[varying], kind="stable")
-    most = varying[falling[:_MAX_ATTRIBUTES]]
-    attributes = np.sort(most)
+    attributes = np.sort(varying[falling[:most]])
     middle = mean[attributes]
     windows = None
-    if window is not None:
+    if window:
         step = beta / STEPS
         span = (lowest[attributes] / step, highest[attributes] / step)
         deviation = np.sqrt(variance[attributes])

@@ -340,8 +340,8 @@ MAX_LENGTH = 4096
 ARRAYS = {
     "attributes": ("i4", "m"),
     "entries": ("i2", "km"),
-    "low": ("i4", "v"),
-    "width": ("i4", "v"),
+    "low": ("i8", "v"),
+    "width": ("i8", "v"),
     "centre": ("f4", "m"),
     "mean": ("f4", "m"),
     "basis": ("f4", "bm"),

@@ -18,11 +18,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dpindex.base.arrays import AnyArray, Doubles, Ints
+from dpindex.base.arrays import AnyArray, Doubles, Longs
 
 STEPS = 1 << 16
 """Whole steps in which windows are stated, to a beta."""
 
+_FARTHEST = 1 << 60
 _LEAST = STEPS >> 6
 """Narrower windows would blow up what hardly varies."""
 
@@ -33,15 +34,15 @@ class Windows:
 
     Attributes
     ----------
-    low, width : int32 arrays, shape (dim,)
+    low, width : int64 arrays, shape (dim,)
         The window of attribute j is ``[low_j, low_j + width_j]`` steps; it is empty, and the
         attribute always the same, where ``width_j`` is not above 0.
     beta : float
         The change of a scaled attribute that they were made for.
     """
 
-    low: Ints
-    width: Ints
+    low: Longs
+    width: Longs
     beta: float
 
     @classmethod
@@ -70,7 +71,8 @@ class Windows:
         width = np.clip(width, _LEAST, np.maximum(largest - least, _LEAST))
         low = np.rint(middle) - width // 2
         low = np.maximum(np.minimum(low, largest - width), least)
-        return cls(low.astype(np.int32), width.astype(np.int32), beta)
+        low, width = (np.clip(steps, -_FARTHEST, _FARTHEST) for steps in (low, width))
+        return cls(low.astype(np.int64), width.astype(np.int64), beta)
 
     @classmethod
     def of_sample(cls, rows: Doubles, half_width: float, beta: float) -> Windows:
@@ -89,8 +91,8 @@ class Windows:
 
     def spread(self, attributes: AnyArray, dim: int) -> Windows:
         """Return the windows of ``dim`` attributes of which these are some; others have none."""
-        low = np.zeros(dim, dtype=np.int32)
-        width = np.zeros(dim, dtype=np.int32)
+        low = np.zeros(dim, dtype=np.int64)
+        width = np.zeros(dim, dtype=np.int64)
         low[attributes] = self.low
         width[attributes] = self.width
         return Windows(low, width, self.beta)
@@ -99,7 +101,7 @@ class Windows:
         """Return both ends of every window within the bounds, in units of scaled attributes."""
         step = self.beta / STEPS
         low = np.clip(self.low * step, *bounds)
-        high = np.clip((self.low + self.width.astype(np.int64)) * step, *bounds)
+        high = np.clip((self.low + self.width) * step, *bounds)
         return low, np.maximum(low, high)
 
     def clipped(self, x: Doubles) -> Doubles:

@@ -24,8 +24,8 @@ from dpindex.study.sample import Sample, fit_codebook
 from dpindex.study.specs import spec_grid
 from dpindex.study.target import MAX_DENSE_DIM, PlanTarget
 
-# Bounds are narrowed to the middle of the sample's values, where these lie within such a share of a
-# change, up to an epsilon beyond which noise costs less than clipping.
+# Bounds of methods without windows are narrowed to the middle of the sample's values, where these
+# lie within such a share of a change, up to an epsilon beyond which noise costs less than clipping.
 _MIDDLE = (0.125, 0.875)
 _NARROW = 0.4
 _NARROW_UP_TO = 8.0
@@ -33,8 +33,9 @@ _NARROW_UP_TO = 8.0
 _WIDE_LENGTHS = {256, 512, 1024}
 _RECORD_LENGTHS = {64, 128, 256, 512}
 _MIN_BINS = 8
-# Codewords of a softmax codebook, at most.
+# Codewords of a softmax codebook, at most, and windows, in deviations to either side.
 _SOFTMAX_CODEWORDS = 1 << 12
+_WINDOWS = (None, 1.4, 1.0, 0.7, 0.3)
 # Vectors of the sample for each codeword, and for each centroid.
 _VECTORS_PER_CODEWORD = (1, 4)
 _VECTORS_PER_CENTROID = (8, 20)
@@ -112,8 +113,8 @@ class CandidateSpecs:
             return {}
         return {"bounds": (lower, upper), "clip": True, "norm": None}
 
-    def _terms_at(self, epsilon: float) -> dict[str, Any]:
-        if epsilon > _NARROW_UP_TO:
+    def _terms_at(self, method: Method, epsilon: float) -> dict[str, Any]:
+        if epsilon > _NARROW_UP_TO or method.family.public is not None:
             return self._terms
         return {**self._terms, **self._narrow}
 
@@ -128,7 +129,6 @@ class CandidateSpecs:
             If no method is left.
         """
         named = self._target.methods is not None
-        terms = self._terms_at(epsilon)
         specs: list[Spec] = []
         refused: list[str] = []
         for method in _methods_to_try(self._target.methods):
@@ -143,6 +143,7 @@ class CandidateSpecs:
             except InputError as error:
                 refused.append(f"{method.name}: {error}")
                 continue
+            terms = self._terms_at(method, epsilon)
             grid_of = partial(spec_grid, self._target.dim, [method.name], [epsilon], **terms)
             for part in parts:
                 grid = grid_of(**part)
@@ -194,10 +195,15 @@ class CandidateSpecs:
                 yield {"codebook": book, "subset": subset}
         else:
             size = min(len(self._sample), _SOFTMAX_CODEWORDS)
-            yield {"codebook": self._sample.book_of_vectors(size)}
+            for window in self._windows():
+                yield {"codebook": self._sample.book_of_vectors(size), "window": window}
             if self._terms["record_epsilon"] is not None:
                 for size in self._cells():
                     yield {"codebook": self._sample.book_of_centroids(size)}
+
+    def _windows(self) -> tuple[float | None, ...]:
+        """Return the windows to try for one attribute; a ball has none."""
+        return _WINDOWS if isinstance(self._target.adjacency, Attribute) else (None,)
 
     def _design_lengths(self, method: Method, epsilon: float) -> list[int]:
         """Return the usual length of a design and twice as much, as far as bytes allow."""
@@ -212,7 +218,7 @@ class CandidateSpecs:
 
     def _new_design(self, method: Method, k: int, epsilon: float, whole: bool = False) -> Design:
         """Return a design of half of the sample, or of all public vectors."""
-        terms = self._terms_at(epsilon)
+        terms = self._terms
         bounds = terms["bounds"]
         public = self._source if whole else as_source(self._sample.fitted)
         if terms["clip"]:
@@ -263,7 +269,10 @@ class CandidateSpecs:
             if spec.subset is not None and spec.symbols:
                 subsets = promising_subsets(spec.symbols, epsilon, self._reranked)
                 return [replace(spec, subset=w, epsilon=epsilon) for w in subsets[-2:]]
-            return [spec.with_epsilon(epsilon)]
+            made = spec.with_epsilon(epsilon)
+            if spec.method_row.family.windows:
+                return [replace(made, window=window) for window in self._windows()]
+            return [made]
         return []
 
     def published(self, spec: Spec) -> Spec:
