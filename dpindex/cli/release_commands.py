@@ -320,7 +320,7 @@ def _changing(index: str) -> AbstractContextManager[Any]:
 
 def codebook(
     public: Annotated[str, typer.Argument(help="PUBLIC vectors of the same kind.")],
-    output: Annotated[Path, typer.Argument(help="File to write, .npy.")],
+    output: Annotated[Path, typer.Argument(help="File to write, .codebook or .npy.")],
     *,
     size: Annotated[int, "Codewords."],
     centroids: Annotated[bool, "Centroids of all vectors, not evenly spaced ones."] = False,
@@ -330,22 +330,28 @@ def codebook(
 
     Codewords beyond the number of vectors are points between near neighbours.
 
-    $ dpindex codebook public.npy codebook.npy --size 200 --centroids
+    A .codebook of centroids also holds how neighbours spread over them: a search for a share of
+    --candidates gives more to the queries that need more. A .npy holds the codewords alone.
+
+    $ dpindex codebook public.npy public.codebook --size 200 --centroids
     """
     from dpindex.mechanism.public_parts import Codebook
     from dpindex.study.planner import fit_codebook
 
-    if output.suffix != ".npy":
-        raise InputError(f"{output} must end in .npy.")
+    if output.suffix not in (".npy", Codebook.suffix):
+        raise InputError(f"{output} must end in {Codebook.suffix} or .npy.")
     o.refuse_existing(output)
     with open_vectors(public) as source:
         make = fit_codebook if centroids or size > source.shape[0] else Codebook.spaced
         book = make(compared.compared(source), size)
         if compared.ranges is not None:
-            book = Codebook(Ranges.read(compared.ranges).unscale(book.stated))
-    archive = BytesIO()
-    np.save(archive, book.stated)
-    create_file(output, archive.getvalue())
+            book = Codebook(Ranges.read(compared.ranges).unscale(book.stated), book.guide)
+    content = book.to_bytes()
+    if output.suffix == ".npy":
+        archive = BytesIO()
+        np.save(archive, book.stated)
+        content = archive.getvalue()
+    create_file(output, content)
     o.say(f"{output}: {len(book)} codewords of {book.dim} attributes, {book.digest[:12]}….")
 
 

@@ -59,7 +59,11 @@ def query(
         "Original vectors, which order the candidates exactly.",
     ] = None,
     ids: o.RerankIds = None,
-    candidates: Annotated[int | None, "Rows for --rerank to order.  [default: 1000]"] = None,
+    candidates: Annotated[
+        str | None,
+        "--candidates N",
+        "Rows for --rerank to order, or 5%: a share of the index on average.  [default: 1000]",
+    ] = None,
     show: Annotated[str | None, "--show A,B", "Payload columns to show with the hits."] = None,
     collection: o.Collection = "dpindex",
     as_json: o.AsJson = False,
@@ -95,7 +99,7 @@ def query(
             k=k,
             query=query,
             filter=filter,
-            candidates=candidates,
+            candidates=_candidates(candidates),
             rerank=owner,
             allow_unprotected=allow_unprotected,
         )
@@ -122,6 +126,13 @@ def query(
     typer.echo(_hits_table(columns, payload, opened.metric, rows))
     if rows < len(hits.ids):
         typer.echo(f"… and {len(hits.ids) - rows} more queries: see --json.")
+
+
+def _candidates(stated: str | None) -> int | str | None:
+    """Return a number as one; a search reads a share, and refuses anything else."""
+    if stated is not None and stated.isdecimal():
+        return int(stated)
+    return stated
 
 
 def _owner(rerank: str | None, ids: str | None) -> Owner | None:

@@ -165,12 +165,13 @@ def _commands(outcome: Plan, public_sample: str, options: o.DataOptions) -> list
         size = spec.symbols
         is_clipped = spec.compared_limits is not None
         if size < outcome.sample_rows or is_clipped:
-            make = [f"dpindex codebook {file} codebook.npy --size {size}"]
+            made = "public.codebook" if row.centroids else "codebook.npy"
+            make = [f"dpindex codebook {file} {made} --size {size}"]
             make += ["--centroids"] * row.centroids
             compared = ("ranges", "scale", *clipped) if is_clipped else ("ranges",)
             make += stated.as_flags(*compared)
             commands.append(" ".join(make))
-            file = "codebook.npy"
+            file = made
         build.append(f"--codebook {file}")
         if spec.subset is not None:
             build.append(f"--subset {spec.subset}")

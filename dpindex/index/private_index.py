@@ -25,6 +25,7 @@ from dpindex.decode.base import Metric, Queries
 from dpindex.decode.calibration import SimilarityCalibration
 from dpindex.decode.denoiser import Denoiser
 from dpindex.decode.fit import DenoiserKind, fit_denoiser
+from dpindex.decode.guided import GuidedQueries, Worth, guide_of, worth_of
 from dpindex.decode.kinds import decoder_of
 from dpindex.decode.learning import learned
 from dpindex.index.backends import unfilled
@@ -572,9 +573,18 @@ class PrivateIndex(Searchable):
             raise InputError("the index is empty: add vectors before searching.")
         return store
 
+    def _worth(self, queries: Queries, wanted: int) -> Worth | None:
+        if guide_of(self.spec) is None:
+            return None
+        counts = np.zeros(len(self.spec.codewords), dtype=np.int64)
+        with self._lock.read():
+            for codes in self._store.blocks():
+                counts += np.bincount(codes.stored[:, 0], minlength=len(counts))
+        return worth_of(self.spec, queries, counts, wanted)
+
     def _find(
         self,
-        queries: Queries,
+        queries: Queries | GuidedQueries,
         count: int,
         selection: Ready,
     ) -> Found:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
-from dpindex.base.arrays import Doubles, Rows, limited_threads, spaced
+from dpindex.base.arrays import AnyArray, Doubles, Rows, limited_threads, spaced
 from dpindex.base.files import release_pages
 from dpindex.decode.base import Decoder, Queries
+from dpindex.decode.guided import GuidedQueries
 from dpindex.index.backends import SearchBackend, faiss
 from dpindex.index.door import Door
 from dpindex.index.faiss_signs import FaissSigns
@@ -110,13 +111,20 @@ class Ranking:
         self.rows = len(store)
 
     def search(
-        self, queries: Queries, count: int, subset: SearchBackend | None = None
+        self,
+        queries: Queries | GuidedQueries,
+        count: int,
+        subset: SearchBackend | None = None,
     ) -> tuple[Doubles, Rows]:
         """Scores and rows of the best ``count`` for each query, best first, shape (nq, count).
 
         With a ``subset`` of the backend, of its items alone.
         """
         backend = self.backend if subset is None else subset
-        wanted = self.decoder.query_items(queries)
+        wanted: AnyArray
+        if isinstance(queries, GuidedQueries):
+            wanted = queries.worth
+        else:
+            wanted = self.decoder.query_items(queries)
         with few_threads(len(backend) * wanted.size):
             return backend.search(wanted, count)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import inspect
+import math
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
@@ -71,6 +73,8 @@ class Reranking:
         Candidates of each query.
     scale : float
         Attributes of the data are divided by it: see :class:`~dpindex.Spec`.
+    on_average : bool
+        Whether a query may take more or fewer, where the index knows which one needs more.
     """
 
     owner: Owner
@@ -78,6 +82,7 @@ class Reranking:
     metric: Metric
     candidates: int
     scale: float
+    on_average: bool = False
 
     def nearest(self, block: slice, candidates: Candidates, k: int) -> Nearest:
         """Return the k nearest candidates of each query in a block of them.
@@ -101,11 +106,12 @@ class Reranking:
 
 def new_reranking(
     rerank: Rerank,
-    candidates: int | None,
+    candidates: int | str | None,
     k: int,
     queries: Any,
     metric: Metric,
     spec: Spec,
+    rows: int = 0,
 ) -> Reranking:
     """Return what orders the candidates of queries.
 
@@ -113,13 +119,13 @@ def new_reranking(
     ----------
     rerank
         See :func:`dpindex.index.reranking.owner_of`.
-    candidates : int, optional
-        Default :data:`CANDIDATES`, or k if that is more.
+    candidates : int or str, optional
+        Default :data:`CANDIDATES`, or k if that is more; "5%" is a share of the index, on average.
     k : int
         Neighbours wanted.
     queries : array, CSR matrix or Codes, shape (nq, dim)
-    metric, spec
-        Of the index.
+    metric, spec, rows
+        Of the index; 0 rows where their number is not known.
 
     Raises
     ------
@@ -134,6 +140,11 @@ def new_reranking(
         )
     if candidates is None:
         candidates = max(k, CANDIDATES)
+    on_average = isinstance(candidates, str)
+    if isinstance(candidates, str):
+        candidates = max(k, round(_share(candidates) * rows))
+        if not rows:
+            raise InputError("state candidates as a number here.", field="candidates")
     candidates = whole_number(candidates, "candidates", 1, _MAX_CANDIDATES)
     if candidates < k:
         raise InputError(
@@ -146,7 +157,22 @@ def new_reranking(
             field="query",
         )
     owner = owner_of(rerank).within(spec)
-    return Reranking(owner, queries, metric, candidates, spec.scale)
+    return Reranking(owner, queries, metric, candidates, spec.scale, on_average)
+
+
+def _share(text: str) -> float:
+    """The share that a text such as "5%" states, (0, 1]."""
+    share = math.nan
+    if text.endswith("%"):
+        with suppress(ValueError):
+            share = float(text[:-1]) / 100
+    if not 0 < share <= 1:
+        raise InputError(
+            f'candidates must be a whole number or a share of the index such as "5%", not '
+            f"{text[:40]!r}.",
+            field="candidates",
+        )
+    return share
 
 
 def with_exact(hits: Hits, exact: Doubles, metric: Metric) -> Hits:

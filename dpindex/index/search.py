@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, NamedTuple
 
@@ -15,6 +15,7 @@ from dpindex.base.arrays import Doubles, Rows, Table, Vectors, finite_number, ro
 from dpindex.base.errors import InputError
 from dpindex.decode.base import Estimate, Estimator, PrivateQueries, Queries
 from dpindex.decode.calibration import SimilarityCalibration
+from dpindex.decode.guided import MOST, GuidedQueries, Worth
 from dpindex.decode.kinds import decoder_of
 from dpindex.decode.learning import unstated
 from dpindex.index.filters import Filter
@@ -56,6 +57,11 @@ class Found(Candidates):
         numbered = [part.rows for part in parts if part.rows is not None]
         rows = np.concatenate(numbered) if numbered else None
         return cls(ids, rows, parts[0].total, scores)
+
+    def first(self, count: int) -> Found:
+        """Return the first columns."""
+        rows = None if self.rows is None else self.rows[:, :count]
+        return Found(self.ids[:, :count], rows, self.total, self.scores[:, :count])
 
     def at(self, places: Rows) -> Found:
         """Return what stands at some columns of each line, in another order."""
@@ -120,7 +126,7 @@ class Searchable(ABC):
         query: QueryMode | None = None,
         *,
         filter: Filter = None,
-        candidates: int | None = None,
+        candidates: int | str | None = None,
         rerank: Rerank = None,
         allow_unprotected: bool = False,
     ) -> Hits:
@@ -145,9 +151,11 @@ class Searchable(ABC):
             or an expression over them, as text such as ``"year >= 2020 and lang == 'en'"`` or of
             ``pyarrow.compute``. With fewer than k such rows, all of them are found. See
             :func:`dpindex.index.filters.kept_rows`. A published index takes ids and text.
-        candidates : int, optional
+        candidates : int or str, optional
             Rows that the codes choose for each query, of which ``rerank`` finds the k nearest,
-            [k, ∞); default 1000.
+            [k, ∞); default 1000. "5%" is such a share of the index on average: with a guide in its
+            codebook (:func:`dpindex.fit_codebook`) queries that need more get up to twice as many,
+            and others fewer; else each gets as many.
         rerank : optional
             Who has the original vectors: an array, memory map, sparse matrix, file or dataset whose
             rows stand in the order of the index; a mapping of ids to vectors, or a function from an
@@ -187,7 +195,7 @@ class Searchable(ABC):
         query: QueryMode | None = None,
         *,
         filter: Filter = None,
-        candidates: int | None = None,
+        candidates: int | str | None = None,
         rerank: Rerank = None,
         allow_unprotected: bool = False,
     ) -> list[Hits]:
@@ -221,7 +229,8 @@ class Searchable(ABC):
         queries = self._queries(Q, query, allow_unprotected=allow_unprotected)
         if reranking is None:
             return self._in_range(queries, least, filter)
-        hits = self._answers(queries, reranking.candidates, reranking, filter)
+        every = replace(reranking, on_average=False)
+        hits = self._answers(queries, every.candidates, every, filter)
         return within(hits, least, self.metric)
 
     @abstractmethod
@@ -235,11 +244,14 @@ class Searchable(ABC):
     @abstractmethod
     def _find(
         self,
-        queries: Queries,
+        queries: Any,
         count: int,
         selection: Any,
     ) -> Found:
-        """Return the first ``count`` rows by the codes, or all rows that a selection has."""
+        """Return the first ``count`` rows by the codes, or all rows that a selection has.
+
+        ``queries`` are Queries, or GuidedQueries where :meth:`_worth` says what cells are worth.
+        """
 
     @abstractmethod
     def _codes_of(self, found: Found, selection: Any) -> FoundCodes:
@@ -258,7 +270,7 @@ class Searchable(ABC):
         self,
         queries: Vectors | Codes,
         k: int,
-        candidates: int | None,
+        candidates: int | str | None,
         rerank: Rerank,
     ) -> Reranking | None:
         """Return what orders the candidates of queries; None if there are none."""
@@ -266,21 +278,36 @@ class Searchable(ABC):
             return None
         if not isinstance(queries, Codes):
             queries = self._queries.projector.rows(queries)
-        return new_reranking(rerank, candidates, k, queries, self.metric, self.spec)
+        rows = len(self)
+        return new_reranking(rerank, candidates, k, queries, self.metric, self.spec, rows)
+
+    def _worth(self, queries: Queries, wanted: int) -> Worth | None:
+        """Return what cells are worth to queries; None where all take as many candidates."""
+        return None
 
     def _answers(
         self, queries: Queries, k: int, reranking: Reranking | None, filter_: Filter
     ) -> Hits:
         """Return the k nearest of the rows that a filter selects, perhaps reranked."""
         count = k
+        worth = None
         if reranking is not None:
             count = reranking.candidates
+            if reranking.on_average:
+                worth = self._worth(queries, count)
+        asked: Queries | GuidedQueries = queries
+        size = min(BATCH_QUERIES, BATCH_CANDIDATES // count)
+        if worth is not None:
+            asked = GuidedQueries(queries, worth.scores)
+            count *= MOST
+            size = 1  # each has its own number of candidates
         parts = []
         exact = []
         with self._selected(filter_, count) as selection:
-            size = min(BATCH_QUERIES, BATCH_CANDIDATES // count)
             for block in row_blocks(len(queries), size):
-                found = self._find(queries[block], count, selection)
+                found = self._find(asked[block], count, selection)
+                if worth is not None:
+                    found = found.first(max(k, worth.taken(found.scores[0])))
                 if reranking is not None:
                     nearest = reranking.nearest(block, found, k)
                     found = found.at(nearest.places)

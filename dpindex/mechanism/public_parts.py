@@ -32,6 +32,7 @@ from dpindex.base.errors import DamagedError, InputError, NoGuaranteeError
 from dpindex.base.files import AnyPath, checked_array, pack, parse_file, unpack, write_file
 from dpindex.base.tables import real_matrix
 from dpindex.data import Ranges, as_source, dense_rows, open_vectors
+from dpindex.mechanism.guide import Guide
 from dpindex.mechanism.windows import Windows
 
 _MAX_BYTES = 1 << 30
@@ -206,6 +207,9 @@ class Codebook(PublicPart):
     ----------
     vectors : array, shape (K, dim)
         K in [2, 65536]; directions count, lengths do not; no codeword may be zero.
+    guide : Guide, optional
+        How neighbours spread over cells, of :func:`dpindex.fit_codebook`: a search for a share of
+        candidates uses it. It changes no code and is no part of the digest.
 
     Raises
     ------
@@ -219,10 +223,12 @@ class Codebook(PublicPart):
 
     kind = "codebook"
     holds = "codeword"
+    suffix: ClassVar = ".codebook"
     shape: ClassVar = {"size": (MIN_SIZE, MAX_SIZE), "dim": _DIM}
     size: int
 
-    def __init__(self, vectors: Any) -> None:
+    def __init__(self, vectors: Any, guide: Guide | None = None) -> None:
+        self.guide = guide
         table = vectors if issparse(vectors) else np.asanyarray(vectors)
         rows = real_matrix(table, table.shape[-1] if table.ndim else 0, "codewords")
         if issparse(rows):
@@ -247,12 +253,20 @@ class Codebook(PublicPart):
 
     @classmethod
     def read(cls, path: AnyPath) -> Codebook:
-        """Return the codebook of all vectors in a file; InputError for more than 65536 of them.
+        """Return the codebook of a file of ``dpindex codebook``, or of all vectors in another one.
 
         Parameters
         ----------
         path : str or path
+            With the suffix .codebook, or of at most 65536 vectors.
+
+        Raises
+        ------
+        InputError
+            For another file.
         """
+        if os.fspath(path).endswith(cls.suffix):
+            return super().read(path)
         with open_vectors(path) as source:
             if source.shape[0] > MAX_SIZE:
                 raise InputError(
@@ -287,20 +301,30 @@ class Codebook(PublicPart):
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Codebook:
-        _, arrays = unpack(data, "codebook")
+        facts, arrays = unpack(data, "codebook")
         vectors = arrays.pop("vectors", None)
-        if arrays or vectors is None or vectors.dtype != np.float32:
+        if vectors is None or vectors.dtype != np.float32:
             raise InputError("this codebook has a header that no dpindex writes.")
-        return cls(vectors)
+        made = cls(vectors)
+        try:
+            if facts or arrays:
+                made.guide = Guide.read(facts, arrays, len(made))
+        except (ValueError, LookupError, TypeError):
+            raise DamagedError("this codebook has a guide that no dpindex writes.") from None
+        return made
 
     def to_bytes(self) -> bytes:
-        return pack("codebook", {}, {"vectors": self.stated})
+        arrays: dict[str, AnyArray] = {"vectors": self.stated}
+        if self.guide is None:
+            return pack("codebook", {}, arrays)
+        arrays |= {"moves": self.guide.moves, "players": self.guide.players}
+        return pack("codebook", {"temperature": self.guide.temperature}, arrays)
 
     def scaled(self, ranges: Ranges) -> Codebook:
         """The codebook of these codewords, brought to 0 … 1 by ``ranges``; itself if only named."""
         if self._only_named:
             return self
-        return Codebook(ranges.scale(self._stated))
+        return Codebook(ranges.scale(self._stated), self.guide)
 
     @property
     def contents(self) -> str:

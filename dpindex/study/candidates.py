@@ -269,10 +269,10 @@ class CandidateSpecs:
             if spec.subset is not None and spec.symbols:
                 subsets = promising_subsets(spec.symbols, epsilon, self._reranked)
                 return [replace(spec, subset=w, epsilon=epsilon) for w in subsets[-2:]]
-            made = spec.with_epsilon(epsilon)
+            alike = spec.with_epsilon(epsilon)
             if spec.method_row.family.windows:
-                return [replace(made, window=window) for window in self._windows()]
-            return [made]
+                return [replace(alike, window=window) for window in self._windows()]
+            return [alike]
         return []
 
     def published(self, spec: Spec) -> Spec:

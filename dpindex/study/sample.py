@@ -30,6 +30,7 @@ from dpindex.base.errors import DamagedError, InputError, StorageError
 from dpindex.data import VectorSource, as_source, dense_rows
 from dpindex.data.source import check_finite
 from dpindex.decode.base import Metric
+from dpindex.mechanism.guide import Guide
 from dpindex.mechanism.public_parts import MAX_SIZE, MIN_SIZE, Codebook
 from dpindex.mechanism.spec import Spec
 from dpindex.privacy import Record
@@ -330,7 +331,8 @@ def fit_codebook(public: Any, size: int) -> Codebook:
         return Codebook(sample.stated[first])
     vectors = sample.vectors[first]
     if size < len(first):
-        return Codebook(centroids(vectors, size))
+        words = centroids(vectors, size)
+        return Codebook(words, Guide.learned(vectors, Codebook(words).vectors))
     return Codebook(_grown(vectors, size))
 
 

@@ -1,0 +1,194 @@
+"""As many candidates as a query needs: a public threshold, codes, and nothing else decides."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from commands import Run, fails
+
+import dpindex as dpi
+from dpindex.base.errors import DamagedError, InputError
+from dpindex.base.files import pack, unpack
+from dpindex.decode.base import PrivateQueries
+from dpindex.decode.guided import Worth, worth_of
+from dpindex.mechanism.public_parts import Codebook
+
+RNG = np.random.default_rng(11)
+TOPICS = RNG.normal(size=(30, 24))
+
+
+def vectors(count: int, spread: float = 0.6) -> Any:
+    """Vectors of topics that lie near each other in part."""
+    rows = TOPICS[RNG.integers(0, 30, count)] + spread * RNG.normal(size=(count, 24))
+    return (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
+
+
+PUBLIC = vectors(1500)
+PRIVATE = vectors(4000)
+QUERIES = vectors(300)
+
+
+def index(epsilon: float = 7.0, size: int = 60) -> dpi.PrivateIndex:
+    book = dpi.fit_codebook(PUBLIC, size)
+    terms: dict[str, Any] = {"epsilon": epsilon, "adjacency": dpi.record(), "subset": 1}
+    made = dpi.PrivateIndex(dpi.Spec("record-codebook", 24, codebook=book, **terms))
+    made.add(PRIVATE)
+    return made
+
+
+@pytest.fixture(scope="module")
+def searched() -> dpi.PrivateIndex:
+    return index()
+
+
+class Counting:
+    """An owner of the vectors, as a function of ids, who counts what each query asks for."""
+
+    def __init__(self) -> None:
+        self.asked: list[int] = []
+
+    def __call__(self, query: Any, ids: Any) -> Any:
+        self.asked.append(len(ids))
+        return PRIVATE[np.asarray(ids, int)] @ query
+
+
+def counts_of(index: dpi.PrivateIndex, query: Any, candidates: Any) -> Any:
+    owner = Counting()
+    index.search(QUERIES, k=10, query=query, candidates=candidates, rerank=dpi.Answers(owner))
+    return np.array(owner.asked)
+
+
+def recall(index: dpi.PrivateIndex, query: Any, candidates: Any) -> float:
+    truth = np.argsort(-QUERIES @ PRIVATE.T, axis=1)[:, :10]
+    hits = index.search(QUERIES, k=10, query=query, candidates=candidates, rerank=PRIVATE)
+    found = [np.isin(a, b).mean() for a, b in zip(np.asarray(hits.ids, int), truth, strict=True)]
+    return float(np.mean(found))
+
+
+@pytest.mark.parametrize("query", ["exact", "private"])
+def test_a_share_is_a_mean_with_a_cap_of_twice_as_many(
+    searched: dpi.PrivateIndex, query: Any
+) -> None:
+    counts = counts_of(searched, query, "5%")
+    assert counts.max() <= 400
+    assert len(set(counts.tolist())) > 2
+    assert 0.7 * 200 < counts.mean() < 1.2 * 200
+
+
+def test_a_number_stays_a_number(searched: dpi.PrivateIndex) -> None:
+    assert set(counts_of(searched, "exact", 200).tolist()) == {200}
+
+
+def test_more_is_found_among_as_many(searched: dpi.PrivateIndex) -> None:
+    counts = counts_of(searched, "exact", "5%")
+    fixed = recall(searched, "exact", round(counts.mean()))
+    assert recall(searched, "exact", "5%") > fixed + 0.005
+
+
+def test_a_codebook_without_a_guide_gives_each_query_its_share() -> None:
+    book = dpi.Codebook(dpi.fit_codebook(PUBLIC, 60).stated)
+    terms: dict[str, Any] = {"epsilon": 7.0, "adjacency": dpi.record(), "subset": 1}
+    made = dpi.PrivateIndex(dpi.Spec("record-codebook", 24, codebook=book, **terms))
+    made.add(PRIVATE)
+    assert set(counts_of(made, "exact", "5%").tolist()) == {200}
+
+
+@pytest.mark.parametrize("query", ["exact", "private"])
+def test_how_many_candidates_depends_on_the_query_and_public_things_alone(query: Any) -> None:
+    """Two collections with the same codes, of other vectors: the counts are the same."""
+    made = index()
+    other = dpi.PrivateIndex(made.spec)
+    other.add_codes(made.codes)
+    if query == "exact":
+        assert (counts_of(made, query, "5%") == counts_of(other, query, "5%")).all()
+        return
+    codes = dpi.Privatizer(made.spec).privatize(QUERIES)
+    counts: dict[int, set[int]] = {}
+    worth = worth_of(
+        made.spec,
+        PrivateQueries(codes, made.spec),
+        np.bincount(made.codes.stored[:, 0], minlength=60),
+        200,
+    )
+    assert worth is not None
+    taken = (worth.scores >= worth.least).sum(axis=1)
+    for symbol, number in zip(codes.stored[:, 0].tolist(), taken.tolist(), strict=True):
+        counts.setdefault(symbol, set()).add(number)
+    assert all(len(numbers) == 1 for numbers in counts.values())
+
+
+def test_a_cap_that_is_a_function_of_a_private_vector_is_noticed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The test above fails for a count that follows how many vectors are near the query."""
+    made = index()
+    public = counts_of(made, "exact", "5%")
+    crowded = (QUERIES @ PRIVATE.T > 0.5).sum(axis=1, keepdims=True)
+
+    def near(*arguments: Any) -> Worth:
+        found = worth_of(*arguments)
+        assert found is not None
+        return Worth(found.scores * (1 + crowded), found.least)
+
+    monkeypatch.setattr("dpindex.index.private_index.worth_of", near)
+    assert (counts_of(made, "exact", "5%") != public).any()
+
+
+@pytest.mark.parametrize("wrong", ["", "5", "0%", "101%", "-1%", "nan%", "five%", "5 %%", "1e3"])
+def test_other_texts_are_refused(searched: dpi.PrivateIndex, wrong: str) -> None:
+    with pytest.raises(InputError, match="candidates must be a whole number or a share"):
+        searched.search(QUERIES[:2], candidates=wrong, rerank=PRIVATE)
+
+
+def test_a_filter_keeps_its_share(searched: dpi.PrivateIndex) -> None:
+    owner = Counting()
+    kept = list(range(0, 4000, 2))
+    hits = searched.search(QUERIES, k=5, candidates="5%", rerank=dpi.Answers(owner), filter=kept)
+    assert (np.asarray(hits.ids, int) % 2 == 0).all()
+    assert max(owner.asked) <= 400
+
+
+def test_the_guide_travels_with_the_codebook(
+    tmp_path: Path, searched: dpi.PrivateIndex, run: Run
+) -> None:
+    searched.save(tmp_path / "index")
+    again = dpi.PrivateIndex.open(tmp_path / "index")
+    assert (counts_of(again, "exact", "5%") == counts_of(searched, "exact", "5%")).all()
+    np.save(tmp_path / "public.npy", PUBLIC)
+    np.save(tmp_path / "vectors.npy", PRIVATE)
+    np.save(tmp_path / "queries.npy", QUERIES[:5])
+    book = tmp_path / "public.codebook"
+    run("codebook", tmp_path / "public.npy", book, "--size", "60", "--centroids")
+    made = Codebook.read(book)
+    assert made == searched.spec.codebook
+    assert made.guide is not None
+    made_of = ["--method", "record-codebook", "--epsilon", "7", "--record", "--subset", "1"]
+    run("build", tmp_path / "vectors.npy", tmp_path / "built", *made_of, "--codebook", book)
+    ask = ["query", tmp_path / "built", tmp_path / "queries.npy", "-k", "3"]
+    ask += ["--rerank", tmp_path / "vectors.npy", "--candidates"]
+    assert run(*ask, "5%")[0] == 0
+    fails(run(*ask, "0%"), "share of the index")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"temperature": -1.0},
+        {"temperature": "hot"},
+        {"moves": np.zeros((20, 20), np.float32)},
+        {"moves": np.ones((20, 19), np.float32)},
+        {"players": np.ones((0, 20), np.float32)},
+        {"players": np.ones((5, 20), np.float64)},
+        {"more": np.ones(3, np.float32)},
+    ],
+    ids=str,
+)
+def test_a_guide_of_a_stranger_is_read_carefully(changes: dict[str, Any]) -> None:
+    facts, arrays = unpack(dpi.fit_codebook(PUBLIC, 20).to_bytes(), "codebook")
+    facts |= {name: value for name, value in changes.items() if name == "temperature"}
+    arrays |= {name: value for name, value in changes.items() if name != "temperature"}
+    with pytest.raises((DamagedError, InputError)):
+        Codebook.from_bytes(pack("codebook", facts, arrays))
