@@ -577,9 +577,8 @@ class PrivateIndex(Searchable):
         if guide_of(self.spec) is None:
             return None
         counts = np.zeros(len(self.spec.codewords), dtype=np.int64)
-        with self._lock.read():
-            for codes in self._store.blocks():
-                counts += np.bincount(codes.stored[:, 0], minlength=len(counts))
+        for codes in self._rows_of_now().blocks():
+            counts += np.bincount(codes.stored[:, 0], minlength=len(counts))
         return worth_of(self.spec, queries, counts, wanted)
 
     def _find(

@@ -111,7 +111,7 @@ def new_reranking(
     queries: Any,
     metric: Metric,
     spec: Spec,
-    rows: int = 0,
+    rows: int | None = None,
 ) -> Reranking:
     """Return what orders the candidates of queries.
 
@@ -125,7 +125,7 @@ def new_reranking(
         Neighbours wanted.
     queries : array, CSR matrix or Codes, shape (nq, dim)
     metric, spec, rows
-        Of the index; 0 rows where their number is not known.
+        Of the index; None for rows where their number is not known.
 
     Raises
     ------
@@ -142,9 +142,10 @@ def new_reranking(
         candidates = max(k, CANDIDATES)
     on_average = isinstance(candidates, str)
     if isinstance(candidates, str):
-        candidates = max(k, round(_share(candidates) * rows))
-        if not rows:
+        share = _share(candidates)
+        if rows is None:
             raise InputError("state candidates as a number here.", field="candidates")
+        candidates = max(k, round(share * rows))
     candidates = whole_number(candidates, "candidates", 1, _MAX_CANDIDATES)
     if candidates < k:
         raise InputError(
