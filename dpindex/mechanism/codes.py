@@ -11,7 +11,6 @@ from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-from bitarray import bitarray
 
 from dpindex.base.arrays import AnyArray, Bools, Bytes, Indices, Integers, Singles
 from dpindex.base.errors import DamagedError, InputError
@@ -277,21 +276,20 @@ class NumberFormat(CodeFormat):
 class BitCodes(Codes):
     """Private sign codes: k bits a vector, packed eight to a byte, first bit lowest.
 
-    Bit 1 stands for +1; unused bits of the last byte are 0. ``codes[i]`` is one code as a
-    ``bitarray``.
+    Bit 1 stands for +1; unused bits of the last byte are 0. ``codes[i]`` is one code as k
+    truth values.
 
     >>> codes = BitCodes.from_signs(np.array([[True, False, True]]), bytes(16))
     >>> codes, codes.to_signs().tolist()
     (<BitCodes: 1 codes of 3 signs>, [[1, -1, 1]])
-    >>> codes[0], codes[0].count()
-    (bitarray('101'), 2)
+    >>> codes[0].tolist(), int(codes[0].sum())
+    ([True, False, True], 2)
     """
 
-    def __getitem__(self, row: int) -> bitarray:
-        """One code as k bits, little-endian as Faiss has them; IndexError beyond the last."""
-        packed = self.stored[row].tobytes()
-        bits = bitarray(endian="little", buffer=packed)
-        return bits[: self.k]
+    def __getitem__(self, row: int) -> Bools:
+        """One code, shape (k,), True for +1; IndexError beyond the last."""
+        bits = np.unpackbits(self.stored[row], count=self.k, bitorder="little")
+        return bits.astype(np.bool_)
 
     @classmethod
     def from_signs(cls, positive: Bools, fingerprint: bytes) -> BitCodes:
