@@ -1,0 +1,50 @@
+"""The page on LlamaIndex and Haystack runs as it is typed."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+PAGE = (Path(__file__).parents[2] / "docs" / "frameworks.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"^```py\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+
+
+def embed(texts: list[str]) -> list[list[float]]:
+    """A vector for each text, the same each time."""
+    return [np.random.default_rng(list(text.encode())).normal(size=384).tolist() for text in texts]
+
+
+def run(number: int) -> dict[str, Any]:
+    """Names after the shared block and another one."""
+    names: dict[str, Any] = {"embed": embed}
+    for block in (BLOCKS[0], BLOCKS[number]):
+        exec(block, names)
+    return names
+
+
+def test_the_shared_part() -> None:
+    names: dict[str, Any] = {"embed": embed}
+    exec(BLOCKS[0], names)
+    ((id, cosine),) = names["nearest"](embed(["Bob plays chess."])[0], 1)
+    assert id == "2"
+    assert cosine == pytest.approx(1.0)
+
+
+@pytest.mark.extra
+def test_llama_index() -> None:
+    pytest.importorskip("llama_index.core", reason="needs pip install llama-index-core")
+    nodes = run(1)["nodes"]
+    assert nodes[0].text == "Bob plays chess."
+    assert nodes[0].score == pytest.approx(1.0)
+
+
+@pytest.mark.extra
+def test_haystack() -> None:
+    pytest.importorskip("haystack", reason="needs pip install haystack-ai")
+    documents = run(2)["documents"]
+    assert documents[0].content == "Bob plays chess."
+    assert len(documents) == 2
