@@ -1,0 +1,159 @@
+"""The recipe for a kind of code, followed from outside the package in one file.
+
+The toy has a law (a vector reports some of its coins), a decoder and a ranking of its own. It is
+found by everything that is given codes: search, plan, publish, evaluate, attacks and audit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from test_recipe import ROW as LAW
+from test_recipe import BytePairFormat, listed, spec, vectors
+from toy_database import MADE
+
+import dpindex as dpi
+from dpindex.audit import attack
+from dpindex.base.arrays import AnyArray, Doubles, Floats, Rows, unit
+from dpindex.decode.base import Queries
+from dpindex.decode.kinds import DECODERS, decoder_of
+from dpindex.decode.numbers import NumberDecoder
+from dpindex.index.backends import SearchBackend
+from dpindex.index.ranking import BACKENDS
+from dpindex.integrations.database import PLACES
+from dpindex.mechanism.codes import Codes
+
+pytestmark = [pytest.mark.usefixtures("known_noise", "listed", "one_row")]
+__all__ = ["listed", "spec", "vectors"]
+
+
+class CoinDecoder(NumberDecoder):
+    """Coins are ranked by their counts, of which the first is left out."""
+
+    ranked_as = "counts"
+
+    @classmethod
+    def reads(cls, spec: dpi.Spec) -> bool:
+        return issubclass(spec.format_type, BytePairFormat)
+
+    def __init__(self, spec: dpi.Spec, metric: Any) -> None:
+        super().__init__(spec, metric)
+        self.width -= 1
+
+    def items(self, codes: Codes) -> AnyArray:
+        return codes.to_float()[:, 1:]
+
+    def query_items(self, queries: Queries) -> AnyArray:
+        return queries.to_float()[:, 1:]
+
+
+class Counts(SearchBackend):
+    """Compares every item, and counts its searches."""
+
+    searches = 0
+
+    def __init__(self, width: int, metric: str, index_type: str) -> None:
+        self.width = width
+        self._items = np.empty((0, width))
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def begin(self, sample: AnyArray, count: int = 0) -> None:
+        self._items = np.empty((0, self.width))
+
+    def add(self, items: AnyArray) -> None:
+        self._items = np.concatenate([self._items, items])
+
+    def search(self, queries: AnyArray, count: int) -> tuple[Doubles, Rows]:
+        Counts.searches += 1
+        scores = unit(queries.astype(np.float64)) @ unit(self._items).T
+        rows = np.argsort(-scores, axis=1, kind="stable")[:, :count]
+        return np.take_along_axis(scores, rows, axis=1), rows
+
+    def subset(self, rows: Rows) -> Counts:
+        part = Counts(self.width, "cosine", "f32")
+        part.add(self._items[rows])
+        return part
+
+
+@pytest.fixture
+def one_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The decoder is first in the table, and its ranking has a name there."""
+    monkeypatch.setattr("dpindex.decode.kinds.DECODERS", [CoinDecoder, *DECODERS])
+    monkeypatch.setitem(BACKENDS, CoinDecoder.ranked_as, Counts)
+
+
+@pytest.fixture
+def index(spec: dpi.Spec, vectors: Floats) -> dpi.PrivateIndex:
+    made = dpi.PrivateIndex(spec)
+    made.add(vectors)
+    return made
+
+
+def nearest(index: dpi.PrivateIndex, vectors: Floats) -> Rows:
+    """What NumPy finds by all coins but the first, for queries that are not rounded."""
+    counts = unit(index.codes.to_float()[:, 1:].astype(np.float64))
+    return np.argsort(-(unit(vectors[:, 1:]) @ counts.T), axis=1)[:, :5]
+
+
+@pytest.mark.parametrize("keep", ["memory", "saved"])
+def test_search_ranks_by_its_ranking(
+    index: dpi.PrivateIndex, vectors: Floats, keep: str, tmp_path: Path
+) -> None:
+    wanted = nearest(index, vectors[:9])
+    before = Counts.searches
+    if keep == "saved":
+        index.save(tmp_path / "index")
+        index = dpi.PrivateIndex.open(tmp_path / "index")
+    assert (index.search(vectors[:9], k=5).ids == wanted).mean() > 0.9
+    assert Counts.searches > before
+    filtered = index.search(vectors[:9], k=5, filter=range(300))
+    assert (filtered.ids < 300).all()
+    assert np.isfinite(filtered.similarity).all()
+
+
+def test_a_published_index_ranks_by_its_vectors(
+    index: dpi.PrivateIndex, vectors: Floats, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(PLACES, r"toy://.*", "toy_database.Toy")
+    MADE.clear()
+    dpi.publish(index, "toy://here", "coins")
+    published = dpi.open("toy://here", "coins")
+    hits = published.search(vectors[:9], k=5, query="exact")
+    assert (hits.ids == nearest(index, vectors[:9])).mean() > 0.9
+
+
+@pytest.mark.slow
+def test_evaluations_and_plans_run_it(vectors: Floats) -> None:
+    before = Counts.searches
+    toy = dpi.Spec(LAW.name, dim=16, epsilon=24.0, adjacency=dpi.attribute(1.0))
+    (curve,) = dpi.evaluate(vectors, vectors[:20], [toy], runs=1, neighbours=20)
+    assert Counts.searches > before
+    assert all(0 < point.mean["recall@10"] <= 1 for point in curve.points)
+    planned: list[Callable[..., object]] = []
+    plain = CoinDecoder.items
+    monkeypatch = pytest.MonkeyPatch()
+    with monkeypatch.context() as patch:
+        patch.setattr(CoinDecoder, "items", lambda *a: planned.append(plain) or plain(*a))
+        made = dpi.plan(
+            vectors, dim=16, n=10_000, epsilon=24.0, adjacency=dpi.attribute(1.0),
+            methods=[LAW.name],
+        )  # fmt: skip
+    assert made.best.spec.method == LAW.name
+    assert planned
+
+
+@pytest.mark.slow
+def test_attacks_and_the_audit_know_its_law(spec: dpi.Spec, vectors: Floats) -> None:
+    privatizer = dpi.Privatizer(spec)
+    likelihoods = decoder_of(spec).likelihoods(privatizer, vectors[:50])
+    logs = likelihoods.logs(privatizer.privatize(vectors[:50]))
+    assert (logs[:-1].argmax(axis=0) == np.arange(50)).mean() > 0.5
+    report = attack(spec, trials=20_000)
+    assert not report.violated
+    assert report.lower_bound > 0
