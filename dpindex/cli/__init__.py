@@ -235,6 +235,8 @@ _HEADINGS = {
 _HEADING_OF = {name: heading for heading, names in _HEADINGS.items() for name in names.split()}
 _ARGUMENTS = "Arguments"
 _NEEDED = "Needed first"
+_ONE_NEEDED = frozenset(("method", "epsilon", "beta", "l2_radius", "record"))
+"""Options that a release cannot do without, unless another takes their place."""
 _OTHERS = "Other"
 _METAVARS = {str: "TEXT", Path: "FILE", int: "N", float: "X", tuple[float, float]: "LOW HIGH"}
 _FLAG_WIDTH = 21
@@ -243,11 +245,10 @@ _FLAG_WIDTH = 21
 class Command(TyperCommand):
     """A command whose help has groups of options.
 
-    Its epilog is an example, and the options in that are listed first.
+    Those that it cannot do without are listed first. Its epilog is an example.
     """
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        example = set((self.epilog or "").split())
         groups: dict[str, list[tuple[str, str]]] = {
             heading: [] for heading in (_ARGUMENTS, _NEEDED, *_HEADINGS, _OTHERS)
         }
@@ -257,7 +258,7 @@ class Command(TyperCommand):
             if option.param_type_name == "argument":
                 heading = _ARGUMENTS
                 flag = option.name
-            elif not example.isdisjoint(option.opts):
+            elif option.required or (option.name in _ONE_NEEDED and not option.default):
                 heading = _NEEDED
             row = (flag.ljust(_FLAG_WIDTH), text.removesuffix("  [required]"))
             groups[heading].append(row)
