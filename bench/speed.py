@@ -39,7 +39,7 @@ from cryptography.hazmat.backends.openssl import backend
 from threadpoolctl import threadpool_limits
 
 from dpindex import PrivateIndex, Privatizer, Spec, __version__, attribute
-from dpindex.base.arrays import cores
+from dpindex.base.threads import cores
 from dpindex.decode.fit import fit_denoiser
 from dpindex.mechanism.noise.additive import staircase_noise
 from dpindex.mechanism.noise.signs import draw_flips, randomized_response

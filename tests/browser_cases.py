@@ -16,7 +16,7 @@ import numpy.typing as npt
 from streams import Scripted
 
 from dpindex import Codebook, Privatizer, Spec, record
-from dpindex.mechanism.noise import uniform_share
+from dpindex.mechanism.noise.base import uniform_share
 
 ONE = 1 << 64
 EPSILONS = (0.001, 0.1, 1.0, 2.718281828459045, 6.0, 12.3456789, 64.0)

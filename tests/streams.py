@@ -45,6 +45,6 @@ class Seeded:
 def seed_noise(patch: pytest.MonkeyPatch) -> None:
     """Draw noise from the seeds 0, 1, …"""
     seeds = itertools.count()
-    patch.setattr("dpindex.base.arrays.cores", lambda: 1)  # seeds are drawn in order
+    patch.setattr("dpindex.base.threads.cores", lambda: 1)  # seeds are drawn in order
     for user in ("dpindex.mechanism.privatizer", "dpindex.race.sketch"):
         patch.setattr(f"{user}.secret_stream", lambda: Seeded(next(seeds)))

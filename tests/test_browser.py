@@ -38,7 +38,7 @@ from dpindex.audit.pairs import worst_pairs
 from dpindex.base.arrays import Floats
 from dpindex.base.errors import InputError
 from dpindex.mechanism.codes import Codes
-from dpindex.mechanism.noise import uniform_share
+from dpindex.mechanism.noise.base import uniform_share
 from dpindex.mechanism.noise.symbols import CodebookResponse
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -256,7 +256,7 @@ def test_every_private_method_has_a_statement() -> None:
 
 
 def test_the_limits_that_are_stated() -> None:
-    from dpindex.base import arrays as checks
+    from dpindex.base import checks
     from dpindex.data import source
     from dpindex.race import sketch
     from dpindex.storage import manifest

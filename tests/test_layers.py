@@ -22,7 +22,7 @@ from dpindex.decode.base import Decoder, ExactQueries, PrivateQueries
 from dpindex.index.backends import SearchBackend
 from dpindex.index.ranking import Ranking
 from dpindex.mechanism.codes import FORMATS, CodeFormat
-from dpindex.mechanism.noise import Law
+from dpindex.mechanism.noise.base import Law
 
 LAYERS = (
     ("dpindex.__main__", "dpindex"),  # the face names what lies below, and nothing imports it

@@ -33,7 +33,6 @@ import dpindex.mechanism.privatizer
 import dpindex.race.sketch
 from dpindex import Codebook, Spec, attribute, l2, record
 from dpindex.audit import attack
-from dpindex.mechanism.noise import draw_uniform, uniform_share
 from dpindex.mechanism.noise.additive import (
     AdditiveNoise,
     CellTable,
@@ -42,6 +41,7 @@ from dpindex.mechanism.noise.additive import (
     laplace_noise,
     staircase_noise,
 )
+from dpindex.mechanism.noise.base import draw_uniform, uniform_share
 from dpindex.mechanism.noise.cap import CapResponse, best_cap, rank_weights
 from dpindex.mechanism.noise.gaussian import (
     gaussian_table,

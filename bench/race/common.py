@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dpindex.mechanism.noise import NoiseMoments
+from dpindex.mechanism.noise.moments import NoiseMoments
 from dpindex.race import Hash, RaceSketch, SketchSpec
 
 sys.path.append(str(Path(__file__).parents[2] / "tests"))

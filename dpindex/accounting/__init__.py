@@ -14,7 +14,7 @@ from fractions import Fraction
 from functools import reduce
 from typing import Any
 
-from dpindex.base.arrays import finite_number
+from dpindex.base.checks import finite_number
 from dpindex.base.errors import InputError, import_extra
 from dpindex.mechanism.noise.gaussian import table_distance
 from dpindex.mechanism.noise.privacy_curve import least_epsilon

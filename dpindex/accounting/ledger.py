@@ -26,7 +26,7 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 
 from dpindex.accounting import compose
-from dpindex.base.arrays import checked_epsilon, finite_number, json_value
+from dpindex.base.checks import checked_epsilon, finite_number, json_value
 from dpindex.base.errors import BusyError, DamagedError, InputError, StorageError
 from dpindex.base.files import AnyPath, read_private_file, write_file
 from dpindex.mechanism.spec import Spec

@@ -23,7 +23,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.models import OptionInfo
 
-from dpindex.base.arrays import MAX_TEXT
+from dpindex.base.checks import MAX_TEXT
 from dpindex.base.errors import InputError, QualityWarning, escaped
 from dpindex.base.files import MAGIC
 from dpindex.data.readers import COLUMN_SUFFIXES, VECTOR_SUFFIXES

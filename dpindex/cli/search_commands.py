@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import numpy as np
 import typer
 
-from dpindex.base.arrays import AnyArray, json_columns, limited_threads
+from dpindex.base.arrays import AnyArray
+from dpindex.base.checks import json_columns
 from dpindex.base.errors import InputError, naming
+from dpindex.base.threads import limited_threads
 from dpindex.cli import shared as o
 from dpindex.data import open_vectors, read_ids
 from dpindex.data.stores import is_url

@@ -12,7 +12,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dpindex.base.arrays import MAX_TEXT, AnyArray, Doubles, Floats, Vectors, checked_fields
+from dpindex.base.arrays import AnyArray, Doubles, Floats, Vectors
+from dpindex.base.checks import MAX_TEXT, checked_fields
 from dpindex.base.errors import InputError, naming
 from dpindex.base.files import AnyPath, parse_file
 from dpindex.base.ids import id_array

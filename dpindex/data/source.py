@@ -11,7 +11,8 @@ from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
-from dpindex.base.arrays import AnyArray, Indices, canonical_csr, check_values, is_masked, issparse
+from dpindex.base.arrays import AnyArray, Indices, canonical_csr, is_masked, issparse
+from dpindex.base.checks import check_values
 from dpindex.base.errors import (
     EXTRAS,
     InputError,

@@ -35,7 +35,8 @@ from typing import NamedTuple
 import numpy as np
 import scipy
 
-from dpindex.base.arrays import AnyArray, Doubles, finite_number, row_blocks, whole_number
+from dpindex.base.arrays import AnyArray, Doubles, row_blocks
+from dpindex.base.checks import finite_number, whole_number
 from dpindex.base.errors import DamagedError
 from dpindex.base.files import checked_array, pack, unpack
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from dpindex.base.arrays import AnyArray, Singles, spaced
 from dpindex.mechanism.codes import Codes
-from dpindex.mechanism.noise import ONE, SymbolLaw
+from dpindex.mechanism.noise.base import ONE, SymbolLaw
 from dpindex.mechanism.noise.symbols import CodebookResponse, nearest
 from dpindex.mechanism.public_random import PublicStream
 

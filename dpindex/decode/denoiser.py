@@ -12,23 +12,16 @@ from typing import Annotated, Any, Literal, get_args, get_type_hints
 import numpy as np
 import scipy
 
-from dpindex.base.arrays import (
-    AnyArray,
-    Doubles,
-    Indices,
-    Singles,
-    cores,
-    finite_number,
-    matrix_product,
-    row_blocks,
-    whole_number,
-)
+from dpindex.base.arrays import AnyArray, Doubles, Indices, Singles, matrix_product, row_blocks
+from dpindex.base.checks import finite_number, whole_number
 from dpindex.base.display import facts_html
 from dpindex.base.errors import DamagedError, InputError, NoDenoiserError
 from dpindex.base.files import checked_array, pack, unpack
+from dpindex.base.threads import cores
 from dpindex.decode.mixture import MixtureFilter
 from dpindex.mechanism.codes import Codes
-from dpindex.mechanism.noise import Likelihood, NumberLaw
+from dpindex.mechanism.noise.base import NumberLaw
+from dpindex.mechanism.noise.moments import Likelihood
 from dpindex.mechanism.spec import Spec
 
 _BLOCK_NUMBERS = 1 << 18
@@ -248,7 +241,7 @@ class EPIteration:
     """A filter, the calibration of its predictions, and how codes are read given predictions.
 
     ``location`` of a code is where its likelihood lies: see
-    :meth:`dpindex.mechanism.noise.Likelihood.locate`.
+    :meth:`dpindex.mechanism.noise.moments.Likelihood.locate`.
     """
 
     filter: MixtureFilter

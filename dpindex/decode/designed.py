@@ -36,7 +36,7 @@ from dpindex.decode.number_likelihoods import NumberLikelihoods
 from dpindex.decode.signs import SignLikelihoods
 from dpindex.decode.symbols import PairCurve, curve_of_bins
 from dpindex.mechanism.codes import Codes
-from dpindex.mechanism.noise import SignLaw
+from dpindex.mechanism.noise.base import SignLaw
 from dpindex.mechanism.public_parts import Design
 from dpindex.mechanism.public_random import PublicStream
 from dpindex.mechanism.spec import Projector, Spec

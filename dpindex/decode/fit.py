@@ -9,8 +9,9 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from dpindex.base.arrays import Doubles, Integers, Singles, limited_threads, row_blocks
+from dpindex.base.arrays import Doubles, Integers, Singles, row_blocks
 from dpindex.base.errors import InputError, NoDenoiserError
+from dpindex.base.threads import limited_threads
 from dpindex.decode.denoiser import CalibrationBins, Channel, Denoiser, EPIteration, ScoreTable
 from dpindex.decode.mixture import SCALES, Mixture, MixtureFilter, signal_directions
 from dpindex.mechanism.codes import Codes

@@ -10,7 +10,7 @@ import scipy
 from dpindex.base.arrays import Doubles, Floats, Longs, Vectors, row_blocks
 from dpindex.decode.base import CodeLikelihoods, ExactQueries
 from dpindex.mechanism.codes import Codes
-from dpindex.mechanism.noise import Likelihood, NoiseMoments
+from dpindex.mechanism.noise.moments import Likelihood, NoiseMoments
 from dpindex.mechanism.spec import Projector
 
 _LEAST_CHANCE = 1e-12

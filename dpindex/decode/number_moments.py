@@ -14,7 +14,7 @@ import numpy as np
 
 from dpindex.base.arrays import Doubles, Floats
 from dpindex.decode.base import Estimate
-from dpindex.mechanism.noise import NoiseMoments, Polynomial
+from dpindex.mechanism.noise.moments import NoiseMoments, Polynomial
 
 NOISELESS = NoiseMoments.additive(0.0, 0.0)
 """Of vectors without noise."""

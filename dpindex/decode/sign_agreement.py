@@ -10,7 +10,7 @@ import numpy as np
 import scipy
 
 from dpindex.base.arrays import Doubles
-from dpindex.mechanism.noise import SignLaw
+from dpindex.mechanism.noise.base import SignLaw
 from dpindex.mechanism.spec import Spec
 
 _ANGLES = 129

@@ -42,7 +42,7 @@ from dpindex.decode.base import (
 from dpindex.decode.calibration import SimilarityCalibration
 from dpindex.decode.crowding import crowding
 from dpindex.mechanism.codes import Codes, SymbolFormat
-from dpindex.mechanism.noise import SymbolLaw
+from dpindex.mechanism.noise.base import SymbolLaw
 from dpindex.mechanism.projections import CodewordMap
 from dpindex.mechanism.public_random import PublicStream
 from dpindex.mechanism.spec import Projector, Spec

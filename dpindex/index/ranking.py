@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
-from dpindex.base.arrays import AnyArray, Doubles, Rows, limited_threads, spaced
+from dpindex.base.arrays import AnyArray, Doubles, Rows, spaced
 from dpindex.base.files import release_pages
+from dpindex.base.threads import limited_threads
 from dpindex.decode.base import Decoder, Queries
 from dpindex.decode.guided import GuidedQueries
 from dpindex.index.backends import SearchBackend, faiss

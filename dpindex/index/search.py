@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, NamedTuple
 
 import numpy as np
 
-from dpindex.base.arrays import Doubles, Rows, Table, Vectors, finite_number, row_blocks
+from dpindex.base.arrays import Doubles, Rows, Table, Vectors, row_blocks
+from dpindex.base.checks import finite_number
 from dpindex.base.errors import InputError
 from dpindex.decode.base import Estimate, Estimator, PrivateQueries, Queries
 from dpindex.decode.calibration import SimilarityCalibration

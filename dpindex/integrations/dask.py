@@ -22,8 +22,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from dpindex.base.arrays import keep_freed_memory
 from dpindex.base.errors import InputError, import_extra
+from dpindex.base.threads import keep_freed_memory
 from dpindex.storage.release import Engine, Shard
 
 __all__ = ["connected", "engine"]

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 import scipy
 
-from dpindex.base.arrays import AnyArray, Doubles, Singles, finite_number, spaced
+from dpindex.base.arrays import AnyArray, Doubles, Singles, spaced
+from dpindex.base.checks import finite_number
 from dpindex.base.files import checked_array
 
 MAX_CELLS = 512

@@ -11,18 +11,10 @@ from functools import partial
 from typing import Any, get_args
 from weakref import WeakValueDictionary
 
-from dpindex.base.arrays import checked_delta, whole_number
+from dpindex.base.checks import checked_delta, whole_number
 from dpindex.base.errors import InputError, NoGuaranteeError
-from dpindex.mechanism.noise import (
-    Calibration,
-    Moves,
-    additive,
-    cap,
-    gaussian,
-    signs,
-    square_wave,
-    symbols,
-)
+from dpindex.mechanism.noise import additive, cap, gaussian, signs, square_wave, symbols
+from dpindex.mechanism.noise.base import Calibration, Moves
 from dpindex.mechanism.noise.signs import min_norm_on_grid
 from dpindex.mechanism.parameters import Parameters, is_stated
 from dpindex.mechanism.projections import CodewordMap, Encoder, Identity
@@ -90,7 +82,7 @@ class Family:
         Takes ``window``.
     moves : "one", "units" or "any"
         What one attribute does to a projected vector: see
-        :class:`dpindex.mechanism.noise.Calibration`.
+        :class:`dpindex.mechanism.noise.base.Calibration`.
     """
 
     make: Callable[[Parameters], Encoder]
@@ -386,7 +378,7 @@ class Method:
     family : Family
         The projections it uses: :mod:`dpindex.mechanism.method_table`.
     calibration : Calibration
-        Its noise, what that needs and promises: :class:`dpindex.mechanism.noise.Calibration`.
+        Its noise, what that needs and promises: :class:`dpindex.mechanism.noise.base.Calibration`.
     summary, source : str
         One line each: what it does, and the paper, algorithm and theorem behind it.
     """

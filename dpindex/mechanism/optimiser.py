@@ -27,21 +27,11 @@ import numpy as np
 import numpy.typing as npt
 import scipy
 
-from dpindex.base.arrays import (
-    Doubles,
-    Floats,
-    Indices,
-    Singles,
-    checked_delta,
-    checked_epsilon,
-    finite_number,
-    issparse,
-    limited_threads,
-    spaced,
-    whole_number,
-)
+from dpindex.base.arrays import Doubles, Floats, Indices, Singles, issparse, spaced
+from dpindex.base.checks import checked_delta, checked_epsilon, finite_number, whole_number
 from dpindex.base.errors import InputError
 from dpindex.base.files import pack
+from dpindex.base.threads import limited_threads
 from dpindex.data import VectorSource, as_source, open_vectors
 from dpindex.data.source import check_finite
 from dpindex.mechanism.noise.gaussian import optimal_sigma

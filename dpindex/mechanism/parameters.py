@@ -12,17 +12,15 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 
-from dpindex.base.arrays import (
+from dpindex.base.arrays import AnyArray, Floats, row_blocks
+from dpindex.base.checks import (
     MAX_TEXT,
-    AnyArray,
     Fault,
-    Floats,
     checked_epsilon,
     checked_fields,
     finite_number,
     json_value,
     not_finite,
-    row_blocks,
     whole_number,
 )
 from dpindex.base.display import facts_html

@@ -4,16 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from dpindex.base.arrays import (
-    Integers,
-    Vectors,
-    cores,
-    finite_number,
-    issparse,
-    keep_freed_memory,
-    map_from_both_ends,
-)
+from dpindex.base.arrays import Integers, Vectors, issparse
+from dpindex.base.checks import finite_number
 from dpindex.base.errors import InputError
+from dpindex.base.threads import cores, keep_freed_memory, map_from_both_ends
 from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.public_random import BitSource
 from dpindex.mechanism.secret_random import secret_stream

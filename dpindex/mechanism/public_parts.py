@@ -21,13 +21,12 @@ from dpindex.base.arrays import (
     Floats,
     Ints,
     Singles,
-    finite_number,
     in_units_of_largest,
     issparse,
     spaced,
     unit,
-    whole_number,
 )
+from dpindex.base.checks import finite_number, whole_number
 from dpindex.base.errors import DamagedError, InputError, NoGuaranteeError
 from dpindex.base.files import AnyPath, checked_array, pack, parse_file, unpack, write_file
 from dpindex.base.tables import real_matrix

@@ -11,29 +11,14 @@ from typing import Any, cast
 import numpy as np
 import scipy
 
-from dpindex.base.arrays import (
-    AnyArray,
-    Doubles,
-    Floats,
-    Vectors,
-    check_values,
-    issparse,
-    row_blocks,
-    row_norms,
-)
+from dpindex.base.arrays import AnyArray, Doubles, Floats, Vectors, issparse, row_blocks, row_norms
+from dpindex.base.checks import check_values
 from dpindex.base.errors import InputError
 from dpindex.base.tables import real_matrix
 from dpindex.mechanism.codes import CodeFormat
 from dpindex.mechanism.method_table import Method, find_method
-from dpindex.mechanism.noise import (
-    Law,
-    Likelihood,
-    LinearChannel,
-    NoiseMoments,
-    NumberLaw,
-    SignLaw,
-    SymbolLaw,
-)
+from dpindex.mechanism.noise.base import Law, NumberLaw, SignLaw, SymbolLaw
+from dpindex.mechanism.noise.moments import Likelihood, LinearChannel, NoiseMoments
 from dpindex.mechanism.noise.signs import norm_slack
 from dpindex.mechanism.noise.symbols import CodebookResponse
 from dpindex.mechanism.parameters import Grid, NoGrid, Parameters, Rounding

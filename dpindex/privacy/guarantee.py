@@ -9,7 +9,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from dpindex.base.arrays import Floats, checked_delta, finite_number, whole_number
+from dpindex.base.arrays import Floats
+from dpindex.base.checks import checked_delta, finite_number, whole_number
 from dpindex.base.display import UpperBound, facts_html
 from dpindex.base.errors import InputError
 from dpindex.privacy.adjacency import Adjacency, Group, Record

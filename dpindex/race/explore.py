@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from scipy import optimize
 
-from dpindex.base.arrays import Doubles, Floats, Longs, Vectors, finite_number, whole_number
+from dpindex.base.arrays import Doubles, Floats, Longs, Vectors
+from dpindex.base.checks import finite_number, whole_number
 from dpindex.base.errors import InputError
 from dpindex.base.tables import real_matrix
 from dpindex.mechanism.public_random import PublicStream

@@ -28,14 +28,8 @@ from scipy import sparse
 from scipy.spatial.distance import cdist
 from scipy.special import ndtr, ndtri
 
-from dpindex.base.arrays import (
-    Doubles,
-    Longs,
-    check_values,
-    finite_number,
-    row_blocks,
-    whole_number,
-)
+from dpindex.base.arrays import Doubles, Longs, row_blocks
+from dpindex.base.checks import check_values, finite_number, whole_number
 from dpindex.base.errors import InputError
 from dpindex.mechanism.public_random import PublicStream
 

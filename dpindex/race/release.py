@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from dpindex.base.arrays import check_values
+from dpindex.base.checks import check_values
 from dpindex.base.display import Progress
 from dpindex.base.errors import naming
 from dpindex.base.files import AnyPath

@@ -13,17 +13,11 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from dpindex.base.arrays import (
-    AnyArray,
-    Doubles,
-    Floats,
-    Integers,
-    Longs,
-    Vectors,
+from dpindex.base.arrays import AnyArray, Doubles, Floats, Integers, Longs, Vectors
+from dpindex.base.checks import (
     checked_delta,
     checked_epsilon,
     checked_fields,
-    cores,
     finite_number,
     from_kind,
     whole_number,
@@ -31,6 +25,7 @@ from dpindex.base.arrays import (
 from dpindex.base.errors import InputError
 from dpindex.base.files import AnyPath, Buffer, create_file, pack, parse_file, unpack
 from dpindex.base.tables import real_matrix
+from dpindex.base.threads import cores
 from dpindex.data import Ranges
 from dpindex.mechanism.noise.additive import AdditiveNoise
 from dpindex.mechanism.noise.gaussian import CHANGES, count_noise

@@ -14,7 +14,8 @@ from scipy import optimize
 from scipy.sparse.linalg import LinearOperator, lsqr
 from scipy.special import chdtrc, ndtri
 
-from dpindex.base.arrays import AnyArray, Doubles, Floats, Longs, Vectors, finite_number
+from dpindex.base.arrays import AnyArray, Doubles, Floats, Longs, Vectors
+from dpindex.base.checks import finite_number
 from dpindex.base.errors import InputError, QualityWarning
 from dpindex.privacy import Guarantee, Neighbouring
 from dpindex.race.explore import box

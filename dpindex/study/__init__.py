@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dpindex.study.attacks import Attack, Labels, attack_panel
 from dpindex.study.curve import MEASURES, Curve, Point, Run
+from dpindex.study.demo import DemoResult, run_demo
 from dpindex.study.digits import load_digits
 from dpindex.study.evaluation import evaluate
 from dpindex.study.examples import Examples, TextGuess, text_attack
 from dpindex.study.explorer import Shown
 from dpindex.study.reconstruction import invert
-from dpindex.study.report import Additions, DemoResult, require_libraries, run_demo, write_report
+from dpindex.study.report import Additions, require_libraries, write_report
 from dpindex.study.specs import SpecGrid, spec_grid
 from dpindex.study.truth import GroundTruth, ground_truth
 

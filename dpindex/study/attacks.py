@@ -24,15 +24,9 @@ from typing import Any
 
 import numpy as np
 
-from dpindex.base.arrays import (
-    AnyArray,
-    Doubles,
-    Floats,
-    idle_cores,
-    spaced,
-    unit,
-)
+from dpindex.base.arrays import AnyArray, Doubles, Floats, spaced, unit
 from dpindex.base.errors import InputError
+from dpindex.base.threads import idle_cores
 from dpindex.data import as_source, dense_rows
 from dpindex.data.source import check_columns, check_one_each
 from dpindex.decode.kinds import decoder_of

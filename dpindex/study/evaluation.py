@@ -13,18 +13,12 @@ from typing import Any, get_args
 import numpy as np
 from scipy import sparse
 
-from dpindex.base.arrays import (
-    idle_cores,
-    in_units_of_largest,
-    limited_threads,
-    row_norms,
-    stacked,
-    unit,
-    whole_number,
-)
+from dpindex.base.arrays import in_units_of_largest, row_norms, stacked, unit
+from dpindex.base.checks import whole_number
 from dpindex.base.display import Progress, no_progress
 from dpindex.base.errors import InputError
 from dpindex.base.files import AnyPath, machine_secret
+from dpindex.base.threads import idle_cores, limited_threads
 from dpindex.data import VectorSource, as_source
 from dpindex.decode.base import Metric
 from dpindex.decode.fit import DenoiserKind

@@ -10,9 +10,9 @@ from functools import cached_property, partial
 from itertools import chain
 from typing import Any, TypeVar
 
-from dpindex.base.arrays import idle_cores, limited_threads
 from dpindex.base.display import Progress, no_progress
 from dpindex.base.errors import InputError, NoGuaranteeError
+from dpindex.base.threads import idle_cores, limited_threads
 from dpindex.data import as_source
 from dpindex.decode.base import Metric
 from dpindex.decode.fit import DenoiserKind

@@ -12,7 +12,7 @@ from dpindex.base.arrays import Doubles, Floats, Integers, row_blocks, unit
 from dpindex.decode.base import CodeLikelihoods
 from dpindex.decode.kinds import decoder_of
 from dpindex.mechanism.codes import Codes
-from dpindex.mechanism.noise import Likelihood
+from dpindex.mechanism.noise.moments import Likelihood
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec
 from dpindex.study.trial import log_odds

@@ -24,8 +24,8 @@ from dpindex.base.arrays import (
     row_norms,
     spaced,
     unit,
-    whole_number,
 )
+from dpindex.base.checks import whole_number
 from dpindex.base.errors import DamagedError, InputError, StorageError
 from dpindex.data import VectorSource, as_source, dense_rows
 from dpindex.data.source import check_finite

@@ -9,7 +9,7 @@ from typing import Any, get_args
 
 import numpy as np
 
-from dpindex.base.arrays import checked_epsilon, finite_number, whole_number
+from dpindex.base.checks import checked_epsilon, finite_number, whole_number
 from dpindex.base.errors import InputError
 from dpindex.decode.base import Metric
 from dpindex.decode.fit import DenoiserKind

@@ -29,12 +29,11 @@ from dpindex.base.arrays import (
     Floats,
     Rows,
     Vectors,
-    limited_threads,
     row_blocks,
-    share_cores,
     spaced,
     stacked,
 )
+from dpindex.base.threads import limited_threads, share_cores
 from dpindex.data import as_source, dense_rows
 from dpindex.decode.base import Metric
 from dpindex.decode.denoiser import Denoiser

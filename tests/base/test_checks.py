@@ -13,7 +13,7 @@ from scipy import sparse
 
 from dpindex import Ledger, PrivateIndex, Privatizer, Spec, attribute
 from dpindex.base import errors
-from dpindex.base.arrays import checked_delta, checked_epsilon, finite_number, whole_number
+from dpindex.base.checks import checked_delta, checked_epsilon, finite_number, whole_number
 from dpindex.base.display import progress_bar
 from dpindex.base.errors import InputError, import_extra
 from dpindex.base.files import holding_lock, map_file, read_file, unpack

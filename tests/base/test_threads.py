@@ -14,8 +14,8 @@ import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
 import dpindex as dpi
-from dpindex.base import arrays as threads
-from dpindex.base.arrays import idle_cores, limited_threads
+from dpindex.base import threads
+from dpindex.base.threads import idle_cores, limited_threads
 from dpindex.decode.denoiser import Channel
 
 

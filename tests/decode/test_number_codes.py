@@ -24,7 +24,7 @@ from dpindex.decode.number_moments import (
     inner_product,
     squared_distance,
 )
-from dpindex.mechanism.noise import NoiseMoments
+from dpindex.mechanism.noise.moments import NoiseMoments
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec
 from dpindex.privacy import attribute

@@ -22,7 +22,8 @@ from dpindex.decode.sign_agreement import (
     cosine_from_score,
     signal_kept,
 )
-from dpindex.mechanism.noise import GRID_BITS, SignLaw
+from dpindex.mechanism.noise import GRID_BITS
+from dpindex.mechanism.noise.base import SignLaw
 from dpindex.mechanism.noise.signs import (
     IndividualFlips,
     NoFlips,

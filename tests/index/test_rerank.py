@@ -15,6 +15,7 @@ from specs import codebook
 
 import dpindex as dpi
 from dpindex import InputError
+from dpindex.data import rows as row_reader
 from dpindex.data.dataset import Dataset, Part, as_dataset, open_dataset
 from dpindex.data.source import as_source
 from dpindex.decode.base import exact_similarities
@@ -287,7 +288,7 @@ def test_only_rows_of_candidates_are_read(monkeypatch: pytest.MonkeyPatch) -> No
             read.update(np.atleast_1d(rows).tolist())
             return np.asarray(self)[rows]
 
-    monkeypatch.setattr(reranking, "as_table", lambda vectors: vectors.view(Watched))
+    monkeypatch.setattr(row_reader, "as_table", lambda vectors: vectors.view(Watched))
     originals = dpi.Originals(X)
     index = _index()
     index.search(Q, K, candidates=20, rerank=originals)
@@ -356,9 +357,9 @@ def test_squared_distances_of_owners_are_not_negative() -> None:
 
 
 def test_a_large_memory_map_is_read_in_stretches(files: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr(reranking, "MAPPED_BYTES", 50 * 8 * DIM)
+    monkeypatch.setattr(row_reader, "MAPPED_BYTES", 50 * 8 * DIM)
     released = []
-    monkeypatch.setattr(reranking, "release_pages", released.append)
+    monkeypatch.setattr(row_reader, "release_pages", released.append)
     _check(_index().search(Q, K, candidates=N, rerank=files / "x.npy"), "cosine")
     assert len(released) == N // 50
     private = np.load(files / "x.npy", mmap_mode="c")  # its pages may hold changes

@@ -130,7 +130,7 @@ def test_there_is_no_scheduler() -> None:
 FAULTS = """
 import resource, numpy as np, dpindex.integrations.dask
 counts = []
-for prepare in (lambda: None, dpindex.base.arrays.keep_freed_memory):
+for prepare in (lambda: None, dpindex.base.threads.keep_freed_memory):
     prepare()
     np.ones(1 << 17)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt

@@ -15,7 +15,7 @@ from streams import Scripted, Seeded
 from dpindex import Codebook, InputError, Privatizer, Spec, codes_from_bytes, record
 from dpindex.audit.exact_arithmetic import loss_within
 from dpindex.mechanism.codes import CodeFormat, Codes, SymbolFormat, check_format
-from dpindex.mechanism.noise import draw_uniform, uniform_share
+from dpindex.mechanism.noise.base import draw_uniform, uniform_share
 from dpindex.mechanism.noise.symbols import CodebookResponse, nearest
 
 ONE = 1 << 64

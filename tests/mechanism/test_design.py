@@ -20,7 +20,7 @@ from dpindex.audit.exact import verify_each
 from dpindex.base.errors import DamagedError, InputError, NoGuaranteeError
 from dpindex.base.files import pack, unpack
 from dpindex.mechanism.method_table import TABLE, Method
-from dpindex.mechanism.noise import Moves
+from dpindex.mechanism.noise.base import Moves
 from dpindex.mechanism.public_parts import column_weight
 
 RNG = np.random.default_rng(5)

@@ -14,9 +14,11 @@ import pytest
 from specs import folded
 from streams import Seeded
 
-from dpindex.mechanism.noise import GRID_BITS, NoiseMoments, NumberLaw
+from dpindex.mechanism.noise import GRID_BITS
 from dpindex.mechanism.noise.additive import laplace_noise, staircase_noise
+from dpindex.mechanism.noise.base import NumberLaw
 from dpindex.mechanism.noise.gaussian import optimal_sigma, rounded_gaussian
+from dpindex.mechanism.noise.moments import NoiseMoments
 from dpindex.mechanism.noise.square_wave import square_wave
 
 Array = npt.NDArray[Any]

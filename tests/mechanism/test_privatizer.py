@@ -10,8 +10,8 @@ from scipy import sparse
 from specs import example, length, needed
 
 import dpindex as dpi
-from dpindex.base.arrays import cores
 from dpindex.base.errors import InputError
+from dpindex.base.threads import cores
 from dpindex.mechanism.codes import NumberFormat
 from dpindex.mechanism.spec import block_rows
 

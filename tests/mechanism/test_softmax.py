@@ -14,7 +14,7 @@ from streams import Scripted, Seeded
 
 import dpindex as dpi
 from dpindex.base.errors import InputError, NoGuaranteeError
-from dpindex.mechanism.noise import high_product, uniform_share
+from dpindex.mechanism.noise.base import high_product, uniform_share
 from dpindex.mechanism.noise.symbols import SoftmaxResponse, falling_weights
 from dpindex.mechanism.projections.dense import codeword_scores
 from dpindex.mechanism.spec import Projector

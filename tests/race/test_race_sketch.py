@@ -24,12 +24,12 @@ from scipy import integrate, sparse, stats
 from specs import folded
 from streams import Seeded
 
-from dpindex.base.arrays import from_kind
+from dpindex.base.checks import from_kind
 from dpindex.base.errors import InputError
 from dpindex.base.files import pack, unpack
 from dpindex.data import as_source
 from dpindex.data.dataset import as_dataset
-from dpindex.mechanism.noise import NoiseMoments
+from dpindex.mechanism.noise.moments import NoiseMoments
 from dpindex.race import (
     SRP,
     Hash,

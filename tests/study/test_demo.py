@@ -24,7 +24,7 @@ pytest.importorskip("jinja2")
 def test_the_demo_leaves_an_index_and_a_report(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    demo = import_module("dpindex.study.report")
+    demo = import_module("dpindex.study.demo")
     monkeypatch.setattr(demo, "EPSILONS", (3.0, 10.0))
     monkeypatch.setattr(demo, "RECORD_EPSILONS", (6.0, 16.0))
     result = run_demo(tmp_path / "demo", runs=1)

@@ -15,13 +15,8 @@ import numpy.typing as npt
 
 from dpindex.base.arrays import AnyArray, Doubles, Floats, Ints, Longs
 from dpindex.mechanism.codes import NumberFormat
-from dpindex.mechanism.noise import (
-    Calibration,
-    Likelihood,
-    NoiseMoments,
-    NumberLaw,
-    check_deviation,
-)
+from dpindex.mechanism.noise.base import Calibration, NumberLaw, check_deviation
+from dpindex.mechanism.noise.moments import Likelihood, NoiseMoments
 from dpindex.mechanism.parameters import GRID_BITS, Parameters
 from dpindex.mechanism.projections import Projection
 from dpindex.mechanism.public_random import BitSource

@@ -32,12 +32,7 @@ import scipy
 
 from dpindex.base.arrays import Bools, Doubles, Floats, Indices, row_blocks
 from dpindex.mechanism.codes import SignFormat
-from dpindex.mechanism.noise import (
-    ONE,
-    Calibration,
-    SignLaw,
-    two_level_chance,
-)
+from dpindex.mechanism.noise.base import ONE, Calibration, SignLaw, two_level_chance
 from dpindex.mechanism.public_random import BitSource
 
 _LEVELS = 31

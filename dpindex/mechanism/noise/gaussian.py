@@ -25,7 +25,6 @@ import numpy as np
 from dpindex.base.arrays import Longs
 from dpindex.base.errors import NoGuaranteeError
 from dpindex.mechanism.codes import NumberFormat
-from dpindex.mechanism.noise import Calibration, Law, check_deviation
 from dpindex.mechanism.noise.additive import (
     AdditiveNoise,
     CellTable,
@@ -33,6 +32,7 @@ from dpindex.mechanism.noise.additive import (
     binned_profile,
     geometric_noise,
 )
+from dpindex.mechanism.noise.base import Calibration, Law, check_deviation
 from dpindex.mechanism.noise.privacy_curve import least_sigma
 from dpindex.mechanism.parameters import GRID_BITS, Parameters, neighbour_distance
 from dpindex.mechanism.projections import Projection

@@ -22,7 +22,7 @@ import scipy
 from dpindex.base.arrays import Bools, Bytes, Doubles, Floats, Indices, Words
 from dpindex.base.errors import NoGuaranteeError
 from dpindex.mechanism.codes import SignFormat
-from dpindex.mechanism.noise import (
+from dpindex.mechanism.noise.base import (
     ONE,
     Calibration,
     SignLaw,

@@ -9,14 +9,8 @@ import numpy as np
 
 from dpindex.base.arrays import Floats, Integers, Ints, Longs
 from dpindex.mechanism.codes import NumberFormat
-from dpindex.mechanism.noise import (
-    ONE,
-    Calibration,
-    Likelihood,
-    NoiseMoments,
-    NumberLaw,
-    two_level_chance,
-)
+from dpindex.mechanism.noise.base import ONE, Calibration, NumberLaw, two_level_chance
+from dpindex.mechanism.noise.moments import Likelihood, NoiseMoments
 from dpindex.mechanism.noise.signs import draw_flips
 from dpindex.mechanism.parameters import GRID_BITS, Parameters, grid_point
 from dpindex.mechanism.public_random import BitSource

@@ -24,8 +24,9 @@ a symbol of weight w has between ``w·2^64/S − 1`` and ``w·2^64/S + 1`` words
 ``w·2^64/S``, ``T[end]·2^64/(K·T[0])``, that adds a factor of ``(1 + 1/q)/(1 − 1/q)``, for which
 2^-16 of ε is held back. The verifier takes all of this from the bytes that are used.
 
-*Whole records, too.* The uniform share of :class:`~dpindex.mechanism.noise.SymbolLaw` keeps any two
-records apart by no more than an epsilon of their own: both promises hold for the one symbol.
+*Whole records, too.* The uniform share of :class:`~dpindex.mechanism.noise.base.SymbolLaw` keeps
+any two records apart by no more than an epsilon of their own: both promises hold for the one
+symbol.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ from dpindex.base.arrays import (
     row_blocks,
 )
 from dpindex.mechanism.codes import SymbolFormat
-from dpindex.mechanism.noise import (
+from dpindex.mechanism.noise.base import (
     ONE,
     Calibration,
     SymbolLaw,
