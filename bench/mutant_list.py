@@ -51,7 +51,7 @@ from dpindex.mechanism.secret_random import SecretStream
 from dpindex.mechanism.spec import Projector, Spec
 from dpindex.race import PStable, SketchSpec
 
-noise_base = sys.modules["dpindex.mechanism.noise.base"]
+laws = sys.modules["dpindex.mechanism.noise.base"]
 additive = sys.modules["dpindex.mechanism.noise.additive"]
 gaussian = sys.modules["dpindex.mechanism.noise.gaussian"]
 signs = sys.modules["dpindex.mechanism.noise.signs"]
@@ -367,9 +367,9 @@ def symbol(
         words = coin(stream.words(count, np.uint64))
         place = (words >> np.uint64(32)) * np.uint64(law.subset) >> np.uint64(32)
         if not one_word:
-            place = noise.draw_uniform(law.subset - less, count, stream)
+            place = laws.draw_uniform(law.subset - less, count, stream)
         near = symbols.nearest(x, law.subset)[np.arange(count), place.astype(np.intp)]
-        uniform = noise.draw_uniform(law.size, count, stream)
+        uniform = laws.draw_uniform(law.size, count, stream)
         return np.where(words < np.uint64(law.uniform), uniform, near)
 
     return instead(SymbolLaw, "perturb", lambda _: perturb)
@@ -1118,11 +1118,11 @@ MECHANISM = [
            outcomes(caps(lambda largest: largest > 1000))),
     Mutant("record", "codebook for 1.05 ε",
            ("test_the_ratio_is_within_epsilon_and_as_large_as_can_be",),
-           everywhere(noise_base, "uniform_share", lambda f: lambda size, e, *a: f(size, 1.05 * e, *a)),
+           everywhere(laws, "uniform_share", lambda f: lambda size, e, *a: f(size, 1.05 * e, *a)),
            SYMBOLS),
     Mutant("record", "the uniform share of a set that has one more",
            ("test_the_ratio_is_within_epsilon_and_as_large_as_can_be",),
-           everywhere(noise_base, "uniform_share", lambda f: lambda size, e, likely=1: f(
+           everywhere(laws, "uniform_share", lambda f: lambda size, e, likely=1: f(
                size, e, likely + 1)), SYMBOLS),
     Mutant("record", "one of the nearest codewords never drawn", SYMBOL_CHANCES, symbol(less=1),
            SYMBOLS),
@@ -1133,10 +1133,10 @@ MECHANISM = [
     Mutant("record", "last record reported as it is", SYMBOL_CHANCES,
            after(SymbolLaw, "perturb", bare_record), SYMBOLS),
     Mutant("record", "symbols drawn from eight bits", FLOOR,
-           everywhere(noise_base, "draw_uniform", lambda f: lambda limit, n, s: f(
+           everywhere(laws, "draw_uniform", lambda f: lambda limit, n, s: f(
                limit, n, Turned(s, lambda w: w >> np.uint64(56) << np.uint64(56)))), SYMBOLS),
     Mutant("record", "symbols drawn from half a word", FLOOR,
-           everywhere(noise_base, "draw_uniform", lambda _: half_word), SYMBOLS),
+           everywhere(laws, "draw_uniform", lambda _: half_word), SYMBOLS),
     # Designs
     Mutant("design", "a matrix applied with 5 % too much", MOVES_NO_MORE,
            after(Designed, "apply", rounded_up), DESIGN),
@@ -1169,7 +1169,7 @@ MECHANISM = [
            everywhere(symbols, "falling_weights", fast_fall), SOFTMAX),
     Mutant("softmax", "the uniform share × 0.95",
            ("test_the_uniform_share_keeps_records_apart_by_no_more",),
-           everywhere(noise_base, "uniform_share", lambda f: lambda *a: f(*a) * 95 // 100), SOFTMAX),
+           everywhere(laws, "uniform_share", lambda f: lambda *a: f(*a) * 95 // 100), SOFTMAX),
     Mutant("softmax", "the uniform symbol is never drawn", SOFTMAX_DRAWS,
            with_parts(SymbolLaw, "perturb", uniform=lambda _: 0), SOFTMAX),
     Mutant("softmax", "the distance of two codewords × 0.95",
@@ -1181,7 +1181,7 @@ MECHANISM = [
                matrix, x + isinstance(matrix, CodewordScores) * np.eye(1, x.shape[1], 2) * x
            )), SOFTMAX),
     Mutant("softmax", "codewords drawn from sixteen bits", SOFTMAX_DRAWS,
-           everywhere(noise_base, "high_product", lambda f: lambda words, limits: f(
+           everywhere(laws, "high_product", lambda f: lambda words, limits: f(
                words >> np.uint64(48) << np.uint64(48), limits)), SOFTMAX),
     Mutant("softmax", "later blocks draw by the words of the first", LARGE_SOFTMAX,
            instead(SoftmaxResponse, "draw", shared_places)),
