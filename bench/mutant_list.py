@@ -1089,7 +1089,7 @@ MECHANISM = [
     Mutant("record", "the sizes of a cap and of the rest are exchanged", CAP_RATIO,
            everywhere(sign_caps, "best_cap", exchanged), CAP),
     Mutant("record", "chances of two levels are rounded up", CAP_RATIO,
-           everywhere(dpindex.mechanism.noise, "two_level_chance",
+           everywhere(laws, "two_level_chance",
                       lambda f: lambda *a: f(*a) + 1), CAP),
     Mutant("record", "cap drawn one level higher than counted", SHARES, tables_of_cap(thin_cap),
            CAP),
