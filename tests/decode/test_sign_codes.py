@@ -22,7 +22,6 @@ from dpindex.decode.sign_agreement import (
     cosine_from_score,
     signal_kept,
 )
-from dpindex.mechanism.noise import GRID_BITS
 from dpindex.mechanism.noise.base import SignLaw
 from dpindex.mechanism.noise.signs import (
     IndividualFlips,
@@ -31,6 +30,7 @@ from dpindex.mechanism.noise.signs import (
     randomized_response,
     smooth_flips,
 )
+from dpindex.mechanism.parameters import GRID_BITS
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec
 from dpindex.privacy import attribute

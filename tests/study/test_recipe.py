@@ -35,10 +35,9 @@ from dpindex.base.arrays import AnyArray, Bytes, Floats, Integers
 from dpindex.mechanism import method_table
 from dpindex.mechanism.codes import FORMATS, CodeFormat, Codes
 from dpindex.mechanism.method_table import IDENTITY, Method
-from dpindex.mechanism.noise import GRID_BITS
 from dpindex.mechanism.noise.base import Calibration, NumberLaw
 from dpindex.mechanism.noise.moments import Likelihood, NoiseMoments
-from dpindex.mechanism.parameters import Parameters
+from dpindex.mechanism.parameters import GRID_BITS, Parameters
 from dpindex.mechanism.projections import Projection
 from dpindex.mechanism.public_random import BitSource
 
