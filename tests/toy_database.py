@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -21,6 +21,13 @@ class Toy(Database):
     title = "Toy"
     max_found = 1000
     column_name = re.compile(rb"[a-z]+")
+    words: ClassVar = {"==": "=="}
+
+    def column(self, name: str) -> str:
+        return name
+
+    def literal(self, value: Any, kind: Any, name: str) -> str:
+        return repr(value)
 
     def is_in(self, column: str, values: Sequence[Any]) -> str:
         return f"{column} in {list(values)!r}"

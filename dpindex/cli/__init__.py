@@ -227,8 +227,8 @@ _HEADINGS = {
     "entries sparsity seed denoise kind index_type bits bandwidth hashes rows expected_count width",
     "Input": "header columns ids id_column ranges payload payload_columns public_sample groups "
     "public_queries public_texts labels base_texts query_texts",
-    "Search": "k at query queries metric query_epsilon filter rerank candidates show collection "
-    "recall neighbours",
+    "Search": "k at query queries metric query_epsilon filter where rerank candidates show "
+    "collection recall neighbours",
     "Ledger and resuming": "ledger allow_rerelease private dask upsert replace",
 }
 """Headings of help, and the options below each; the others stand below the last one."""

@@ -55,6 +55,7 @@ def query(
         "exact: as it is; private: privatized first.  [default: exact; a published index needs it]",
     ] = None,
     filter: Annotated[str | None, "Rows to search: \"year >= 2020 and lang in ['en']\"."] = None,
+    where: Annotated[str | None, "Instead, in the language of a database."] = None,
     rerank: Annotated[
         str | None,
         "--rerank FILE",
@@ -95,12 +96,16 @@ def query(
     if k > len(opened):
         o.note(f"-k {k} is more than the {len(opened)} vectors of {index}: all are listed")
     owner = _owner(rerank, ids)
-    with naming(queries, but=("filter", "k", "candidates", "rerank", "ids")), limited_threads():
+    with (
+        naming(queries, but=("filter", "where", "k", "candidates", "rerank", "ids")),
+        limited_threads(),
+    ):
         hits = opened.search(
             vectors,
             k=k,
             query=query,
             filter=filter,
+            where=where,
             candidates=_candidates(candidates),
             rerank=owner,
             allow_unprotected=allow_unprotected,

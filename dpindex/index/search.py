@@ -19,7 +19,7 @@ from dpindex.decode.calibration import SimilarityCalibration
 from dpindex.decode.guided import MOST, GuidedQueries, Worth
 from dpindex.decode.kinds import decoder_of
 from dpindex.decode.learning import unstated
-from dpindex.index.filters import Filter
+from dpindex.index.filters import Filter, one_filter
 from dpindex.index.hits import Estimates, Hits
 from dpindex.index.reranking import Candidates, Rerank, Reranking, new_reranking, with_exact, within
 from dpindex.mechanism.codes import Codes, check_format
@@ -127,6 +127,7 @@ class Searchable(ABC):
         query: QueryMode | None = None,
         *,
         filter: Filter = None,
+        where: str | None = None,
         candidates: int | str | None = None,
         rerank: Rerank = None,
         allow_unprotected: bool = False,
@@ -151,7 +152,11 @@ class Searchable(ABC):
             order of ``ids``; a function that gets each row as a dict of ``id`` and payload columns;
             or an expression over them, as text such as ``"year >= 2020 and lang == 'en'"`` or of
             ``pyarrow.compute``. With fewer than k such rows, all of them are found. See
-            :func:`dpindex.index.filters.kept_rows`. A published index takes ids and text.
+            :func:`dpindex.index.filters.kept_rows`. A published index takes ids and expressions,
+            which mean the same there.
+        where : str, optional
+            Instead of ``filter``, of a published index alone: a condition in the language of its
+            database, such as SQL, which is passed on as it is. Never pass on what a stranger wrote.
         candidates : int or str, optional
             Rows that the codes choose for each query, of which ``rerank`` finds the k nearest,
             [k, ∞); default 1000. "5%" is such a share of the index on average: with a guide in its
@@ -187,7 +192,7 @@ class Searchable(ABC):
             raise InputError(f"k must be a whole number of at least 1, not {k!r}.", field="k")
         reranking = self._reranking(Q, int(k), candidates, rerank)
         queries = self._queries(Q, query, allow_unprotected=allow_unprotected)
-        return self._answers(queries, int(k), reranking, filter)
+        return self._answers(queries, int(k), reranking, one_filter(filter, where))
 
     def range_search(
         self,
@@ -196,6 +201,7 @@ class Searchable(ABC):
         query: QueryMode | None = None,
         *,
         filter: Filter = None,
+        where: str | None = None,
         candidates: int | str | None = None,
         rerank: Rerank = None,
         allow_unprotected: bool = False,
@@ -214,7 +220,7 @@ class Searchable(ABC):
 
         Parameters
         ----------
-        Q, query, filter, candidates, rerank, allow_unprotected
+        Q, query, filter, where, candidates, rerank, allow_unprotected
             As for :meth:`search`.
         threshold : float
             Least ``similarity`` (for ``l2``: greatest squared distance).
@@ -229,9 +235,9 @@ class Searchable(ABC):
         reranking = self._reranking(Q, 1, candidates, rerank)
         queries = self._queries(Q, query, allow_unprotected=allow_unprotected)
         if reranking is None:
-            return self._in_range(queries, least, filter)
+            return self._in_range(queries, least, one_filter(filter, where))
         every = replace(reranking, on_average=False)
-        hits = self._answers(queries, every.candidates, every, filter)
+        hits = self._answers(queries, every.candidates, every, one_filter(filter, where))
         return within(hits, least, self.metric)
 
     @abstractmethod

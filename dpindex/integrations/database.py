@@ -20,6 +20,7 @@ import numpy as np
 from dpindex.base.arrays import AnyArray, Bytes, Doubles, Singles, Table
 from dpindex.base.errors import InputError, import_extra
 from dpindex.base.files import AnyPath, holding_folder
+from dpindex.index.conditions import Language
 
 _OWN = ("id", "code", "vector")
 """Columns that are no payload."""
@@ -107,13 +108,13 @@ def json_texts(column: Any) -> list[str | None]:
     return [None if value is None else json.dumps(value) for value in column.to_pylist()]
 
 
-class Database(ABC):
+class Database(ABC, Language):
     """One collection of a database.
 
     It stores and finds rows, and knows nothing of what codes mean. Conditions (``where``) are text
-    in the database's own language, which is passed on as it is. Every method raises InputError for
-    what the database refuses. ``tests/integrations/database_contract.py`` holds an implementation
-    to this contract.
+    in the database's own language, which it states as a :class:`Language`; SQL by default. Every
+    method raises InputError for what the database refuses.
+    ``tests/integrations/database_contract.py`` holds an implementation to this contract.
 
     Parameters
     ----------
@@ -168,12 +169,12 @@ class Database(ABC):
         self.make(layout)
         self.open(layout)
 
-    @abstractmethod
     def is_in(self, column: Literal["id", "code"], values: Sequence[Any]) -> str:
         """The condition that holds for rows with one of these ids, or of these symbols.
 
         Ids are whatever a sender submitted: no id may end its own quotes.
         """
+        return self.among(column, values, None)
 
     @abstractmethod
     def exists(self) -> bool:

@@ -48,14 +48,18 @@ class Lance(Database):
             reason = one_line(re.split(r",\s+/\S+\.rs:", str(error))[0])
             raise InputError(f"{self.place}: LanceDB refuses this ({reason}).") from None
 
-    def is_in(self, column: str, values: Sequence[Any]) -> str:
-        literals = []
-        for value in values:
-            literal = str(value)
-            if isinstance(value, str):
-                literal = "'{}'".format(value.replace("'", "''"))
-            literals.append(literal)
-        return f"{column} in ({', '.join(literals)})"
+    def column(self, name: str) -> str:
+        return f"`{name}`"
+
+    def literal(self, value: Any, kind: Any, name: str) -> str:
+        if kind is not None and arrow().types.is_decimal(kind):
+            return f"cast('{value}' as decimal({kind.precision}, {kind.scale}))"
+        if isinstance(value, float):
+            return f"cast('{value!r}' as double)"
+        return super().literal(value, kind, name)
+
+    def is_nan(self, name: str) -> str:
+        return f"isnan({self.column(name)})"
 
     def exists(self) -> bool:
         with self._asking():

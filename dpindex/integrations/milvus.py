@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import os
 import re
 import shutil
@@ -19,6 +20,7 @@ import numpy as np
 
 from dpindex.base.arrays import Bytes, Singles, Table
 from dpindex.base.errors import InputError, StorageError, import_extra, one_line
+from dpindex.index.conditions import as_text
 from dpindex.integrations.database import Database, Layout, Neighbours, json_texts
 
 __all__ = ["Milvus"]
@@ -32,6 +34,7 @@ _SCHEMES = {"milvus": "http", "milvus+tls": "https"}
 _HERE = ("127.0.0.1", "::1", "localhost")
 _FILE = re.compile(r"[A-Za-z0-9.\-_]+")
 _NULL = "{}_is_null"
+_OPPOSITE = {"==": "!=", "!=": "==", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
 _OPEN: Counter[str | None] = Counter()
 """Files of Milvus Lite that are in use here, each served by one process of its own."""
 # Milvus Lite deletes with an id in SQL as it stands, so quotes must not be in it.
@@ -44,6 +47,13 @@ def _id(value: Any) -> Any:
     if isinstance(value, str):
         return quote(value, safe=_PLAIN)
     return value
+
+
+def _with_value(name: str, text: str) -> str:
+    """Return a condition for rows whose column is not null, for which another value stands."""
+    if name in ("id", "code"):
+        return text
+    return f"({_NULL.format(name)} == false and {text})"
 
 
 class Milvus(Database):
@@ -105,8 +115,48 @@ class Milvus(Database):
             reason = cause or one_line(error.message)
             raise InputError(f"{self.place}: Milvus refuses this ({reason}).") from None
 
-    def is_in(self, column: str, values: Sequence[Any]) -> str:
-        return f"{column} in {json.dumps([_id(value) for value in values])}"
+    def column(self, name: str) -> str:
+        return name
+
+    def literal(self, value: Any, kind: Any, name: str) -> str:
+        if isinstance(value, float) and not math.isfinite(value):
+            raise InputError("Milvus compares no infinite numbers.", field="filter")
+        if isinstance(value, int) and not -(1 << 63) < value < 1 << 63:
+            raise InputError(f"Milvus compares whole numbers of 64 bits, not {value}.")
+        if kind is not None and not isinstance(value, str) and _kind(kind)[0] == "VARCHAR":
+            value = as_text(value, kind)
+        return json.dumps(_id(value) if name == "id" else value, ensure_ascii=False)
+
+    def compared(self, name: str, operator: str, value: Any, kind: Any, *, negated: bool) -> str:
+        literal = self.literal(value, kind, name)
+        is_order = operator not in ("==", "!=")
+        if (
+            is_order
+            and not isinstance(value, int | float)
+            and (name == "id" or not isinstance(value, str))
+        ):
+            raise InputError(
+                f"Milvus keeps {name!r} as text in another order; compare it by == or in.",
+                field="filter",
+            )
+        text = f"{name} {operator} {literal}"
+        if negated:  # Milvus Lite knows no "not (…)"
+            text = f"{name} {_OPPOSITE[operator]} {literal}"
+            if is_order and isinstance(value, float):
+                text = f"({text} or {name} != {name})"  # of NaN no comparison is true
+        return _with_value(name, text)
+
+    def among(self, name: str, values: Sequence[Any], kind: Any, *, negated: bool = False) -> str:
+        literals = ", ".join(self.literal(value, kind, name) for value in values)
+        return _with_value(name, f"{name} {'not ' * negated}in [{literals}]")
+
+    def truth(self, name: str, *, negated: bool) -> str:
+        return _with_value(name, f"{name} == {str(not negated).lower()}")
+
+    def is_null(self, name: str, *, negated: bool) -> str:
+        if name == "id":
+            return "id == id" if negated else "id != id"
+        return f"{_NULL.format(name)} == {str(not negated).lower()}"
 
     def exists(self) -> bool:
         with self._asking():

@@ -78,10 +78,11 @@ class Postgres(Database):
                 f"{self.place}: PostgreSQL refuses this ({one_line(error)})."
             ) from None
 
-    def is_in(self, column: str, values: Sequence[Any]) -> str:
-        # Quoted by the server's own rules: backslashes may be escapes there.
-        quote = self._psycopg.sql.quote
-        return f"{column} in ({', '.join(quote(value, self._connection) for value in values)})"
+    def literal(self, value: Any, kind: Any, name: str) -> str:
+        if isinstance(value, str):
+            # Quoted by the server's own rules: backslashes may be escapes there.
+            return str(self._psycopg.sql.quote(value, self._connection))
+        return super().literal(value, kind, name)
 
     def _run(self, command: str, *values: Any) -> Any:
         """Run a command; conditions in it hold literals, so % stands for itself without values."""

@@ -16,7 +16,7 @@ from dpindex.base.files import AnyPath
 from dpindex.base.ids import id_array, other_kind_of_ids
 from dpindex.decode.base import Queries
 from dpindex.decode.denoiser import Denoiser
-from dpindex.index.filters import Filter
+from dpindex.index.filters import Filter, Where, column_types, condition_of
 from dpindex.index.hits import Hits
 from dpindex.index.search import Found, FoundCodes, Searchable
 from dpindex.index.symbol_lists import tie_keys
@@ -40,8 +40,9 @@ class PublishedIndex(Searchable):
     the index had. Similarities and errors are computed here, from the codes of the rows that the
     database found, and cosines under the distribution of cosines of the index that was published.
 
-    A ``filter`` is a list of ids, or a condition in the database's own language, which is passed on
-    as it is: ``"year >= 2000 and title is not null"`` in SQL. Never pass on what a stranger wrote.
+    A ``filter`` is a list of ids or an expression, and means what it means of the index. ``where``
+    is a condition in the database's own language, which is passed on as it is:
+    ``"year >= 2000 and title is not null"`` in SQL. Never pass on what a stranger wrote.
 
     Parameters
     ----------
@@ -77,6 +78,7 @@ class PublishedIndex(Searchable):
         no_rows: Table = None
         if publication.schema is not None:
             no_rows = publication.schema.empty_table()
+        self._column_types = column_types(publication.text_ids, publication.schema)
         self._no_payload = Payload(no_rows)
         self.payload_columns: Final = self._no_payload.columns
         database.open(self._layout)
@@ -269,13 +271,18 @@ class PublishedIndex(Searchable):
 
     def _condition(self, filter_: Filter) -> str | None:
         """Return a filter as a condition of the database."""
-        if filter_ is None or isinstance(filter_, str):
-            return filter_
-        is_list = not (callable(filter_) or isinstance(filter_, Mapping))
-        if not is_list or np.asarray(filter_).dtype == bool:
+        if filter_ is None:
+            return None
+        if isinstance(filter_, Where):
+            return filter_.text
+        condition = condition_of(filter_, self._column_types)
+        if condition is not None:
+            return condition.said(self.database)
+        is_mask = np.asarray(filter_).dtype == bool
+        if callable(filter_) or isinstance(filter_, Mapping) or is_mask:
             raise InputError(
-                "a published index is filtered by a list of ids, or by text in the language of "
-                "its database such as 'year >= 2020'."
+                "a published index is filtered by a list of ids, or by an expression such as "
+                "'year >= 2020'; text in the language of its database is where."
             )
         if isinstance(filter_, Set | range):
             filter_ = list(filter_)

@@ -120,11 +120,12 @@ def test_hits_are_those_of_the_index(name: str, made: Callable[[str], Made]) -> 
         for asked in (Q, codes):
             here = index.search(asked, 10, filter=filter_)
             # Distances of private queries are whole numbers, so many are equal.
-            _same(
-                here,
-                served.search(asked, 10, filter=there, query="exact"),
-                name in ("symbols", "signs"),
-            )
+            options = [{"filter": filter_}]
+            if isinstance(there, str):
+                options.append({"where": there})
+            for option in options:
+                found = served.search(asked, 10, query="exact", **option)
+                _same(here, found, name in ("symbols", "signs"))
     assert served.search(Q[:2], 5, filter=[], query="exact").ids.shape == (2, 0)
     assert served.search(Q[:2], 10, "private").ids.shape == (2, 10)
     assert served.search(Q[:2], 5, filter="year > 3000", query="exact").ids.shape == (2, 0)
@@ -212,12 +213,14 @@ def test_it_is_a_dictionary_too(made: Callable[[str], Made]) -> None:
 
 @pytest.mark.parametrize(
     ("filter_", "said"),
-    [("year >", "refuses"), ("pages > 3", "refuses"), ({"year": 2000}, "list of ids"),
+    [("year >", "cannot be read"), ("pages > 3", "names 'pages'"), ({"year": 2000}, "list of ids"),
      ([True] * N, "list of ids"), (lambda row: True, "list of ids"), (["x"], "whole numbers")],
 )  # fmt: skip
 def test_filters_without_meaning(filter_: Any, said: str, made: Callable[[str], Made]) -> None:
     with pytest.raises(InputError, match=said):
         made("cosine")[1].search(Q[:1], filter=filter_, query="exact")
+    with pytest.raises(InputError, match="refuses"):
+        made("cosine")[1].search(Q[:1], where="year >", query="exact")
 
 
 def test_k_and_codes_are_checked(made: Callable[[str], Made]) -> None:

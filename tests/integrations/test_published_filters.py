@@ -1,0 +1,56 @@
+"""A filter means the same on a published index, in every language of a database."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from pathlib import Path
+
+import numpy as np
+import pytest
+from lite import LITE, PLACES, address
+
+import dpindex as dpi
+from dpindex.integrations.publication import publish
+
+pa = pytest.importorskip("pyarrow")
+pc = pytest.importorskip("pyarrow.compute")
+pytestmark = LITE
+
+
+COLUMNS = {
+    "n": pa.array([1, -5, None, 2**63 - 1], pa.int64()),
+    "f": pa.array([0.5, np.inf, None, np.nan], pa.float64(), from_pandas=False),
+    "s": pa.array(["it's", 'q"ü\\', None, "z"]),
+    "ok": pa.array([True, False, None, True]),
+    "day": pa.array([19731, 19732, None, -1], pa.date32()),
+    "price": pa.array(
+        [Decimal("1.00"), Decimal("-0.99"), None, Decimal("10.1")], pa.decimal128(9, 2)
+    ),
+}
+CONDITIONS = [
+    "n not in (1, 7)", "not (n in [1])", "n != 1", "not (n == 1)", "n < 9223372036854775808",
+    "n >= 0.5", "n in []", "n not in []", "n == 1.5", "n != 1.5", "n is None", "n is not None",
+    "not (n is None) and not (n > 1)", "f > 0.5", "f >= 0.25", "not (f > 0.5)", "f < 1e300",
+    "f != 0.5", "not (f != 0.5)", "s == \"it's\"", "s != \"it's\"", "s > 'q'", "not (s <= 'q')",
+    "s in ['q\"ü\\\\\\\\', 'z']", "ok", "not ok", "ok != True", "day >= '2024-01-10'",
+    "day < '2024-01-10'", "day != '2024-01-09'", "price == 1", "price != 1", "price in [1, 10.5]",
+    "not (n == 1 and ok)", "not (n == 1 or not ok)", "id in [0, 3]", "id not in [0]", "id > 1.5",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_filter_means_the_same_where_it_is_published(place: str, tmp_path: Path) -> None:
+    spec = dpi.Spec("dp-oporp-staircase", 4, epsilon=60.0, adjacency=dpi.attribute(0.001))
+    index = dpi.PrivateIndex(spec)
+    index.add(np.eye(4), payload=pa.table(COLUMNS))
+    uri = address(tmp_path, place)
+    publish(index, uri, "t")
+    served = dpi.open(uri, "t")
+    ordered = [] if place.endswith(".db") else ["price > 1", "price <= 0.995", "not (price > 1)"]
+    for text in (*CONDITIONS, *ordered):
+        here = index.search(np.ones(4), 4, filter=text).ids
+        there = served.search(np.ones(4), 4, "exact", filter=text).ids
+        assert sorted(there.ravel()) == sorted(here.ravel()), text
+    expression = ~pc.field("n").isin([1])
+    assert served.search(np.ones(4), 4, "exact", filter=expression).ids.shape == (1, 2)
+    served.close()
