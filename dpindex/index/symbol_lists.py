@@ -85,6 +85,9 @@ class SymbolLists(SearchBackend):
     times as many have come (the logarithmic method, Bentley and Saxe 1980).
     """
 
+    _runs: list[_Run]
+    _new: list[Symbols]
+
     def __init__(
         self,
         width: int,
@@ -94,18 +97,21 @@ class SymbolLists(SearchBackend):
         self.begin(np.empty((0, 1)))
 
     def __len__(self) -> int:
-        return self._count
+        return sum(len(run.symbols) for run in self._runs) + sum(map(len, self._new))
 
     def begin(self, sample: AnyArray, count: int = 0) -> None:
-        self._runs: list[_Run] = []
-        self._new: list[Symbols] = []
-        self._count = 0
+        self._hold([])
+
+    def _hold(self, runs: list[_Run]) -> None:
+        """Have these runs, and nothing that is not sorted yet, in one step that Ctrl-C spares."""
+        new: list[Symbols] = []
+        self.__dict__.update(_runs=runs, _new=new)
 
     def add(self, items: AnyArray) -> None:
         self._new.append(items[:, 0].astype(np.uint16, copy=False))
-        self._count += len(items)
 
     def finish(self) -> None:
+        count = len(self)
         runs = list(self._runs)
         parts = list(self._new)
         length = sum(map(len, parts))
@@ -114,17 +120,14 @@ class SymbolLists(SearchBackend):
             length += len(parts[0])
         if not length:
             return
-        rows = np.arange(self._count - length, self._count)
+        rows = np.arange(count - length, count)
         runs.append(_Run.sorted(np.concatenate(parts), rows, rows))
-        # Ctrl-C before here leaves all as it was, and the next call does it.
-        self._runs = runs
-        self._new = []
+        self._hold(runs)
 
     def subset(self, rows: Rows) -> SymbolLists:
         symbols = RowParts([run.symbols for run in self._runs]).take(rows)
         part = SymbolLists(1, "", "")
-        part._runs = [_Run.sorted(symbols, np.arange(len(rows)), rows)]
-        part._count = len(rows)
+        part._hold([_Run.sorted(symbols, np.arange(len(rows)), rows)])
         return part
 
     def search(self, queries: AnyArray, count: int) -> tuple[Doubles, Rows]:

@@ -424,6 +424,7 @@ def _write(
     progress: Progress,
 ) -> None:
     codes, ids, payload = index.codes, index.ids, index.payload
+    ids = ids[: len(codes)]  # others may have come since
     publication = Publication.of(index, codes, ids, exact_queries)
     layout = publication.layout
     documents = Documents(database)

@@ -226,6 +226,33 @@ def test_a_save_without_room_is_made_later(
     assert list(reopened(index)) == ["a", "b", "c"]
 
 
+def test_codes_are_forgotten_only_once_the_index_is_saved(
+    index: dpi.PrivateIndex, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A kill between the two steps loses nothing; in the other order it would lose the codes."""
+    monkeypatch.setattr("dpindex.integrations.collector.rows_per_segment", lambda spec: 1)
+    path = index.path
+    assert path is not None
+    steps: list[str] = []
+    forget = Accepted.forget_codes
+
+    def forgetting(accepted: Accepted) -> None:
+        steps.append("forget")
+        forget(accepted)
+
+    def save() -> None:
+        steps.append("save")
+        index.save(path)
+
+    monkeypatch.setattr(Accepted, "forget_codes", forgetting)
+    left_over(index, submission("left"))
+    with Collector(index, path / ".accepted", save, join_seconds=0.0) as collector:
+        for name in "ab":
+            assert done(collector.submit(submission(name))) == "stored"
+    assert len(steps) >= 4
+    assert steps == ["save", "forget"] * (len(steps) // 2)
+
+
 def test_after_any_other_failed_write_nothing_is_accepted(
     index: dpi.PrivateIndex, monkeypatch: pytest.MonkeyPatch
 ) -> None:
