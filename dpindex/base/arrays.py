@@ -64,12 +64,27 @@ def row_norms(vectors: Vectors) -> Doubles:
     return np.asarray(np.linalg.norm(wide, axis=1))
 
 
+_SMALL_NORM = 1e-15
+_LARGE_NORM = 1e18
+
+
 def unit(vectors: Floats) -> Singles:
-    """Rows brought to norm 1, float32; those of norm 0 stay."""
-    norms = np.linalg.norm(vectors, axis=1, keepdims=True)
-    norms[norms == 0] = 1.0
+    """Rows brought to norm 1, float32; those of norm 0 stay.
+
+    >>> unit(np.array([[3e30, 4e30], [3e-30, 4e-30], [0, 0]], np.float32)).round(3).tolist()
+    [[0.6000000238418579, 0.800000011920929], [0.6000000238418579, 0.800000011920929], [0.0, 0.0]]
+    """
+    with np.errstate(over="ignore"):
+        norms = np.linalg.norm(vectors, axis=1, keepdims=True)
+    # Squares of single precision over- and underflow beyond these.
+    is_far = ~((norms > _SMALL_NORM) & (norms < _LARGE_NORM))[:, 0]
+    norms[is_far] = 1.0
     out = np.empty(vectors.shape, dtype=np.float32)
     np.divide(vectors, norms, out=out, casting="same_kind")
+    if is_far.any():
+        wide = in_units_of_largest(vectors[is_far])
+        lengths = np.linalg.norm(wide, axis=1, keepdims=True)
+        out[is_far] = wide / np.maximum(lengths, 1.0)  # of which one number is 1, or all are 0
     return out
 
 

@@ -99,6 +99,7 @@ def test_who_adds_finds_it_at_once(index: dpi.PrivateIndex) -> None:
         assert np.sort(found[0]).tolist() == list(range(before + count))
 
 
+@pytest.mark.slow
 def test_what_is_added_piece_by_piece_ranks_as_if_it_came_at_once(
     index: dpi.PrivateIndex,
 ) -> None:
