@@ -184,10 +184,7 @@ class SpecOptions(DataOptions):
     sparsity: Annotated[int | None, "dp-sjlt-*: blocks of a code; very-sparse: 1/density."] = None
     codebook: Annotated[Path | None, "*codebook*: PUBLIC vectors, as of `dpindex codebook`."] = None
     subset: Annotated[int | None, "record-codebook: codewords that share a report."] = None
-    window: Annotated[
-        float | None,
-        "codebook-softmax: clip attributes to so many deviations of codewords about their median.",
-    ] = None
+    window: Annotated[float | None, "codebook-softmax: clip to so many deviations."] = None
     design: Annotated[Path | None, "*-designed-*: file of `dpindex design`."] = None
     seed: Annotated[int, "PUBLIC seed of the projection."] = 0
 

@@ -19,6 +19,7 @@ import dpindex as dpi
 from dpindex.audit.exact import verify_each
 from dpindex.base.errors import DamagedError, InputError, NoGuaranteeError
 from dpindex.base.files import pack, unpack
+from dpindex.decode.designed import decoded
 from dpindex.mechanism.method_table import TABLE, Method
 from dpindex.mechanism.noise.base import Moves
 from dpindex.mechanism.public_parts import column_weight
@@ -276,3 +277,88 @@ def test_the_table_refuses_a_law_that_a_family_does_not_allow(
         specs.append(dpi.Spec(dim=12, k=4 if free else None, **needed(pair, 12)))
     failed = [(report.spec.method, report.failed) for report in verify_each(specs) if report.failed]
     assert not failed, "the table takes what has no proof"
+
+
+# Windows
+
+
+MIX = np.random.default_rng(6).normal(size=(8, 40))
+
+
+def narrow(count: int) -> Any:
+    """Attributes that vary by much less than a beta, of a few causes: windows pay."""
+    rows = 0.1 * RNG.normal(size=(count, 8)) @ MIX + 0.02 * RNG.normal(size=(count, 40))
+    return np.clip(rows, -8, 8)
+
+
+def test_the_window_that_is_chosen_is_one_of_those_that_may_be_stated() -> None:
+    public = narrow(600)
+    chosen = dpi.design(public, epsilon=0.5, code_length=8)
+    stated = [
+        dpi.design(public, epsilon=0.5, code_length=8, window=window)
+        for window in (0.0, 0.3, 0.7, 1.0, 1.4)
+    ]
+    assert chosen in stated
+    assert chosen.windows is not None
+
+
+def test_a_window_is_not_chosen_where_noise_costs_nothing() -> None:
+    assert dpi.design(PUBLIC, epsilon=60.0, code_length=12).windows is None
+
+
+@pytest.mark.parametrize("wrong", [-0.1, np.nan, np.inf, "0.7", True])
+def test_other_windows_are_refused(wrong: Any) -> None:
+    with pytest.raises(InputError, match="window"):
+        dpi.design(PUBLIC, epsilon=1.0, window=wrong)
+
+
+@pytest.mark.parametrize("window", [0.3, 1.0])
+@pytest.mark.parametrize("rows", ["dense", "sparse"])
+def test_f_is_what_its_definition_says(window: float, rows: str) -> None:
+    """``W(f(x) − f(c))`` in real numbers, to the steps that rounding may cost."""
+    public = PUBLIC if rows == "dense" else sparse.csr_matrix(PUBLIC)
+    made = dpi.design(public, epsilon=1.0, code_length=4, beta=2.0, window=window)
+    terms = {**ATTRIBUTE, "adjacency": dpi.attribute(2.0)}
+    spec = dpi.Spec("dp-designed-laplace", 12, design=made, **terms)
+    windows = made.windows
+    assert windows is not None
+    low, width = (steps * 2.0 / 2**16 for steps in (windows.low, windows.width))
+    middle = low + width / 2
+    assert np.allclose(width, np.clip(2 * window * PUBLIC.std(axis=0), 2 / 64, None), atol=1e-3)
+    assert (np.abs(middle - PUBLIC.mean(axis=0)) < 1e-3).mean() > 0.7  # but at the ends
+
+    def f(x: Any) -> Any:
+        return np.clip(x - low, 0, width) / np.minimum(width, 2.0)
+
+    exact = (f(PUBLIC[:50]) - f(made.centre)) @ made.entries.T / 256
+    found = dpi.Privatizer(spec).project(public[:50]) * spec.step
+    assert np.abs(found - exact).max() < 12 / 256
+    assert np.allclose(f(made.centre), f(PUBLIC).mean(axis=0), atol=1e-5)
+
+
+def test_the_decoder_estimates_vectors_as_they_were_before_they_were_clipped() -> None:
+    """At hardly any noise, the linear estimate of least squares from what was clipped."""
+    public, private = narrow(4000), narrow(400)
+    made = dpi.design(public, epsilon=50.0, code_length=40, beta=1.0, window=0.5)
+    spec = dpi.Spec(
+        "dp-designed-laplace", 40, epsilon=50.0, adjacency=dpi.attribute(1.0),
+        bounds=(-8.0, 8.0), design=made,
+    )  # fmt: skip
+    codes = dpi.Privatizer(spec).privatize(private)
+    estimate = decoded(codes, spec) @ made.basis
+    y = [dpi.Privatizer(spec).project(x) * spec.step for x in (public, private)]
+    ones = [np.column_stack([part, np.ones(len(part))]) for part in y]
+    best = ones[1] @ np.linalg.lstsq(ones[0], public, rcond=None)[0]
+    error, least = (np.square(guess - private).mean() for guess in (estimate, best))
+    assert error < 1.1 * least
+    clipped = np.square(np.clip(private, *np.quantile(public, [0.3, 0.7])) - private).mean()
+    assert error < 0.5 * clipped
+
+
+def test_a_spec_says_that_attributes_are_clipped(tmp_path: Path) -> None:
+    made = dpi.design(PUBLIC, epsilon=1.0, code_length=4, window=0.7)
+    assert "each clipped to a window of its own" in made.contents
+    again = dpi.Design.from_bytes(made.to_bytes())
+    assert again.windows is not None
+    assert made.windows is not None
+    assert np.array_equal(again.windows.low, made.windows.low)
