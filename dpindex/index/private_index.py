@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -15,7 +15,7 @@ import numpy as np
 
 from dpindex.base.arrays import AnyArray, Rows, Table, Vectors, row_blocks
 from dpindex.base.display import facts_html
-from dpindex.base.errors import InputError, import_extra
+from dpindex.base.errors import InputError, StorageError, import_extra
 from dpindex.base.files import AnyPath
 from dpindex.base.ids import check_index
 from dpindex.data.dataset import Dataset, as_dataset
@@ -407,10 +407,11 @@ class PrivateIndex(Searchable):
     def _known(self) -> History:
         """What was released into this index, as far as that is known here."""
         if self._history is None:
-            self._history = History()
+            known = History()
             if self._checkpoint is not None:
-                self._history = History.read(self._checkpoint.directory.path)
-                self._checkpoint = replace(self._checkpoint, history=self._history)
+                known = History.read(self._checkpoint.directory.path)
+                self._checkpoint = replace(self._checkpoint, history=known)
+            self._history = known
         return self._history
 
     def _refuse_rerelease(self, ids: AnyArray) -> None:
@@ -479,7 +480,8 @@ class PrivateIndex(Searchable):
             self._set_calibration(calibration)
 
         if self.path != path.resolve():
-            self._known()  # what is known goes with the index
+            with suppress(StorageError):  # who may not read it has released nothing
+                self._known()  # goes with the index
         contents = Contents(self._settings, store, self._denoiser, calibration, self._history)
         write_index(path, contents, self._checkpoint, remember, token)
 

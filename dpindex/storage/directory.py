@@ -596,8 +596,7 @@ def write_index(
             staging.put(_RELEASED, history.to_bytes())
         staging.put(MANIFEST, manifest.text)
         if last is None:
-            if history is not None:
-                history.write(directory.path)
+            (history or History()).write(directory.path)
             staging.folder.publish(staging.name, directory.path)
             staging.folder.discard(_OF_SAVES)
             sealed(checkpoint)

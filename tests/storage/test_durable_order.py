@@ -20,11 +20,13 @@ import dpindex as dpi
 from dpindex.storage.directory import IndexDirectory
 from dpindex.storage.history import History
 from dpindex.storage.journal import PrivateFolder
+from dpindex.storage.manifest import Settings
 from dpindex.storage.targets import IndexTarget
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="looks at calls of POSIX systems")
 
 SPEC = dpi.Spec("dp-oporp-staircase", dim=8, k=8, epsilon=2.0, adjacency=dpi.attribute(1.0))
+INDEX = Settings(SPEC, "ip")
 VECTORS = np.random.default_rng(0).uniform(-1, 1, (24, 8))
 IDS = [f"person-{row}" for row in range(24)]
 
@@ -82,16 +84,16 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[Calls]:
 
 
 def grown(folder: Path, **terms: Any) -> None:
-    index = dpi.PrivateIndex(SPEC)
+    index = dpi.PrivateIndex(SPEC, metric="ip")
     index.save(folder / "index")
     index.add(VECTORS, IDS, **terms)
     index.save(folder / "index")
 
 
 WAYS: dict[str, Callable[[Path], object]] = {
-    "build": lambda folder: build(folder / "index", SPEC, VECTORS, rows=6),
+    "build": lambda folder: build(folder / "index", INDEX, VECTORS, rows=6),
     "build with a ledger": lambda folder: build(
-        folder / "index", SPEC, VECTORS, ids=IDS, ledger=dpi.Ledger(folder / "ledger")
+        folder / "index", INDEX, VECTORS, ids=IDS, ledger=dpi.Ledger(folder / "ledger")
     ),
     "codes": lambda folder: write_codes(folder / "codes", SPEC, VECTORS),
     "save": grown,
@@ -123,7 +125,7 @@ def test_the_end_of_a_release_is_on_the_disk_before_anything_else_goes(
 def test_names_of_what_was_drawn_are_on_the_disk_before_it_is_published(
     calls: Calls, tmp_path: Path
 ) -> None:
-    build(tmp_path / "index", SPEC, VECTORS, rows=6)
+    build(tmp_path / "index", INDEX, VECTORS, rows=6)
     events = calls.events
     (end,) = [at for at, event in enumerate(events) if event[0] == "folder"]
     published = {path.parent.stat().st_ino for path in (tmp_path / "index").glob("*/0*")}
@@ -142,19 +144,19 @@ def test_what_was_released_is_known_before_its_codes_are_seen(
     def stopped(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    index = dpi.PrivateIndex(SPEC)
+    index = dpi.PrivateIndex(SPEC, metric="ip")
     index.add(VECTORS)
     with monkeypatch.context() as patch:
         patch.setattr(IndexTarget, "publish_files", stopped)
         patch.setattr(PrivateFolder, "publish", stopped)
         with pytest.raises(KeyboardInterrupt):
-            build(tmp_path / "built", SPEC, VECTORS)
+            build(tmp_path / "built", INDEX, VECTORS)
         with pytest.raises(KeyboardInterrupt):
             index.save(tmp_path / "saved")
     for name in ("built", "saved"):
         assert not (tmp_path / name).exists()
         assert len(History.read(tmp_path / name).rows) == 24
-    build(tmp_path / "built", SPEC, VECTORS)
+    build(tmp_path / "built", INDEX, VECTORS)
     index = dpi.PrivateIndex.open(tmp_path / "built")
     index.add(-VECTORS)
     monkeypatch.setattr(IndexDirectory, "publish_staged", stopped)

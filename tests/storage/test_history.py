@@ -18,21 +18,37 @@ import dpindex as dpi
 from dpindex.base.errors import InputError
 from dpindex.data import open_dataset
 from dpindex.storage.history import History, released_path
+from dpindex.storage.manifest import Settings
 
 DIM = 8
 SPEC = dpi.Spec(
     "dp-oporp-staircase", DIM, k=8, epsilon=3.0, bounds=(-1, 1), adjacency=dpi.attribute(1.0)
 )
+INDEX = Settings(SPEC, "ip")
+"""Nothing is learned for inner products, so these tests are fast."""
+
 VECTORS = np.random.default_rng(0).uniform(-1, 1, (600, DIM)).astype(np.float32)
 OTHERS = np.random.default_rng(1).uniform(-1, 1, (600, DIM)).astype(np.float32)
 AGAIN = "were released into this index before"
-METHOD = ("--method", "dp-oporp-staircase", "--epsilon", 3, "--beta", 1, "--bounds", -1, 1)
+METHOD = (
+    "--method",
+    "dp-oporp-staircase",
+    "--epsilon",
+    3,
+    "--beta",
+    1,
+    "--bounds",
+    -1,
+    1,
+    "--metric",
+    "ip",
+)
 
 
 @pytest.fixture
 def index(tmp_path: Path) -> Path:
     """An index of the vectors."""
-    build(tmp_path / "ix", SPEC, VECTORS)
+    build(tmp_path / "ix", INDEX, VECTORS)
     return tmp_path / "ix"
 
 
@@ -63,6 +79,8 @@ FORMS: dict[str, Callable[[Any], Any]] = {
     "as they were": lambda x: x,
     "in another order": lambda x: x[::-1],
     "as doubles": lambda x: x.astype(np.float64),
+    "with five digits": lambda x: x.round(5),
+    "computed again": lambda x: x * (1 + 1e-6 * np.sin(np.arange(x.size)).reshape(x.shape)),
     "as a sparse matrix": scipy.sparse.csr_matrix,
     "half of them": lambda x: x[:300],
     "a tenth of them": lambda x: x[::10],
@@ -100,7 +118,7 @@ def test_the_same_vectors_are_known_from_any_file(index: Path, tmp_path: Path, s
 def test_it_is_known_whoever_added_it_first(tmp_path: Path) -> None:
     """From memory, from a dataset, after a removal, into a copy that was saved elsewhere."""
     place = tmp_path / "ix"
-    index = dpi.PrivateIndex(SPEC)
+    index = dpi.PrivateIndex(SPEC, metric="ip")
     index.add(VECTORS)
     index.save(place)
     added(place, OTHERS)
@@ -130,26 +148,40 @@ def test_others_are_added_without_a_word(index: Path) -> None:
     assert added(index, few) == 2005  # some people are equal
 
 
-@pytest.mark.parametrize("values", [1, 2, 3])
-@pytest.mark.parametrize("rows", [20, 300, 5000])
-def test_what_is_equal_by_chance_is_added(tmp_path: Path, values: int, rows: int) -> None:
-    """Rows of a small table: other people have the same answers."""
-    random = np.random.default_rng(values * rows)
-    index = dpi.PrivateIndex(SPEC)
-    index.save(tmp_path / "ix")
-    for _ in range(4):
-        answers = random.integers(0, values + 1, (rows, DIM)) / values
-        index.add(answers)
-    index.save(tmp_path / "ix")
-    assert len(index) == 4 * rows
+CHANCE: dict[str, Callable[[Any, int], Any]] = {
+    "answers of few kinds": lambda random, rows: random.integers(0, 3, (rows, 6)) / 2,
+    "one of twelve": lambda random, rows: np.eye(12)[random.integers(0, 12, rows)],
+    "a number each": lambda random, rows: random.uniform(0, 1, (rows, 1)),
+    "counts, some large": lambda random, rows: random.zipf(1.5, (rows, 2)).clip(0, 1000) / 1.0,
+    "few things bought": lambda random, rows: (random.random((rows, 200)) < 0.01) / 1.0,
+    "texts that people repeat": lambda random, rows: np.random.default_rng(7).normal(
+        size=(3000, 8)
+    )[random.zipf(1.3, rows).clip(1, 3000) - 1],
+}
+
+
+@pytest.mark.parametrize("kind", CHANCE)
+def test_what_is_equal_by_chance_is_added(kind: str) -> None:
+    """Other people have the same answers: ten times four batches of 9 to 3000 of them."""
+    random = np.random.default_rng(11)
+    for _ in range(10):
+        known = History()
+        for rows in random.integers(9, 3000, 4):
+            tags = known.tags(CHANCE[kind](random, int(rows)))
+            known.refuse_again(tags, named=False)
+            known = known.with_rows(tags)
 
 
 def test_a_few_equal_vectors_are_other_peoples_unless_all_came_together(index: Path) -> None:
     assert added(index, VECTORS[:5]) == 605
     with pytest.raises(InputError, match="5 of these 5"):
         added(index, VECTORS[:5])
-    assert added(index, np.zeros((3, DIM))) == 608
-    assert added(index, np.zeros((3, DIM))) == 611  # of nobody
+    with_one_of_nobody = np.vstack([OTHERS[:4], np.zeros((1, DIM))])
+    assert added(index, with_one_of_nobody) == 610
+    with pytest.raises(InputError, match=AGAIN):
+        added(index, with_one_of_nobody)
+    assert added(index, np.zeros((3, DIM))) == 613
+    assert added(index, np.zeros((3, DIM))) == 616
 
 
 def test_ids_say_who_a_few_equal_vectors_are(index: Path) -> None:
@@ -163,7 +195,7 @@ def test_the_ledger_of_an_index_is_named_or_nothing_is_added(tmp_path: Path) -> 
     ledger = dpi.Ledger(tmp_path / "private" / "ledger")
     ledger.path.parent.mkdir()
     ids = [f"id-{row}" for row in range(600)]
-    build(tmp_path / "ix", SPEC, VECTORS, ids=ids, ledger=ledger)
+    build(tmp_path / "ix", INDEX, VECTORS, ids=ids, ledger=ledger)
     for other in (None, dpi.Ledger(tmp_path / "other")):
         with pytest.raises(InputError, match=r"counted in the ledger .*private/ledger; name it"):
             added(tmp_path / "ix", OTHERS[:5], list("abcde"), ledger=other)
@@ -206,7 +238,7 @@ def test_nothing_of_it_is_published_and_others_cannot_read_it(index: Path) -> No
 
 def test_keys_differ_so_tags_of_two_indexes_do_too(tmp_path: Path) -> None:
     for name in ("a", "b"):
-        build(tmp_path / name, SPEC, VECTORS)
+        build(tmp_path / name, INDEX, VECTORS)
     one, other = (History.read(tmp_path / name) for name in ("a", "b"))
     assert one.key != other.key
     assert not np.isin(one.rows, other.rows).any()
@@ -223,12 +255,25 @@ def test_what_is_lost_or_damaged_is_not_known(index: Path, tmp_path: Path) -> No
     (tmp_path / "new.released").write_text("a file of mine")
     (tmp_path / "new.released").chmod(0o600)
     with pytest.raises(InputError, match="damaged; restore it, or move it away"):
-        build(tmp_path / "new", SPEC, VECTORS)
+        build(tmp_path / "new", INDEX, VECTORS)
     assert not (tmp_path / "new").exists()
     assert (tmp_path / "new.released").read_text() == "a file of mine"
 
 
+@pytest.mark.skipif(os.name != "posix", reason="uses permissions of POSIX systems")
+def test_who_may_not_read_it_searches_and_saves_but_does_not_add(
+    index: Path, tmp_path: Path
+) -> None:
+    released_path(index).chmod(0o640)
+    opened = dpi.PrivateIndex.open(index)
+    for _ in range(2):
+        with pytest.raises(InputError, match="run chmod 600"):
+            opened.add(OTHERS)
+    opened.save(tmp_path / "copy")
+    assert len(dpi.PrivateIndex.open(tmp_path / "copy")) == 600
+
+
 def test_a_place_that_was_cleared_begins_anew(index: Path) -> None:
     shutil.rmtree(index)
-    build(index, SPEC, OTHERS)
+    build(index, INDEX, OTHERS)
     assert added(index, VECTORS) == 1200
