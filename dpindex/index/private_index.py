@@ -298,9 +298,10 @@ class PrivateIndex(Searchable):
             If one of the ids is not in the index; nothing is removed then.
         """
         with self._changing():
-            removed = self._store.remove(ids)
-            self._learn(removed)
-            return removed
+            rows = self._store.ids.rows(ids)
+            self._store = self._store.without(rows)
+            self._learn(len(rows))
+            return len(rows)
 
     def add(
         self,
@@ -392,7 +393,7 @@ class PrivateIndex(Searchable):
                 rows = np.concatenate(tags)
                 if asked:
                     known.refuse_again(rows, ids is not None)
-                self._store.append(codes, checked_ids, columns, replace=upsert)
+                self._append(codes, checked_ids, columns, replace=upsert)
                 self._history = known.with_rows(rows)
                 self._learn(len(codes))
                 return
@@ -514,8 +515,15 @@ class PrivateIndex(Searchable):
         with self._changing():
             checked = self._store.ids.check(ids, len(codes), replace=upsert)
             columns = self._store.payload.checked(payload, len(codes), checked)
-            self._store.append(codes, checked, columns, replace=upsert)
+            self._append(codes, checked, columns, replace=upsert)
             self._learn(len(codes))
+
+    def _append(self, codes: Codes, ids: AnyArray, payload: Table, *, replace: bool) -> None:
+        """Add checked rows, or put them, in one step that Ctrl-C does not cut, for older ones."""
+        if replace:
+            self._store = self._store.grown(codes, ids, payload, replace=True)
+        else:
+            self._store.append(codes, ids, payload)
 
     def fit_denoiser(self, kind: DenoiserKind = "auto") -> Denoiser:
         """Learn from the private codes how their coordinates hang together, and rank with it.
@@ -686,7 +694,7 @@ class PrivateIndex(Searchable):
         """Compare queries with the codes of rows, a block at a time."""
         sign = direction(self.metric)
         parts = []
-        for part in row_blocks(max(1, len(rows)), self._block_rows(len(queries))):
+        for part in row_blocks(max(1, len(rows)), self._block_rows(2 * len(queries))):
             block = rows[part]
             codes = store.take(block)
             estimate = self._decoder.estimates(codes, queries, 1)

@@ -75,8 +75,9 @@ class CodeStore:
     >>> store = CodeStore(format_)
     >>> codes = format_.codes(format_.pack(np.array([[True, False], [True, True]])))
     >>> store.append(codes, store.ids.check(["a", "b"], 2))
-    >>> store.remove(["a"]), store.ids.array.tolist(), store.codes.to_float().tolist()
-    (1, ['b'], [[1.0, 1.0]])
+    >>> left = store.without(store.ids.rows(["a"]))
+    >>> left.ids.array.tolist(), left.codes.to_float().tolist()
+    (['b'], [[1.0, 1.0]])
     """
 
     def __init__(self, format_: CodeFormat) -> None:
@@ -138,17 +139,8 @@ class CodeStore:
         codes: Codes,
         ids: AnyArray,
         payload: Table = None,
-        *,
-        replace: bool = False,
     ) -> None:
-        """Add codes of the store's format, with ids and payload that were checked.
-
-        With ``replace`` they take, in one step, the place of rows that have one of these ids.
-        """
-        if replace:
-            grown = self.grown(codes, ids, payload, replace=True)
-            self._become(grown)
-            return
+        """Add codes of the store's format, with ids and payload that were checked."""
         # The ids say how many rows there are: what lies beyond, left by Ctrl-C, is overwritten.
         count = len(self.ids)
         added = count - len(self._fixed)
@@ -166,7 +158,8 @@ class CodeStore:
     ) -> CodeStore:
         """Return a store with more codes, as :meth:`append` adds them; this one stays as it is.
 
-        Until the other takes its place: they share the arrays, as in :meth:`Ids.handed_over`.
+        Until the other takes its place: they share the arrays, as in :meth:`Ids.handed_over`. With
+        ``replace`` the codes take the place of rows that have one of these ids.
         """
         if replace:
             replaced = self.ids.rows(ids, missing=True)
@@ -220,18 +213,6 @@ class CodeStore:
             repeated |= distinct.intersection(_row_bytes(block.stored, common))
         return sum(row in repeated for row in rows)
 
-    def remove(self, ids: Any) -> int:
-        """Remove codes by id; returns how many.
-
-        Raises
-        ------
-        InputError
-            If one of the ids is not there; nothing is removed then.
-        """
-        rows = self.ids.rows(ids)
-        self._become(self.without(rows))
-        return len(rows)
-
     def without(self, rows: Rows) -> CodeStore:
         """Return a new store without some rows."""
         store = CodeStore(self.format)
@@ -245,10 +226,6 @@ class CodeStore:
         store._fixed = self._fixed.where(kept)
         store._room = self._room[kept_rows[kept_rows >= fixed] - fixed]
         return store
-
-    def _become(self, other: CodeStore) -> None:
-        """Take over all that another store keeps, in one step that Ctrl-C does not cut."""
-        self.__dict__ = other.__dict__
 
 
 def _row_bytes(stored: Integers, common: np.dtype[Any]) -> list[bytes]:
