@@ -212,9 +212,8 @@ def _sampler_check(method: str) -> Check:
 
 def _release_check(spec: Spec) -> Check:
     """Codes under fresh secret words are the outcomes of the law on a record of these words."""
-    privatizer = Privatizer(spec)
-    recorder = _Recorder(privatizer.stream())
-    privatizer.stream = lambda: recorder  # type: ignore[method-assign]
+    recorder = _Recorder(Privatizer(spec).stream())
+    privatizer = Privatizer(spec, stream=lambda: recorder)
     vectors = _vectors(spec)
     codes = privatizer.privatize(vectors, threads=1)
     words = _Again(recorder.reads)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from dpindex.base.arrays import Integers, Vectors, issparse
@@ -32,6 +34,9 @@ class Privatizer(Projector):
         The largest epsilon that whoever owns the vectors accepts, whatever a foreign spec says, and
         a delta of at most 1e-4. It is that of one release under the spec's own adjacency and scale,
         which are to be read as well: ``spec.guarantee.protects()``.
+    stream : callable, optional
+        Returns the stream that a block of vectors gets its noise from: for self-tests, which record
+        its secret words. By default a fresh secret one.
 
     Raises
     ------
@@ -52,19 +57,22 @@ class Privatizer(Projector):
         *,
         allow_unprotected: bool = False,
         max_epsilon: float | None = None,
+        stream: Callable[[], BitSource] | None = None,
     ) -> None:
         spec.refuse_unprotected(allow_unprotected, "privatize with it")
         if max_epsilon is not None:
             refuse_above(finite_number(max_epsilon, "max_epsilon"), spec)
         super().__init__(spec)
+        self._given_stream = stream
 
     def __repr__(self) -> str:
         return f"<Privatizer: {self.spec.method}, {self.spec.guarantee}>"
 
-    @staticmethod
-    def stream() -> BitSource:
-        """A fresh secret stream: the seam through which tests, and tests alone, put their own."""
-        return secret_stream()
+    def stream(self) -> BitSource:
+        """The stream that a block of vectors gets its noise from."""
+        if self._given_stream is None:
+            return secret_stream()
+        return self._given_stream()
 
     def privatize(
         self,
@@ -102,7 +110,7 @@ class Privatizer(Projector):
         starts = range(0, rows.shape[0], step)
 
         def task(start: int) -> Integers:
-            stream = self.stream()  # of its own where tests put one in
+            stream = self.stream()
             block = rows_of(rows, start, start + step)
             exact = self._project_block(block, first_row + start)
             return format_.pack(law.perturb(exact, stream))

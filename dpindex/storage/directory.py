@@ -128,7 +128,7 @@ class IndexDirectory:
             if os.path.lexists(self.unpublished / RELEASE_MARK):
                 unfinished = "; a build of it is unfinished, run the same build again to end it"
             elif not self.path.exists():
-                raise DamagedError(f"{self.path}: there is no such index; check the path.")
+                raise StorageError(f"{self.path}: there is no such index; check the path.")
             raise DamagedError(f"{self.path} is not a dpindex index: no {MANIFEST}{unfinished}.")
         return Manifest.from_bytes(self._text(), self.path / MANIFEST)
 
