@@ -359,10 +359,12 @@ def real_matrix(
 
     A single vector of shape (columns,) is one row. The values themselves are not looked at.
     """
-    if is_masked(x):
+    # An array of numbers is asked nothing more: small adds and searches are mostly such questions.
+    is_plain = type(x) is np.ndarray and x.dtype != object
+    if not is_plain and is_masked(x):
         raise InputError(f"{name} have a mask, which would be lost; fill the missing values.")
-    is_sparse = issparse(x)
-    rows: Any = x if is_sparse else as_table(x, name)
+    is_sparse = not is_plain and issparse(x)
+    rows: Any = x if is_plain or is_sparse else as_table(x, name)
     if np.dtype(rows.dtype).kind not in "biuf":
         raise InputError(f"{name} must be real numbers, not {rows.dtype}.")
     if rows.ndim == 1:
