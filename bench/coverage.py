@@ -26,7 +26,7 @@ import numpy as np
 from scipy import sparse
 
 import dpindex as dpi
-from dpindex.study.planner import fit_codebook
+from dpindex.mechanism.codebooks import fit_codebook
 
 DATA = Path(os.environ.get("DPINDEX_DATA", Path(__file__).parents[2] / "shared" / "data"))
 ROWS, QUERIES, FOUND = 8000, 200, 10

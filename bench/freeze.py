@@ -38,7 +38,7 @@ from streams import seed_noise  # noqa: E402
 import dpindex as dpi  # noqa: E402
 from dpindex.base.errors import InputError  # noqa: E402
 from dpindex.integrations.publication import Publication  # noqa: E402
-from dpindex.study.ranking import rank_by_law  # noqa: E402
+from dpindex.study.matching import rank_by_law  # noqa: E402
 from dpindex.study.trial import measure_linkage  # noqa: E402
 
 DIM = 24

@@ -27,7 +27,7 @@ from dpindex.storage.targets import IndexTarget
 
 dataset = import_module("dpindex.data.dataset")
 attacks = import_module("dpindex.study.attacks")
-ranking = import_module("dpindex.study.ranking")
+ranking = import_module("dpindex.study.matching")
 
 
 def rows_changed(change: Callable[[Any, int], Any]) -> Callable[[Any], Any]:

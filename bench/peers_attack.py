@@ -1,6 +1,6 @@
 """The panel of attacks, on codes of any scheme: what is picked, rebuilt and recognised.
 
-The measures are those of ``dpindex.study.ranking``. The attacker knows the scheme, the codes
+The measures are those of ``dpindex.study.matching``. The attacker knows the scheme, the codes
 of the whole collection and a public sample of the same kind of vectors, on which it imitates the
 scheme. It never holds a key, but it may know some records with their codes.
 """
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from peers_schemes import Array, Scheme
 
-from dpindex.study.ranking import (
+from dpindex.study.matching import (
     TruePlaces,
     best_scores,
     learned_map,

@@ -20,7 +20,7 @@ from scipy.special import betainc, betaincinv, betaln
 import dpindex as dpi
 from dpindex.audit.attack import gaussian_epsilon
 from dpindex.mechanism.secret_random import SecretStream
-from dpindex.study.ranking import TruePlaces, rank_by_law
+from dpindex.study.matching import TruePlaces, rank_by_law
 from dpindex.study.reconstruction import Reconstructor, attackers_denoiser
 
 Array = npt.NDArray[Any]

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from dpindex.integrations import open
     from dpindex.integrations.publication import publish
     from dpindex.integrations.published import PublishedIndex
+    from dpindex.mechanism.codebooks import fit_codebook
     from dpindex.mechanism.codes import BitCodes, Codes, codes_from_bytes
     from dpindex.mechanism.method_table import methods
     from dpindex.mechanism.optimiser import design
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from dpindex.mechanism.spec import Spec
     from dpindex.privacy import Guarantee, attribute, l2, record
     from dpindex.study.evaluation import evaluate
-    from dpindex.study.planner import fit_codebook, plan
+    from dpindex.study.planner import plan
 
 __all__ = [
     "Answers",
@@ -83,6 +84,7 @@ __all__ = [
 _HOME = {
     "accounting": ["compose"],
     "mechanism.public_parts": ["Codebook", "Design"],
+    "mechanism.codebooks": ["fit_codebook"],
     "mechanism.codes": ["BitCodes", "Codes", "codes_from_bytes"],
     "base.errors": [
         *("BusyError", "DamagedError", "InputError", "NoGuaranteeError", "QualityWarning"),
@@ -99,7 +101,7 @@ _HOME = {
     "mechanism.optimiser": ["design"],
     "mechanism.method_table": ["methods"],
     "study.evaluation": ["evaluate"],
-    "study.planner": ["fit_codebook", "plan"],
+    "study.planner": ["plan"],
     "privacy": ["Guarantee", "attribute", "l2", "record"],
     "mechanism.privatizer": ["Privatizer"],
     "mechanism.spec": ["Spec"],

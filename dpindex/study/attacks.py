@@ -34,7 +34,7 @@ from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.promises import max_inference_rate, max_top_k_rate, max_tpr
 from dpindex.mechanism.spec import Spec
-from dpindex.study.ranking import (
+from dpindex.study.matching import (
     best_odds,
     best_scores,
     learned_map,

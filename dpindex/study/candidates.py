@@ -14,13 +14,14 @@ import numpy as np
 from dpindex.base.arrays import issparse
 from dpindex.base.errors import InputError, NoGuaranteeError
 from dpindex.data import VectorSource, as_source
+from dpindex.mechanism.codebooks import fit_codebook
 from dpindex.mechanism.method_table import Method, find_method
 from dpindex.mechanism.method_table import methods as all_methods
 from dpindex.mechanism.optimiser import design, usual_length
 from dpindex.mechanism.public_parts import MAX_SIZE, Codebook, Design
 from dpindex.mechanism.spec import Spec
 from dpindex.privacy import Attribute, Record, l2
-from dpindex.study.sample import Sample, fit_codebook
+from dpindex.study.sample import Sample
 from dpindex.study.specs import spec_grid
 from dpindex.study.target import MAX_DENSE_DIM, PlanTarget
 

@@ -24,17 +24,11 @@ from dpindex.study.candidates import CandidateSpecs
 from dpindex.study.plan_result import Plan, plan_png
 from dpindex.study.population import Population
 from dpindex.study.prediction import COUNTED_ROUNDS, noise_share, predicted_rows
-from dpindex.study.sample import (
-    Sample,
-    checked_queries,
-    checked_sample,
-    fit_codebook,
-    new_sample,
-)
+from dpindex.study.sample import Sample, checked_queries, checked_sample, new_sample
 from dpindex.study.target import FOUND, AttackFigures, FoundShares, Measure, PlanTarget, Row
 from dpindex.study.trial import Trial, in_threads
 
-__all__ = ["FoundShares", "Measure", "Plan", "Row", "fit_codebook", "plan", "plan_png"]
+__all__ = ["FoundShares", "Measure", "Plan", "Row", "plan", "plan_png"]
 
 _MAX_EPSILON = 64.0
 _MIN_EPSILON = 0.05

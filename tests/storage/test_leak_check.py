@@ -14,8 +14,8 @@ from scipy import sparse
 
 from dpindex import Codebook, InputError, PrivateIndex, Spec, attribute, design, record
 from dpindex.accounting.ledger import Ledger
+from dpindex.mechanism.codebooks import fit_codebook
 from dpindex.storage.leak_check import LeakCheck, LeakEvidence, refuse_leaks
-from dpindex.study.planner import fit_codebook
 
 DIM = 24
 BOTH = np.random.default_rng(0).normal(size=(600, DIM)).astype(np.float32)

@@ -18,7 +18,7 @@ from dpindex.decode.kinds import decoder_of
 from dpindex.mechanism.promises import max_inference_rate, max_top_k_rate, max_tpr
 from dpindex.study import attacks as panel
 from dpindex.study.attacks import Labels, attack_panel
-from dpindex.study.ranking import (
+from dpindex.study.matching import (
     TruePlaces,
     best_odds,
     best_scores,
