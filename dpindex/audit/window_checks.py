@@ -24,6 +24,7 @@ from dpindex.mechanism.spec import Projector, Spec
 from dpindex.mechanism.windows import Windows
 
 _RANDOM = 8
+_NARROWEST = 2.0**-20
 
 
 def windows_of(spec: Spec) -> Windows | None:
@@ -99,21 +100,29 @@ def _probes(spec: Spec, windows: Windows) -> Doubles:
     return np.clip(rows, *spec.bounds)
 
 
+def _steps(spec: Spec, windows: Windows | None, rows: Doubles) -> Doubles:
+    """Return what real numbers make of rows, in grid steps, shape (n, dim)."""
+    grid = spec.rounding_grid
+    if windows is None:
+        return rows / grid.step
+    low, high = windows.ends(spec.bounds)
+    unit = np.minimum(high - low, spec.change)
+    inside = np.clip(rows, low, high) - low
+    share = np.divide(inside, unit, out=np.zeros_like(inside), where=unit > 0)
+    return np.asarray(share * (1 << grid.bits))
+
+
 def _in_place(spec: Spec, windows: Windows, rows: Doubles) -> bool:
     """Whether rounded probes are where real numbers say, to a step, and in whole steps."""
     grid = spec.rounding_grid
     low, high = windows.ends(spec.bounds)
-    width = high - low
-    unit = np.minimum(width, spec.change)
-    steps = float(1 << grid.bits)
-    exact = np.zeros_like(rows)
-    np.divide(np.clip(rows, low, high) - low, unit, out=exact, where=unit > 0)
-    exact *= steps
+    exact = _steps(spec, windows, rows)
     rounded = grid.round(rows * spec.scale).astype(np.float64)
     # One step for two values that are rounded, the 2^-16 that is held back where a window is wider
     # than beta, and the errors of floats.
-    floats = 4 * float(np.finfo(grid.dtype).eps) * steps * grid.reach / np.maximum(unit, 1e-300)
-    slack = 1 + exact * 2.0**-15 + np.where(unit > 0, floats, 0.0)
+    finest = np.maximum(high - low, spec.change * _NARROWEST)
+    floats = 4 * np.finfo(grid.dtype).eps * (1 << grid.bits) * grid.reach / finest
+    slack = 1 + exact * 2.0**-15 + floats
     whole = bool((rounded == np.rint(rounded)).all() and (rounded >= 0).all())
     inside = bool((rounded <= grid.placed.top).all())
     return whole and inside and bool((np.abs(rounded - exact) <= slack).all())
@@ -133,15 +142,6 @@ def _same_by_both_routes(spec: Spec, rows: Doubles) -> bool:
 
 def centre_of(spec: Spec, centre: AnyArray, attributes: AnyArray) -> Doubles:
     """Return what real numbers make of a design's centre, in grid steps, shape (dim,)."""
-    inside = np.clip(centre.astype(np.float64), *spec.bounds)
-    steps = np.zeros(spec.dim)
-    windows = windows_of(spec)
-    if windows is None:
-        steps[attributes] = inside / spec.rounding_grid.step
-        return steps
-    low, high = (ends[attributes] for ends in windows.ends(spec.bounds))
-    unit = np.minimum(high - low, spec.change)
-    within = np.clip(inside, low, high) - low
-    share = np.divide(within, unit, out=np.zeros_like(within), where=unit > 0)
-    steps[attributes] = share * (1 << spec.rounding_grid.bits)
-    return steps
+    row = np.zeros((1, spec.dim))
+    row[0, attributes] = np.clip(centre.astype(np.float64), *spec.bounds)
+    return np.asarray(_steps(spec, windows_of(spec), row)[0])
