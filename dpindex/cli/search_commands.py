@@ -27,19 +27,6 @@ if TYPE_CHECKING:  # help loads no noise laws
 
 _SHOWN = 10
 _MEASURES = {"ip": "inner product", "l2": "squared distance"}
-_WHEN = {
-    "record-codebook": "whole records secret, public vectors of the kind at hand (embeddings)",
-    "record-cap": "whole records secret, no public vectors",
-    "codebook-softmax": "one attribute secret, public vectors at hand: embeddings up to epsilon 1",
-    "dp-designed-laplace": "the same: wide tables, and pictures up to epsilon 1",
-    "raw-square-wave": "one attribute secret, any value in its bounds: pictures above epsilon 1",
-    "raw-square-wave-narrow": "the same for few attributes: narrow tables, with --denoise",
-    "dp-oporp-staircase": "one attribute secret, nothing else known; sparse text, counts",
-    "dp-signdesigned-geometric": "as dp-designed-laplace, in bits (Faiss binary indexes)",
-    "dp-signoporp-geometric": "as dp-oporp-staircase, in bits; clipped embeddings above epsilon 1",
-    "row-oporp-g": "any change of a Euclidean length secret (--l2)",
-}
-"""When to choose a method, best first. The others are of papers, and for comparison."""
 
 
 def query(
@@ -336,13 +323,14 @@ def methods(
 
     $ dpindex methods --all
     """
+    from dpindex.mechanism.method_table import CHOSEN_FOR
     from dpindex.mechanism.method_table import methods as all_methods
 
     rows = {row.name: row.to_dict() for row in all_methods()}
     if as_json:
         o.print_json(list(rows.values()))
         return
-    for name in dict.fromkeys([*_WHEN, *(rows if every else ())]):
+    for name in dict.fromkeys([*CHOSEN_FOR, *(rows if every else ())]):
         row = rows[name]
         promise = "not private"
         if row["kind"] != "none":
@@ -355,11 +343,11 @@ def methods(
         if row["entries"]:
             needs += f"; entries {row['entries']}"
         typer.echo(f"{name}  ({row['codes']}, {promise}, {row['adjacency']}{needs})")
-        if name in _WHEN:
-            typer.echo(f"    Choose it for: {_WHEN[name]}")
+        if name in CHOSEN_FOR:
+            typer.echo(f"    Choose it for: {CHOSEN_FOR[name]}")
         typer.echo(f"    {row['summary']}\n    {row['source']}")
     if not every:
-        typer.echo(f"and {len(rows) - len(_WHEN)} more of papers and for comparison: --all.")
+        typer.echo(f"and {len(rows) - len(CHOSEN_FOR)} more of papers and for comparison: --all.")
 
 
 def serve(

@@ -670,6 +670,20 @@ _MAX_CLOSE = 3
 TABLE = {method.name: method for method in _ROWS}
 """Every method by its name."""
 
+CHOSEN_FOR = {
+    "record-codebook": "whole records secret, public vectors of the kind at hand (embeddings)",
+    "record-cap": "whole records secret, no public vectors",
+    "codebook-softmax": "one attribute secret, public vectors at hand: embeddings up to epsilon 1",
+    "dp-designed-laplace": "the same: wide tables, and pictures up to epsilon 1",
+    "raw-square-wave": "one attribute secret, any value in its bounds: pictures above epsilon 1",
+    "raw-square-wave-narrow": "the same for few attributes: narrow tables, with --denoise",
+    "dp-oporp-staircase": "one attribute secret, nothing else known; sparse text, counts",
+    "dp-signdesigned-geometric": "as dp-designed-laplace, in bits (Faiss binary indexes)",
+    "dp-signoporp-geometric": "as dp-oporp-staircase, in bits; clipped embeddings above epsilon 1",
+    "row-oporp-g": "any change of a Euclidean length secret (--l2)",
+}
+"""When to choose a method, best first. The others are of papers, and for comparison."""
+
 
 def methods() -> tuple[Method, ...]:
     """Every method, with its definition, needs and source.
