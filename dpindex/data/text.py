@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -51,7 +52,7 @@ def stated_header(location: Location) -> bool | None:
 
 def open_text(location: Location, delimiter: str) -> VectorSource:
     """The file is read once for its shape; every line is checked when its row is read."""
-    text = open(location.path, encoding="utf-8-sig", newline="")  # noqa: SIM115
+    text = open(location.path, encoding="utf-8-sig")  # noqa: SIM115
     location.resources.enter_context(text)
 
     def lines() -> Iterator[str]:
@@ -87,7 +88,7 @@ def _cells(line: str, delimiter: str) -> list[str]:
 
 def _has_names(location: Location, cells: Sequence[str], stated: bool | None) -> bool:
     """Whether the first line is names, and no vector; InputError where it may be either."""
-    numbers = [_is_number(cell) for cell in cells]
+    numbers = _which_are_numbers(cells)
     blank = [column for column, cell in enumerate(cells, 1) if cell.strip().lower() in MISSING]
     is_index = not any(numbers) or (cells[1:2] == ["0"] and _is_run(cells[1:]))
     if blank == [1] and not cells[0].strip() and len(cells) > 1 and is_index:
@@ -110,6 +111,13 @@ def _has_names(location: Location, cells: Sequence[str], stated: bool | None) ->
             f"{numbers.index(True) + 1} is one; {_REMEDY}."
         )
     return True
+
+
+def _which_are_numbers(cells: Sequence[str]) -> list[bool]:
+    with suppress(ValueError):  # all at once, where they are many
+        if _parsed(cells, "\0").shape == (len(cells), 1):
+            return [True] * len(cells)
+    return [_is_number(cell) for cell in cells]
 
 
 def _is_number(cell: str) -> bool:
