@@ -184,7 +184,7 @@ class Ledger:
 
     def __init__(self, path: AnyPath) -> None:
         # A link is resolved here, so that the ledger, its key and its journal are in one folder.
-        self.path = Path(os.path.realpath(path))
+        self.path = Path(os.path.realpath(os.path.expanduser(path)))
         self.key_path = self.path.with_name(self.path.name + ".key")
 
     def __repr__(self) -> str:

@@ -77,7 +77,7 @@ def _opened(
     links: bool,
 ) -> Iterator[tuple[BinaryIO, int]]:
     """A plain file and its size, as :func:`read_file` promises."""
-    name = os.fspath(path)
+    name = os.path.expanduser(os.fspath(path))
     if "\0" in name:
         raise InputError(f"{name!r} cannot be the name of a file.")
     if not links and (os.path.islink(name) or os.path.islink(os.path.dirname(name))):
@@ -190,7 +190,7 @@ def write_file(
 
     ``mode`` are the permissions of the file, less the process's umask.
     """
-    place = Path(path)
+    place = Path(path).expanduser()
     temporary = place.with_name(place.name + ".tmp")
     # Created exclusively: a link that someone put there is replaced, not followed.
     temporary.unlink(missing_ok=True)
@@ -213,7 +213,7 @@ def create_file(
 
     Its permissions are ``mode``, less the process's umask.
     """
-    place = Path(path)
+    place = Path(path).expanduser()
     try:
         file = open(place, "xb", opener=partial(os.open, mode=mode))  # noqa: SIM115
     except FileExistsError:

@@ -294,6 +294,7 @@ def as_command(function: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(function)
     def run(**values: Any) -> None:
+        values = {name: _at_home(value) for name, value in values.items()}
         given = dict(values)
         try:
             if files:
@@ -329,6 +330,13 @@ _VECTOR_FILES = (
     *("public", "public_sample", "public_queries"),
 )
 """Names of parameters that take a file of vectors, where they take text."""
+
+
+def _at_home(value: Any) -> Any:
+    """Return a path with ~ as the home folder, which no shell puts into --ids=~/ids.txt."""
+    if isinstance(value, str) and value.startswith("~/"):
+        return os.path.expanduser(value)
+    return value.expanduser() if isinstance(value, Path) else value
 
 
 def _is_text(option: inspect.Parameter) -> bool:

@@ -38,7 +38,7 @@ def local_path(location: AnyPath) -> Path | None:
         return path
     if is_url(text):
         return None
-    return Path(text)
+    return Path(text).expanduser()
 
 
 def is_url(location: AnyPath) -> bool:

@@ -298,7 +298,7 @@ def open_database(location: AnyPath, collection: str, *, new: bool = False) -> D
         For an address or a name that is not understood, a database that does not answer, and
         without the packages it needs.
     """
-    text = os.fspath(location)
+    text = os.path.expanduser(os.fspath(location))
     adapter = adapter_of(text)
     if adapter is None:
         raise InputError(

@@ -108,7 +108,7 @@ class IndexDirectory:
     """
 
     def __init__(self, path: Path) -> None:
-        self.path = path.resolve()
+        self.path = path.expanduser().resolve()
         self._held = False
 
     @property

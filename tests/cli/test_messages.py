@@ -338,3 +338,21 @@ def test_a_value_of_a_public_sample_that_is_not_finite_is_named(run: Run, files:
         run(*measured, "--methods", "dp-oporp-staircase", "--epsilons", "3", "--beta", "1"), where
     )
     assert not (files / "report").exists()
+
+
+def test_the_home_folder_is_found_by_its_sign(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    np.save(tmp_path / "v.npy", np.eye(3))
+    (tmp_path / "i.txt").write_text("a\nb\nc\n")
+    (tmp_path / "p.csv").write_text("n\n1\n2\n3\n")
+    files = ("--ids=~/i.txt", "--payload=~/p.csv", "--ledger=~/l.db")
+    said = run("build", "~/v.npy", "~/ix", *STAIRCASE, *files)
+    assert said[0] == 0, said[2]
+    assert run("query", "~/ix", "~/v.npy", "-k", "1", "--rerank=~/v.npy")[0] == 0
+    index = dpindex.open("~/ix")
+    index.save("~/copy")
+    assert (tmp_path / "copy" / "manifest.json").exists()
+    assert len(dpindex.Ledger("~/l.db").totals()) == 1
+    assert dpindex.open_dataset("~/v.npy").rows == 3
