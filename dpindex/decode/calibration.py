@@ -474,7 +474,8 @@ class PosteriorTable:
 
     def __init__(self, calibration: SimilarityCalibration, law: ObservationLaw) -> None:
         self._law = law
-        self._tables = self._new_tables(calibration.density)
+        self._density = calibration.density
+        self._known: tuple[int, int, tuple[Doubles, Doubles] | None] = (len(_SCALES), 0, None)
 
     def __call__(self, z: Doubles, squares: Doubles) -> tuple[Doubles, Doubles]:
         """Return means and errors of the cosines behind observations, shape (nq, count).
@@ -491,7 +492,8 @@ class PosteriorTable:
         columns_per_unit = (_VALUES - 1) / (high - low)
         column = (z / self._reach(s) - low) * columns_per_unit
         np.clip(column, 0, _VALUES - 1, out=column)
-        mean, error = _between(self._tables, row, column)
+        first, tables = self._tables_about(row)
+        mean, error = _between(tables, row - first, column)
         hedge = _HEDGE * (mean - self._law.inverse(z))
         return mean, np.hypot(error, hedge)
 
@@ -501,19 +503,35 @@ class PosteriorTable:
         deviation = np.sqrt(s**2 + self._law.variance.max())
         return np.asarray(1 + _REACH * deviation / highest)
 
-    def _new_tables(self, density: Doubles) -> tuple[Doubles, Doubles]:
+    def _tables_about(self, row: Doubles) -> tuple[int, tuple[Doubles, Doubles]]:
+        """Return the first scale of tables that span these rows, and the tables.
+
+        A search needs few scales, and the tables of all take a fifth of it.
+        """
+        first, last, tables = self._known
+        lowest = min(int(row.min(initial=len(_SCALES))), len(_SCALES) - 2)
+        highest = min(int(row.max(initial=0)) + 1, len(_SCALES) - 1)
+        highest = max(highest, lowest + 1)
+        if tables is None or lowest < first or highest > last:
+            first = min(first, lowest)
+            last = max(last, highest)
+            tables = self._new_tables(_SCALES[first : last + 1])
+            self._known = (first, last, tables)
+        return first, tables
+
+    def _new_tables(self, scales: Doubles) -> tuple[Doubles, Doubles]:
         """Return means and deviations by s and by z over its reach, shape (scales, values)."""
         law = self._law
         column = np.linspace(*law.ends, _VALUES)
-        z = column * self._reach(_SCALES)[:, None]
-        variance = law.variance + _SCALES[:, None, None] ** 2
+        z = column * self._reach(scales)[:, None]
+        variance = law.variance + scales[:, None, None] ** 2
         # A law finer than the grid is widened to it, and what that added is taken off again.
         cell = np.gradient(law.expected)
         wide = np.maximum(variance, (0.75 * cell) ** 2)
         distance = z[..., None] - law.expected
         log = -(distance**2) / (2 * wide)
         log -= np.log(wide) / 2
-        log += np.log(density)
+        log += np.log(self._density)
         log -= log.max(axis=2, keepdims=True)
         weight = np.exp(log)
         weight /= weight.sum(axis=2, keepdims=True)

@@ -118,6 +118,9 @@ class PrivateIndex(Searchable):
     ((2, 3), 8)
     """
 
+    learns_similarities = True
+    """False where nobody reads them, as learning takes longer than adding codes."""
+
     def __init__(
         self,
         spec: Spec,
@@ -657,6 +660,8 @@ class PrivateIndex(Searchable):
         known = self._calibration
         if known is not None and 2 * self._changed_rows <= known.rows:
             return known
+        if not self.learns_similarities:
+            return None
         return learned(self._decoder, store.take, len(store))
 
     def _set_calibration(self, calibration: SimilarityCalibration | None) -> None:
