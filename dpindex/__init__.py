@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     )
     from dpindex.data import Ranges, open_dataset
     from dpindex.index.hits import Hits
+    from dpindex.index.originals import Answers, Originals, Owner
     from dpindex.index.private_index import PrivateIndex
-    from dpindex.index.reranking import Answers, Originals, Owner
     from dpindex.integrations import open
     from dpindex.integrations.publication import publish
     from dpindex.integrations.published import PublishedIndex
@@ -92,7 +92,7 @@ _HOME = {
     ],
     "data": ["Ranges", "open_dataset"],
     "index.hits": ["Hits"],
-    "index.reranking": ["Answers", "Originals", "Owner"],
+    "index.originals": ["Answers", "Originals", "Owner"],
     "index.private_index": ["PrivateIndex"],
     "integrations": ["open"],
     "integrations.publication": ["publish"],

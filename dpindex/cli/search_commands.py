@@ -21,7 +21,7 @@ from dpindex.data.stores import is_url
 from dpindex.mechanism.codes import read_codes
 
 if TYPE_CHECKING:  # help loads no noise laws
-    from dpindex.index.reranking import Owner
+    from dpindex.index.originals import Owner
     from dpindex.storage.statement import Summary
 
 
@@ -131,7 +131,7 @@ def _candidates(stated: str | None) -> int | str | None:
 
 def _owner(rerank: str | None, ids: str | None) -> Owner | None:
     """Return who orders the candidates, None without original vectors."""
-    from dpindex.index.reranking import Originals
+    from dpindex.index.originals import Originals
 
     if rerank is None:
         if ids is not None:

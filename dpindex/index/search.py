@@ -21,7 +21,8 @@ from dpindex.decode.kinds import decoder_of
 from dpindex.decode.learning import unstated
 from dpindex.index.filters import Filter, one_filter
 from dpindex.index.hits import Estimates, Hits
-from dpindex.index.reranking import Candidates, Rerank, Reranking, new_reranking, with_exact, within
+from dpindex.index.originals import Candidates, Rerank
+from dpindex.index.reranking import Reranking, new_reranking, with_exact, within
 from dpindex.mechanism.codes import Codes, check_format
 from dpindex.mechanism.spec import Projector, Spec
 from dpindex.storage.manifest import Settings

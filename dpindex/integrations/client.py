@@ -160,7 +160,8 @@ class Client:
         if rerank is None and candidates is None:
             return self._search(codes, int(k))
         # here: who only submits needs no search engine
-        from dpindex.index.reranking import Candidates, new_reranking, with_exact
+        from dpindex.index.originals import Candidates
+        from dpindex.index.reranking import new_reranking, with_exact
 
         spec = self.spec()
         metric = self.guarantee()["metric"]

@@ -25,7 +25,7 @@ from dpindex.base.checks import whole_number
 from dpindex.base.errors import DamagedError, InputError, naming
 from dpindex.base.files import AnyPath, read_private_file
 from dpindex.decode.base import Metric
-from dpindex.index.reranking import Candidates, Owner
+from dpindex.index.originals import Candidates, Owner
 from dpindex.mechanism.codes import Codes, check_format, codes_from_bytes
 from dpindex.mechanism.spec import Spec
 

@@ -19,8 +19,8 @@ from dpindex.data import rows as row_reader
 from dpindex.data.dataset import Dataset, Part, as_dataset, open_dataset
 from dpindex.data.source import as_source
 from dpindex.decode.base import exact_similarities
-from dpindex.index import reranking
-from dpindex.index.reranking import Candidates, Originals
+from dpindex.index import originals
+from dpindex.index.originals import Candidates, Originals
 
 Array = npt.NDArray[Any]
 
@@ -116,7 +116,7 @@ def test_files_of_vectors(file: str, files: Path) -> None:
 
 @pytest.mark.parametrize("metric", METRICS)
 def test_every_kind_of_originals(metric: Any, files: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr(reranking, "BLOCK_NUMBERS", 37 * DIM)  # many blocks
+    monkeypatch.setattr(originals, "BLOCK_NUMBERS", 37 * DIM)  # many blocks
     index = _index(metric=metric)
     shuffled = np.random.default_rng(1).permutation(N)
     with open_dataset(files / "x.npy", rows_per_part=70) as dataset:
