@@ -224,6 +224,7 @@ def _print_plan(outcome: Plan) -> None:
     if len(outcome.rows) > _SHOWN:
         typer.echo(f"and {len(outcome.rows) - _SHOWN} more (--json shows all).")
     typer.echo(f"Recommended: {outcome.why}")
+    typer.echo(outcome.expected)
     _print_candidates(outcome)
     typer.echo("What it protects:")
     for line in outcome.protection:

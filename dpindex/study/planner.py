@@ -25,7 +25,15 @@ from dpindex.study.plan_result import Plan, plan_png
 from dpindex.study.population import Population
 from dpindex.study.prediction import COUNTED_ROUNDS, noise_share, predicted_rows
 from dpindex.study.sample import Sample, checked_queries, checked_sample, new_sample
-from dpindex.study.target import FOUND, AttackFigures, FoundShares, Measure, PlanTarget, Row
+from dpindex.study.target import (
+    FOUND,
+    AttackFigures,
+    FoundShares,
+    Measure,
+    PlanTarget,
+    Row,
+    SelfTest,
+)
 from dpindex.study.trial import Trial, in_threads
 
 __all__ = ["FoundShares", "Measure", "Plan", "Row", "plan", "plan_png"]
@@ -211,6 +219,8 @@ def plan(
         curves=planner.curves(rows) if curves else (),
         attacks=planner.attacks(best.spec),
         narrowed=best.spec.bounds != bounds,
+        tried=sample.population_of(best.spec, ALL_QUERIES).vectors.shape[0],
+        largest=sample.played,
         told=groups is not None or public_queries is not None,
         embeddings=sample.at_norm_1,
     )
@@ -352,7 +362,16 @@ class _Planner:
         (promised,) = predicted_rows(
             spec, population, rounds, ladder, row.noise, row.denoiser, plain=False
         )
-        return replace(promised, centroids=row.centroids)
+        return replace(promised, centroids=row.centroids, test=self._self_test(spec, population))
+
+    def _self_test(self, spec: Spec, population: Population) -> SelfTest:
+        """Return how well a quarter of the population predicts all of it, of codes as they are."""
+        part, whole = self._sample.tests_of(spec, QUERIES)
+        ladder = self._target.tested_ladder(whole.n)
+        rows = [
+            predicted_rows(spec, tested, COUNTED_ROUNDS, ladder, 0.0)[0] for tested in (part, whole)
+        ]
+        return SelfTest.of(population.queries.shape[0], *rows)
 
     def _row(
         self, spec: Spec, noise: float, queries: int, rounds: int, kind: DenoiserKind | None

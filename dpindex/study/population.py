@@ -44,6 +44,8 @@ from dpindex.study.truth import TIE
 _REPLACED = 10
 _FITTED = 40
 _MIN_POWER = 1e-3
+# By how much norms that are equal may differ.
+_SAME_NORM = 1e-2
 # Samples that are laid on top of each other, at most.
 _MAX_SAMPLES = 1000
 # Ranks of the collection up to which each has a near rank, near ranks from there to the last true
@@ -51,7 +53,7 @@ _MAX_SAMPLES = 1000
 # be seldom among the answers, and then alone.
 _SINGLE = 10
 _STEPS = 8
-_GROWTH = 1.05
+_GROWTH = 1.07
 # Nearest vectors between which and the query near ranks lie.
 _SOURCES = 30
 # Scores that differ by less are equal, up to rounding.
@@ -70,7 +72,9 @@ class Population:
     n : int
         Vectors in the collection.
     queries : int or vectors
-        How many of the vectors play queries, at most; or public queries, shape (q, dim).
+        How many of the vectors play queries, at most; or queries, shape (q, dim).
+    asked_labels : int array, shape (q,), optional
+        The groups of given queries, which do not see theirs; by default they are of none.
     groups : int array, shape (m,), optional
         Vectors of one group, such as captions of one picture, resemble each other more than others
         do. A vector that plays a query does not see itself nor others of its group.
@@ -106,6 +110,7 @@ class Population:
         n: int,
         queries: int | Vectors,
         *,
+        asked_labels: Integers | None = None,
         groups: Integers | None = None,
         metric: Metric = "cosine",
         codewords: Integers | None = None,
@@ -127,6 +132,8 @@ class Population:
         else:
             self.queries = queries
             self.asked_labels = np.full(queries.shape[0], -1)
+            if asked_labels is not None:
+                self.asked_labels = asked_labels
         self._norms = row_norms(self.vectors)
         self._asked_norms = row_norms(self.queries)
         unseen = self.asked_labels[:, None] == self.labels
@@ -219,13 +226,18 @@ class Population:
         """Return the vectors of the near ranks of some queries.
 
         Each lies on the arc from the query to a farther vector, or under l2 on the line. Values
-        stay within those of the sample.
+        stay within those of the sample. Of a sample of equal norms, which a spec may state, all lie
+        on arcs, and norms stay.
         """
         near = self.near[rows].ravel()
         sources = self._sources[rows].ravel()
         farther = self._farther[rows].ravel()
         asked = np.repeat(np.arange(len(self.near))[rows], self.near.shape[1])
-        if self.metric == "l2":
+        on_sphere = np.ptp(self._norms) <= _SAME_NORM
+        if self.metric == "l2" and on_sphere:  # half a squared distance is a cosine's there
+            square = max(float(np.mean(self._norms**2)), _TINY)
+            near, farther = (distances / square for distances in (near, farther))
+        if self.metric == "l2" and not on_sphere:
             of_farther = np.sqrt(near / np.maximum(farther, _TINY))
             of_query = 1.0 - of_farther
         else:
@@ -242,8 +254,9 @@ class Population:
         made = _weighted(self.queries[asked], of_query) + _weighted(
             self.vectors[sources], of_farther
         )
-        values = made.data if issparse(made) else made
-        np.clip(values, self.vectors.min(), self.vectors.max(), out=values)
+        if not on_sphere:
+            values = made.data if issparse(made) else made
+            np.clip(values, self.vectors.min(), self.vectors.max(), out=values)
         labels = np.stack([self.asked_labels[asked], self.labels[sources]], axis=1)
         return NearVectors(made, labels)
 

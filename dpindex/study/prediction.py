@@ -29,7 +29,7 @@ from dpindex.study.target import FoundShares, Row
 # more vectors of the collection.
 COUNTED_ROUNDS = 12
 # Codes of each vector of a near rank.
-_NEAR_ROUNDS = 4
+_NEAR_ROUNDS = 2
 # Numbers in vectors, codes or likelihoods of symbols that are held at a time.
 _MAX_NUMBERS = 1 << 22
 # Noise share below which no denoiser is tried.
@@ -168,7 +168,7 @@ class Prediction:
         return private, exact
 
     def _near_scores(self, decoder: Decoder, asked: Sequence[AnyArray]) -> list[AnyArray]:
-        """Return the scores of queries with codes of their near ranks, (q, 4, s) in each mode."""
+        """Return the scores of queries with codes of their near ranks, (q, 2, s) in each mode."""
         population = self._population
         queries, ranks = population.near.shape
         scores = np.zeros((len(asked), queries, _NEAR_ROUNDS, ranks), dtype=np.float32)

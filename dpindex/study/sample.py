@@ -47,6 +47,8 @@ _PLAYED_NUMBERS = 1 << 20
 # Scores of all codewords that are held for a codebook: fewer vectors play for a large one.
 _SCORES = 1 << 23
 _MIN_PLAYED = 1000
+# Parts of the sample, of which one predicts what is counted in all.
+_PARTS = 4
 # By how much a norm may differ from 1: embeddings are often kept in float16.
 _SAME_NORM = 1e-3
 
@@ -67,6 +69,11 @@ class Sample:
         What neighbours are ranked by.
     queries : vectors, shape (q, dim), optional
         Public queries; by default some of the vectors play them.
+
+    Attributes
+    ----------
+    played : int
+        Vectors that specs are tried on, at most.
     """
 
     def __init__(
@@ -84,7 +91,7 @@ class Sample:
         self._n = n
         self._metric = metric
         dim = vectors.shape[1]
-        self._played = min(max(_PLAYED_NUMBERS // dim, _PLAYED), _MAX_PLAYED)
+        self.played = min(max(_PLAYED_NUMBERS // dim, _PLAYED), _MAX_PLAYED)
         self._centroid_books: set[Codebook] = set()
         self._population = cache(self._new_population)
         self.book_of_vectors = cache(self._new_book_of_vectors)
@@ -117,17 +124,42 @@ class Sample:
         """Return whether the codewords of a spec are centroids, and no vectors of the sample."""
         return spec.codebook in self._centroid_books
 
+    def tests_of(self, spec: Spec, queries: int) -> tuple[Population, Population]:
+        """Return a quarter of the vectors that a spec is tried on, and all of them.
+
+        Both stand for as many vectors as the second has, as the same queries see them: the first
+        predicts, and the second counts.
+        """
+        whole = self.population_of(spec, queries)
+        rows = np.arange(whole.vectors.shape[0])
+        others = np.flatnonzero(rows % _PARTS)
+        asked = others[spaced(len(others), queries)]
+
+        def population(chosen: Integers) -> Population:
+            return Population(
+                whole.vectors[chosen],
+                len(rows),
+                whole.vectors[asked],
+                asked_labels=whole.labels[asked],
+                groups=whole.labels[chosen],
+                metric=self._metric,
+                codewords=whole.codewords,
+                others=whole.others,
+            )
+
+        return population(rows[::_PARTS]), population(rows)
+
     def population_of(self, spec: Spec, queries: int) -> Population:
         """Return the vectors that a spec is tried on, with at most so many queries.
 
         A public part of the spec is of this sample.
         """
         if spec.public is None:
-            return self._population(self._played, queries)
+            return self._population(self.played, queries)
         if not spec.symbols or self.has_centroids(spec):
-            return self._population(self._played, queries, unseen=True)
+            return self._population(self.played, queries, unseen=True)
         size = spec.symbols
-        rows = max(_MIN_PLAYED, min(self._played, _SCORES // size))
+        rows = max(_MIN_PLAYED, min(self.played, _SCORES // size))
         return self._population(rows, queries, codewords=size)
 
     def attacked(self, spec: Spec) -> tuple[Spec, Vectors]:
@@ -136,7 +168,7 @@ class Sample:
         A codebook of more codewords than there are in half of the sample is made smaller, and the
         sets of nearest codewords with it, so that reports are as often true.
         """
-        played = self.vectors[self._rows(self._played, unseen=spec.public is not None)]
+        played = self.vectors[self._rows(self.played, unseen=spec.public is not None)]
         if not spec.symbols or self.has_centroids(spec):
             return spec, played
         rows = self.fitted

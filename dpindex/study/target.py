@@ -8,7 +8,9 @@ from dataclasses import asdict, dataclass
 from typing import Any, get_args
 
 import numpy as np
+from scipy.special import expit, logit
 
+from dpindex.base.arrays import Doubles
 from dpindex.base.checks import checked_epsilon, finite_number, whole_number
 from dpindex.base.errors import InputError
 from dpindex.decode.base import Metric
@@ -69,6 +71,65 @@ class FoundShares:
         return math.ceil(round(number / unit, 6)) * unit
 
 
+# Of a normal law, for a range that holds nine of ten; and how much predictions vary from one noise
+# and sample to the next, beside what the number of queries says.
+_NINE_OF_TEN = 1.645
+_VARIES = 0.015
+_LEAST_ODDS = 0.02
+
+
+@dataclass(frozen=True)
+class SelfTest:
+    """How far a quarter of the sample is from what is counted in all of it.
+
+    Attributes
+    ----------
+    queries : int
+        Queries of the prediction that is tested.
+    private, exact : float
+        Mean difference of log-odds between shares that were predicted and counted, [0, ∞).
+
+    >>> SelfTest(1000, 0.0, 0.5).range_of(0.5, "exact")
+    (0.34, 0.66)
+    """
+
+    queries: int
+    private: float
+    exact: float
+
+    @classmethod
+    def of(cls, queries: int, predicted: Row, counted: Row) -> SelfTest:
+        """Return the test that compares two rows."""
+        private, exact = (
+            _log_odds_apart(predicted.found(mode), counted.found(mode))
+            for mode in ("private", "exact")
+        )
+        return cls(queries, private, exact)
+
+    def range_of(self, share: float, query: QueryMode) -> tuple[float, float]:
+        """Return a range that should hold what is found nine times in ten, to two digits."""
+        apart = self.private if query == "private" else self.exact
+        deviation = math.sqrt(share * (1.0 - share) / self.queries + _VARIES**2)
+        odds = _log_odds(np.array([share]))[0]
+        low, high = (float(expit(odds + step)) for step in (-apart, apart))
+        lowest = max(0.0, min(low, share) - _NINE_OF_TEN * deviation)
+        highest = min(1.0, max(high, share) + _NINE_OF_TEN * deviation)
+        return math.floor(100 * lowest) / 100, math.ceil(100 * highest) / 100
+
+
+def _log_odds_apart(one: FoundShares, other: FoundShares) -> float:
+    """Return the mean difference of the log-odds of two predictions, of all that they count."""
+    first, second = (
+        _log_odds(np.array([shares.precision, *shares.within.values()])) for shares in (one, other)
+    )
+    return float(np.abs(first - second).mean())
+
+
+def _log_odds(shares: Doubles) -> Doubles:
+    """Return the logarithms of odds, of shares that are neither 0 nor 1."""
+    return np.asarray(logit(np.clip(shares, _LEAST_ODDS, 1.0 - _LEAST_ODDS)))
+
+
 @dataclass(frozen=True)
 class Row:
     """The predictions for one spec.
@@ -90,6 +151,8 @@ class Row:
         is flipped; for symbols, the share outside the set of nearest codewords.
     centroids : bool
         Codewords are centroids of the sample, as of ``fit_codebook``, not vectors of it.
+    test : SelfTest, optional
+        How well a quarter of the sample predicts all of it; None of rows that are not recommended.
 
     >>> from dpindex import attribute
     >>> spec = Spec("dp-oporp-staircase", dim=8, epsilon=1.0, adjacency=attribute(1.0))
@@ -106,6 +169,7 @@ class Row:
     bytes_per_vector: int
     noise: float
     centroids: bool = False
+    test: SelfTest | None = None
 
     @property
     def method(self) -> str:
@@ -339,6 +403,11 @@ class PlanTarget:
         """Numbers of candidates that a plan shows: k, 100, 1 % and 5 % of the collection."""
         shown = {self.at, 100, self.n // 100, self.n // 20}
         return tuple(sorted(number for number in shown if self.at <= number <= self.n // 4))
+
+    def tested_ladder(self, vectors: int) -> tuple[int, ...]:
+        """Numbers of candidates in as many vectors of a sample, for a self-test."""
+        alike = round(vectors * self.counted_candidates / self.n)
+        return tuple(sorted({self.at, max(self.at, alike), max(self.at, vectors // 20)}))
 
     @property
     def ladder(self) -> tuple[int, ...]:

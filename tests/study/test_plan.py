@@ -635,3 +635,21 @@ def test_what_is_promised_of_topics_is_found(n: int) -> None:
         assert abs(promised.precision - truth.precision(ids, 10, NEIGHBOURS).mean()) < 0.07
         found = truth.recall(ids, n // 100, 10).mean()
         assert abs(promised.recall_within(n // 100) - found) < 0.07
+        if mode == "exact":
+            low, high = made.range_of(made.measures[0])
+            assert low <= found <= high
+            assert f"between {low:.2f} and {high:.2f}" in made.expected
+
+
+@pytest.mark.usefixtures("few_queries")
+def test_a_plan_says_where_its_sample_is_too_small_for_a_test() -> None:
+    """And which sample would do, if a plan tries as many vectors."""
+    terms = TERMS | {"bounds": (-1.0, 1.0), "public": topics(600, 1), "methods": ["raw-staircase"]}
+
+    def remarks(n: int) -> str:
+        return " ".join(dpi.plan(**(terms | {"n": n})).remarks)
+
+    assert "may lie outside the range" not in remarks(6000)
+    assert "stands for 100 of the collection" in remarks(60_000)
+    assert "1000 public vectors would do" in remarks(60_000)
+    assert "8192 vectors at most" in remarks(10**9)
