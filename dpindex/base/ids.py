@@ -49,7 +49,7 @@ def id_array(ids: Any) -> AnyArray:
     >>> id_array(range(3)), id_array("one")
     (array([0, 1, 2]), array(['one'], dtype='<U3'))
     """
-    if isinstance(ids, str | int | np.integer | UUID):
+    if isinstance(ids, str | int | np.integer | UUID) or hasattr(ids, "as_py"):
         ids = [ids]
     if is_masked(ids):
         masked = np.flatnonzero(np.ma.getmaskarray(ids))
@@ -140,6 +140,7 @@ def _of_column(column: Any) -> Any:
 
 
 def _array_of_list(values: list[Any]) -> AnyArray:
+    values = [value.as_py() if hasattr(value, "as_py") else value for value in values]
     # NumPy would turn [1, "a"] into strings and [True] into numbers, and drop final NULs.
     if values and all(isinstance(value, UUID) for value in values):
         values = list(map(str, values))

@@ -199,7 +199,7 @@ def numbers_of(column: Any, name: str, place: str = "") -> AnyArray:
     if place:
         place = f" in column {place!r}"
     if len(getattr(column.type, "shape", ())) > 1:
-        raise InputError(f"{name} are tensors{place}; {as_matrix(len(column.type.shape))}.")
+        raise InputError(f"{name} are tensors{place}; {as_matrix(1 + len(column.type.shape))}.")
     column = plain(column)
     if is_number(column.type):
         if column.null_count:

@@ -65,6 +65,12 @@ def open_text(location: Location, delimiter: str) -> VectorSource:
 
     cells = _cells(next(lines(), ""), delimiter)
     columns = len(cells)
+    others = [other for other in ";\t|," if other != delimiter and other in cells[0]]
+    if columns == 1 and others:
+        raise location.error(
+            f"line 1 has {others[0]!r} and no {delimiter!r}; separate numbers by commas in a .csv, "
+            f"and by tabs in a .tsv."
+        )
     skipped = int(_has_names(location, cells, stated_header(location)))
     rows = 0
     counted = True

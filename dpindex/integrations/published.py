@@ -88,11 +88,11 @@ class PublishedIndex(Searchable):
 
     def __contains__(self, id: object) -> bool:
         """Whether there is a code under that id; 7 and "7" are different ids."""
-        if isinstance(id, np.integer | np.str_):
-            id = id.item()
-        if type(id) is not self.id_type:
+        try:
+            names = self._ids([id])
+        except InputError:  # it is no id, or one of another kind
             return False
-        return self.database.count(self._among([id])) > 0
+        return self.database.count(self._among(names.tolist())) > 0
 
     def __getitem__(self, id: int | str) -> Codes:
         """The code under one id, as codes of one row; KeyError if there is none."""

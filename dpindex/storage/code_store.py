@@ -389,7 +389,7 @@ def _fitted(table: Table, schema: Any) -> Table:
     for field in schema:
         column = table[field.name]
         try:
-            if not _fits(column.type, field.type):
+            if column.null_count < len(column) and not _fits(column.type, field.type):
                 raise arrow().ArrowInvalid
             columns.append(column.cast(field.type))
         except arrow().ArrowException:

@@ -215,6 +215,8 @@ def test_uuids_are_ids(form: Any, tmp_path_factory: pytest.TempPathFactory) -> N
     texts = [str(one) for one in UUIDS]
     assert id_array(form).tolist() == texts
     assert id_array(UUIDS[0]).tolist() == texts[:1]
+    assert id_array(pa.scalar("a")).tolist() == ["a"]
+    assert id_array(list(pa.array([7, 9]))).tolist() == [7, 9]
     for path in _write(pa.table({"id": pa.array(form)}), tmp_path_factory.mktemp("u")):
         assert read_ids(f"{path}:id").tolist() == texts
 

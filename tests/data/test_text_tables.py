@@ -202,3 +202,10 @@ def test_another_encoding_is_named_with_its_line(tmp_path: Path) -> None:
     (tmp_path / "ids.txt").write_bytes("a\né\n".encode("latin-1"))
     with pytest.raises(InputError, match="line 2 cannot be read as UTF-8"):
         read_ids(tmp_path / "ids.txt")
+
+
+def test_another_separator_is_named(tmp_path: Path) -> None:
+    for name, text in {"x.csv": "1.5;2\n3;4\n", "y.csv": "a\tb\n1\t2\n", "x.tsv": "1,2\n"}.items():
+        (tmp_path / name).write_text(text)
+        with pytest.raises(InputError, match=r"line 1 has '.+' and no '.+'; separate numbers by"):
+            open_vectors(tmp_path / name)

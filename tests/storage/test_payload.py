@@ -98,6 +98,8 @@ def test_rows_stay_aligned(tmp_path: Path) -> None:
     ]
     with pytest.raises(InputError, match="has the columns title, n; new rows need"):
         index.add(VECTORS[:1], payload={"other": [1]})
+    index.add(VECTORS[:1], payload={"title": [None], "n": [None]})
+    _aligned(index)
     with pytest.raises(InputError, match="does not fit"):
         index.add(VECTORS[:1], payload={"title": ["x"], "n": ["word"]})
 
