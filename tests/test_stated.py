@@ -442,7 +442,11 @@ def test_e2_errors_of_signs_of_few_attributes_hold(
         hits = index.search(asked, k=10, query=mode)
         sizes = np.linalg.norm(base, axis=1)[hits.ids] * np.linalg.norm(asked, axis=1)[:, None]
         truth = np.einsum("qkd,qd->qk", base[hits.ids], asked) / np.maximum(sizes, 1e-12)
-        assert (np.abs(hits.similarity - truth) <= 2 * hits.stderr).mean() >= 0.9, mode
+        stated = np.isfinite(hits.stderr)
+        assert stated.all() or "errors would be above 0.2" in hits.unstated
+        if stated.any():
+            within = np.abs(hits.similarity - truth)[stated] <= 2 * hits.stderr[stated]
+            assert within.mean() >= 0.9, mode
 
 
 def test_bits_of_codes_are_no_fewer_than_they_carry() -> None:

@@ -19,10 +19,13 @@ departure from a normal density of deviation 0.125. The noisier the pairs, the l
 against P: where noise hides the shape of the prior it becomes normal, and where noise hides its
 width, too, it becomes that default. Then it is widened by the standard error of its mean.
 
+*Norms that the codes leave uncertain* are averaged over: what is observed is a cosine times a norm,
+so a large observation speaks for a larger norm than was divided by, as well as for a large cosine.
+
 *What the error contains.* The deviation of the posterior; the error that all cosines share, since
-what vectors have in common is projected once; that of norms; and a share of the distance to the
-unbiased estimate. The last is there because the prior is that of all queries, and the neighbours of
-one query may be unlike it.
+what vectors have in common is projected once; and a share of the distance to the unbiased estimate.
+The last is there because the prior is that of all queries, and the neighbours of one query may be
+unlike it: the further the prior moves an estimate, the more rests on it.
 """
 
 from __future__ import annotations
@@ -30,7 +33,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import scipy
@@ -54,8 +57,11 @@ PAIRED_ROWS = 2048
 _PAIRS_OF = 512
 """Codes all of whose pairs are taken together."""
 
-_HEDGE = 0.6
-"""Share of the distance to the unbiased estimate that counts as error: both lie within 1.96."""
+_HEDGE = 0.25
+"""Share of the distance to the unbiased estimate that counts as error: bench/coverage."""
+
+_NORMS_HEDGE = 0.6
+"""The same where norms come from the codes: what is laid to a norm may be a cosine's."""
 
 _SPLINES = 19
 _DEFAULT_DEVIATION = 0.125
@@ -65,6 +71,13 @@ _TRUSTED_PAIRS = 3e4
 """Most pairs that count where norms come from the codes: their laws are known less well."""
 
 _VALUES = 256
+_NORMS = 7
+"""Norms that are averaged over."""
+
+_NORMS_SHARE = 0.5
+"""Share of the variance by norms that pairs are taken to have: bench/coverage. With all of it the
+priors of pictures and tables lose their upper end, with none that of counts has too much of it."""
+
 _SCALES = np.geomspace(1e-6, 30.0, 50)
 _LOG_SCALES = np.log(_SCALES)
 _REACH = 4.0
@@ -297,6 +310,7 @@ def calibrated(
     rows, k = sides[0].vectors.shape
     z: list[Doubles] = []
     squares: list[Doubles] = []
+    norm_errors: list[Doubles] = []
     for block in row_blocks(rows, _PAIRS_OF):
         one, other = (side.rows(block) for side in sides)
         different = ~np.eye(len(one.vectors), dtype=np.bool_)
@@ -304,9 +318,12 @@ def calibrated(
         noise = own_variance(one.noise, other.noise[:, None], k)
         z.append(observed[different].astype(np.float64))
         squares.append(noise[different])
+        of_norms = one.norm_error + other.norm_error[:, None]
+        norm_errors.append(of_norms[different])
     density = fitted_prior(
         np.concatenate(z),
         np.concatenate(squares),
+        np.concatenate(norm_errors),
         law,
         known.rows,
     )
@@ -321,12 +338,13 @@ def own_variance(noise: Doubles, query_noise: Doubles, k: int) -> Doubles:
 def fitted_prior(
     z: Doubles,
     squares: Doubles,
+    norm_error: Doubles,
     law: ObservationLaw,
     rows: int,
 ) -> Doubles:
     """Return the chances of the cells of cosines, shape (128,), that explain observations best.
 
-    One vector in ``rows`` may have any cosine.
+    One vector in ``rows`` may have any cosine. Parameters as of :meth:`PosteriorTable.__call__`.
     """
     if not len(z):
         return _with_outliers(_density(_start(0.0)), rows)
@@ -339,7 +357,8 @@ def fitted_prior(
     high = law.expected[-1]
     for number in np.unique(group):  # observations of nearly one scale share a histogram
         mine = group == number
-        variance = law.variance + squares[mine].mean()
+        of_norms = _NORMS_SHARE * law.expected**2 * norm_error[mine].mean()
+        variance = law.variance + squares[mine].mean() + of_norms
         deviation = np.sqrt(np.maximum(variance, 1e-6))
         reach = 5 * deviation.max()
         first = low - reach
@@ -368,6 +387,15 @@ def fitted_prior(
     chance = np.concatenate(chances, axis=1)
     start = _start(float(law.inverse(z.mean())))
 
+    # The error of the mean of all observations, of which every two are of the same two codes.
+    mean_error = math.sqrt(noise * 2 / len(z))
+    prior = _smeared(_explaining(count, chance, start), mean_error)
+    return _with_outliers(prior, rows)
+
+
+def _explaining(count: Doubles, chance: Doubles, start: Doubles) -> Doubles:
+    """Return the density that explains counts of observations best, less the penalty for it."""
+
     def objective(coefficients: Doubles) -> tuple[float, Doubles]:
         """The negative penalised log-likelihood, and its gradient."""
         density = _density(coefficients)
@@ -385,10 +413,7 @@ def fitted_prior(
         jac=True,
         method="L-BFGS-B",
     )
-    # The error of the mean of all observations, of which every two are of the same two codes.
-    mean_error = math.sqrt(noise * 2 / len(z))
-    prior = _smeared(_density(found.x), mean_error)
-    return _with_outliers(prior, rows)
+    return _density(found.x)
 
 
 def _basis() -> Doubles:
@@ -463,6 +488,9 @@ def _between(tables: Sequence[Doubles], row: Doubles, column: Doubles) -> list[D
     return [between(table) for table in tables]
 
 
+_Tables: TypeAlias = tuple[Doubles, Doubles, Doubles]
+
+
 class PosteriorTable:
     """Posterior means and errors of cosines under one law.
 
@@ -475,16 +503,58 @@ class PosteriorTable:
     def __init__(self, calibration: SimilarityCalibration, law: ObservationLaw) -> None:
         self._law = law
         self._density = calibration.density
-        self._known: tuple[int, int, tuple[Doubles, Doubles] | None] = (len(_SCALES), 0, None)
+        self._known: tuple[int, int, _Tables | None] = (len(_SCALES), 0, None)
 
-    def __call__(self, z: Doubles, squares: Doubles) -> tuple[Doubles, Doubles]:
+    def __call__(
+        self, z: Doubles, squares: Doubles, norm_error: Doubles
+    ) -> tuple[Doubles, Doubles]:
         """Return means and errors of the cosines behind observations, shape (nq, count).
 
         Parameters
         ----------
-        z, squares : float64 arrays, shape (nq, count)
-            Observations, and their s².
+        z, squares, norm_error : float64 arrays, shape (nq, count)
+            Observations, their s², and the relative variance of the norms that they were divided
+            by.
         """
+        if norm_error.any():
+            mean, error = self._over_norms(z, squares, norm_error)
+        else:
+            mean, error, _ = self._looked_up(z, squares)
+        share = np.where(norm_error > 0, _NORMS_HEDGE, _HEDGE)
+        hedge = share * (mean - self._plain(z))
+        return mean, np.hypot(error, hedge)
+
+    def _over_norms(
+        self, z: Doubles, squares: Doubles, norm_error: Doubles
+    ) -> tuple[Doubles, Doubles]:
+        """Return means and errors over norms, each as likely as it makes the observation.
+
+        The logarithm of a norm over its divisor is normal; Gauss–Hermite quadrature.
+        """
+        deviation = np.sqrt(np.log1p(norm_error))
+        means, squared, logs = [], [], []
+        places, shares = np.polynomial.hermite_e.hermegauss(_NORMS)
+        for place, share in zip(places, shares, strict=True):
+            factor = np.exp(place * deviation)
+            mean, error, log_chance = self._looked_up(z / factor, squares / factor**2)
+            means.append(mean)
+            squared.append(error**2 + mean**2)
+            # The density of the observation is that of the quotient over the factor.
+            logs.append(log_chance - place * deviation + np.log(share))
+        weight = np.exp(np.array(logs) - np.max(logs, axis=0))
+        weight /= weight.sum(axis=0)
+        mean = np.sum(weight * means, axis=0)
+        variance = np.sum(weight * squared, axis=0) - mean**2
+        return mean, np.sqrt(np.maximum(variance, 0.0))
+
+    def _plain(self, z: Doubles) -> Doubles:
+        """Return the cosines of which observations are the expected ones, on a line beyond ±1."""
+        low, high = self._law.ends
+        beyond = z - np.clip(z, low, high)
+        return self._law.inverse(z) + beyond * 2 / (high - low)
+
+    def _looked_up(self, z: Doubles, squares: Doubles) -> tuple[Doubles, Doubles, Doubles]:
+        """Return means, errors, and the logarithms of the chances of observations."""
         s = np.maximum(np.sqrt(squares), _SCALES[0])
         rows = np.arange(len(_SCALES))
         row = np.interp(np.log(s), _LOG_SCALES, rows)
@@ -493,9 +563,8 @@ class PosteriorTable:
         column = (z / self._reach(s) - low) * columns_per_unit
         np.clip(column, 0, _VALUES - 1, out=column)
         first, tables = self._tables_about(row)
-        mean, error = _between(tables, row - first, column)
-        hedge = _HEDGE * (mean - self._law.inverse(z))
-        return mean, np.hypot(error, hedge)
+        mean, error, log_chance = _between(tables, row - first, column)
+        return mean, error, log_chance
 
     def _reach(self, s: Doubles) -> Doubles:
         """Return how far observations are tabulated, over the range of expected ones."""
@@ -503,7 +572,7 @@ class PosteriorTable:
         deviation = np.sqrt(s**2 + self._law.variance.max())
         return np.asarray(1 + _REACH * deviation / highest)
 
-    def _tables_about(self, row: Doubles) -> tuple[int, tuple[Doubles, Doubles]]:
+    def _tables_about(self, row: Doubles) -> tuple[int, _Tables]:
         """Return the first scale of tables that span these rows, and the tables.
 
         A search needs few scales, and the tables of all take a fifth of it.
@@ -519,8 +588,11 @@ class PosteriorTable:
             self._known = (first, last, tables)
         return first, tables
 
-    def _new_tables(self, scales: Doubles) -> tuple[Doubles, Doubles]:
-        """Return means and deviations by s and by z over its reach, shape (scales, values)."""
+    def _new_tables(self, scales: Doubles) -> _Tables:
+        """Return means, deviations and log chances by s and by z over its reach.
+
+        Each has the shape (scales, values).
+        """
         law = self._law
         column = np.linspace(*law.ends, _VALUES)
         z = column * self._reach(scales)[:, None]
@@ -532,13 +604,15 @@ class PosteriorTable:
         log = -(distance**2) / (2 * wide)
         log -= np.log(wide) / 2
         log += np.log(self._density)
-        log -= log.max(axis=2, keepdims=True)
-        weight = np.exp(log)
-        weight /= weight.sum(axis=2, keepdims=True)
+        highest = log.max(axis=2, keepdims=True)
+        weight = np.exp(log - highest)
+        total = weight.sum(axis=2, keepdims=True)
+        log_chance = (highest + np.log(total))[..., 0]
+        weight /= total
         mean = weight @ GRID
         mean_square = weight @ GRID**2
         posterior_variance = np.maximum(mean_square - mean**2, 0.0)
         spread = np.sqrt(posterior_variance)
         kept = np.sum(weight * (variance / wide), axis=2)
         plain = law.inverse(z)
-        return plain + (mean - plain) * kept, spread * np.sqrt(kept)
+        return plain + (mean - plain) * kept, spread * np.sqrt(kept), log_chance

@@ -63,11 +63,9 @@ class TablePosterior(Posterior):
         norm_error = x.norm_error.reshape(groups, -1)
         squares = own_variance(noise, y.noise[:, None], k)
         table = self._table(query_spec)
-        cosine, error = table(z, np.broadcast_to(squares, z.shape))
-        of_norms = cosine**2 * (norm_error + y.norm_error[:, None])
-        hidden = self.hidden_error(cosine, queries)
-        variance = error**2 + of_norms + hidden**2
-        return cosine, np.sqrt(variance)
+        of_norms = norm_error + y.norm_error[:, None]
+        cosine, error = table(z, *np.broadcast_arrays(squares, of_norms + np.zeros(z.shape)))
+        return cosine, np.hypot(error, self.hidden_error(cosine, queries))
 
     def with_prior(self, codes: Codes) -> SimilarityCalibration:
         """Return the calibration with the prior that pairs of codes show."""

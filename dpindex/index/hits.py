@@ -18,6 +18,7 @@ from dpindex.decode.base import Estimate
 
 _NAMES = {"ids": ID, "scores": "score"}
 _SHOWN = 10
+_BEST = 10
 
 
 class Estimates:
@@ -75,6 +76,29 @@ def not_stated(estimate: Estimate) -> Estimate:
     return nothing, nothing
 
 
+MOST_ERROR = 0.2
+"""Cosines of larger errors rest on what is usual in the collection, which may not be so here."""
+
+TOO_NOISY = (
+    f"some similarities are not stated: codes say too little about them, their errors would be "
+    f"above {MOST_ERROR:g}. A larger epsilon or longer codes help; rerank with the original "
+    f"vectors is exact."
+)
+
+
+def sure(estimate: Estimate, each: bool = False) -> Estimate:
+    """Return estimates of hits, shape (nq, k), with NaN where errors are too large.
+
+    For all hits of a query by the mean error of its best, as of all of them those that chance makes
+    look certain would be left else; or for each by itself.
+    """
+    value, error = estimate
+    unsure = error > MOST_ERROR
+    if error.size and not each:
+        unsure = error[:, :_BEST].mean(axis=1, keepdims=True) > MOST_ERROR
+    return np.where(unsure, np.nan, value), np.where(unsure, np.nan, error)
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Hits:
     """Neighbours of each query, best first.
@@ -120,8 +144,8 @@ class Hits:
     payload : pyarrow.Table, optional
         The payload of the neighbours, one row for each in the order of ``ids.ravel()``; None if
         the index has none. It is not protected, and as trustworthy as who published it.
-    unstated : str
-        Why ``similarity`` is NaN where it is not exact, and what helps; empty if it is stated.
+    reason : str
+        Why no similarity is stated but exact ones; empty if the codes state some.
 
     >>> ones = np.ones((1, 2))
     >>> hits = Hits(np.array([[7, 9]]), ones, Estimates.of(ones, ones, ones, ones), ones < 1)
@@ -135,7 +159,14 @@ class Hits:
     estimates: Estimates
     exact: Bools
     payload: Table = None
-    unstated: str = ""
+    reason: str = ""
+
+    @property
+    def unstated(self) -> str:
+        """Why ``similarity`` is NaN in some places, and what helps; empty if all are stated."""
+        if self.reason or not np.isnan(self.similarity).any():
+            return self.reason
+        return TOO_NOISY
 
     @property
     def similarity(self) -> Floats:
@@ -196,7 +227,7 @@ class Hits:
             self.estimates.mapped(choose),
             choose(self.exact),
             payload,
-            self.unstated,
+            self.reason,
         )
 
     def to_list(self) -> list[list[dict[str, Any]]]:

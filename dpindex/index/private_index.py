@@ -30,7 +30,7 @@ from dpindex.decode.kinds import decoder_of
 from dpindex.decode.learning import learned
 from dpindex.index.backends import unfilled
 from dpindex.index.filters import Filter, Selection, kept_rows
-from dpindex.index.hits import Estimates, Hits, not_stated
+from dpindex.index.hits import TOO_NOISY, Estimates, Hits, not_stated, sure
 from dpindex.index.ranking import Ranking
 from dpindex.index.reranking import direction
 from dpindex.index.search import (
@@ -699,6 +699,7 @@ class PrivateIndex(Searchable):
         """Compare queries with the codes of rows, a block at a time."""
         sign = direction(self.metric)
         parts = []
+        reason = self.unstated
         for part in row_blocks(max(1, len(rows)), self._block_rows(2 * len(queries))):
             block = rows[part]
             codes = store.take(block)
@@ -707,8 +708,10 @@ class PrivateIndex(Searchable):
                 posterior = not_stated(estimate)
                 compared = estimate[0]
             else:
-                posterior = self._posterior.estimates(codes, queries, 1)
+                posterior = sure(self._posterior.estimates(codes, queries, 1), each=True)
                 compared = posterior[0]
+                if np.isnan(compared).any():
+                    reason = TOO_NOISY
             places = np.nonzero(sign * compared >= sign * threshold)
             query, column = places
             reached = [values[places] for values in (*posterior, *estimate)]
@@ -722,7 +725,7 @@ class PrivateIndex(Searchable):
             Estimates.of(*estimates),
             np.zeros(len(near), np.bool_),
             store.payload.take(near),
-            self.unstated,
+            reason,
         )
         order = np.lexsort((near, -scores, query))
         cuts = np.searchsorted(query[order], np.arange(1, len(queries)))

@@ -20,7 +20,7 @@ from dpindex.decode.guided import MOST, GuidedQueries, Worth
 from dpindex.decode.kinds import decoder_of
 from dpindex.decode.learning import unstated
 from dpindex.index.filters import Filter, one_filter
-from dpindex.index.hits import Estimates, Hits
+from dpindex.index.hits import Estimates, Hits, sure
 from dpindex.index.originals import Candidates, Rerank
 from dpindex.index.reranking import Reranking, new_reranking, with_exact, within
 from dpindex.mechanism.codes import Codes, check_format
@@ -331,8 +331,9 @@ class Searchable(ABC):
         width = found.ids.shape[1]
         estimated = partial(self._estimated, queries, width, codes)
         posterior = None
-        if self._posterior is not None:
-            posterior = partial(estimated, self._posterior)
+        estimator = self._posterior  # of now: the index may learn again before hits are read
+        if estimator is not None:
+            posterior = lambda: sure(estimated(estimator))  # noqa: E731
         estimates = Estimates(partial(estimated, self._decoder), posterior)
         exact = np.zeros(found.ids.shape, np.bool_)
         return Hits(found.ids, found.scores, estimates, exact, payload, self.unstated)

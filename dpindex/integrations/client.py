@@ -240,7 +240,7 @@ class Client:
         numbers = {name: np.array(values, np.float64) for name, values in columns.items()}
         scores = numbers.pop("scores")
         not_exact = np.zeros(ids.shape, np.bool_)
-        return Hits(ids, scores, Estimates.of(**numbers), not_exact, unstated=unstated)
+        return Hits(ids, scores, Estimates.of(**numbers), not_exact, reason=unstated)
 
     def _answer(
         self,

@@ -79,12 +79,17 @@ def test_errors_hold_for_what_is_unlike_the_codebook(kind: str, mode: Any) -> No
     index.calibrate()
     hits = index.search(queries, k=10, query=mode)
     truth = np.einsum("qd,qkd->qk", queries, base[hits.ids])
-    error = np.abs(hits.similarity - truth)
-    assert (error <= 2 * hits.stderr).mean() > 0.85
+    stated = np.isfinite(hits.stderr)
+    assert stated.all() or "errors would be above 0.2" in hits.unstated
+    if not stated.mean() > 0.3:
+        return
+    error = np.abs(hits.similarity - truth)[stated]
+    assert (error <= 2 * hits.stderr[stated]).mean() > 0.85
     if (kind, mode) == ("own", "exact"):
-        np.testing.assert_allclose(hits.stderr, 1.4 * hits.unbiased_stderr, atol=0.03)
+        wanted = 1.4 * hits.unbiased_stderr[stated]
+        np.testing.assert_allclose(hits.stderr[stated], wanted, atol=0.03)
     elif (kind, mode) != ("foreign queries", "exact"):  # an exact query shows how far it is
-        assert hits.stderr.mean() > 1.5 * hits.unbiased_stderr.mean()
+        assert hits.stderr[stated].mean() > 1.5 * hits.unbiased_stderr[stated].mean()
 
 
 def test_the_holder_is_told(run: Command, tmp_path: Path) -> None:

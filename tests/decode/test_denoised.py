@@ -50,8 +50,13 @@ def test_the_ten_best_are_stated_as_they_are(epsilon: float, mode: str) -> None:
     query: Any = "exact" if mode == "exact" else "private"
     hits = index.search(asked, k=10, query=query)
     truth = _truth(base, asked, hits.ids)
-    assert abs(hits.similarity.mean() - truth.mean()) < 0.05
-    assert np.mean(np.abs(hits.similarity - truth) <= 1.96 * hits.stderr) >= 0.9
+    stated = np.isfinite(hits.stderr)
+    if not stated.mean() > 0.3:
+        assert "errors would be above 0.2" in hits.unstated
+        return
+    off = (hits.similarity - truth)[stated]
+    assert abs(off.mean()) < 0.05
+    assert np.mean(np.abs(off) <= 1.96 * hits.stderr[stated]) >= 0.9
 
 
 def test_found_or_all_the_same_is_stated() -> None:

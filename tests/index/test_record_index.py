@@ -55,7 +55,7 @@ def test_an_index_finds_and_opens_again(
     np.testing.assert_array_equal(one.similarity, other.similarity)
     same_topic = (one.ids % 12 == (np.arange(24) % 12)[:, None]).mean()
     assert same_topic > 0.5  # by chance a twelfth
-    assert np.isfinite(one.similarity).all()
+    assert np.isfinite(one.unbiased).all()
     again.add(_rows(30, 4), ids=np.arange(1000, 1030))
     again.save(tmp_path / "index")
     assert len(PrivateIndex.open(tmp_path / "index")) == 630

@@ -15,7 +15,8 @@ from releases import dataset_of
 import dpindex as dpi
 from dpindex.decode.calibration import SimilarityCalibration
 from dpindex.decode.learning import learned
-from dpindex.integrations.collector import Batch, Collector
+from dpindex.integrations.accepted import Submission
+from dpindex.integrations.collector import Collector
 from dpindex.storage.manifest import Settings
 from dpindex.storage.release import Terms
 from dpindex.storage.targets import IndexOptions, IndexTarget, build_index
@@ -64,7 +65,7 @@ def collected(folder: Path, monkeypatch: pytest.MonkeyPatch) -> dpi.PrivateIndex
     index.save(folder / "index")
     codes = dpi.Privatizer(SPEC).privatize(vectors())
     with Collector(index, folder / "log", lambda: index.save(folder / "index")) as collector:
-        collector.submit(Batch(codes, np.array(IDS))).result()
+        collector.submit(Submission(codes, np.array(IDS))).result()
     return dpi.PrivateIndex.open(folder / "index")
 
 
