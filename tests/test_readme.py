@@ -28,7 +28,7 @@ def test_every_block_runs(call: Call, tmp_path: Path) -> None:
     printed = paste(TEXT, tmp_path, call)
     assert "epsilon = 3 (pure DP) under attribute(beta=1)" in printed
     assert "epsilon = 8 (pure DP) under record (any two vectors)" in printed
-    assert "1600 vectors" in printed
+    assert "1900 vectors" in printed
     assert "note-" in printed
     assert "What is protected" in printed
     assert "What is not protected" in printed
@@ -44,12 +44,7 @@ def test_the_build_line_is_that_of_the_plan(call: Call, tmp_path: Path) -> None:
     embed, plan, *pasted, _ = COMMANDS
     call(embed)
     said = call(plan)
-    exact = {int(size): float(recall) for size, recall in
-             re.findall(r"C=(\d+) w=1 .*? 0\.\d\d +(\d\.\d\d) ", said)}  # fmt: skip
-    (size,) = map(int, re.findall(r"--size (\d+)", "\n".join(pasted)))
-    assert exact[size] >= max(exact.values()) - 0.02, "sizes between which the plan is undecided"
     for line, command in zip(said.splitlines()[-len(pasted) :], pasted, strict=True):
-        line = re.sub(r"--size \d+", f"--size {size}", line)
         assert f"  {command}".startswith(line), "ids are added, and nothing else"
 
 

@@ -29,7 +29,7 @@ def embed(
     ],
     *,
     model: Annotated[
-        str | None, "Folder or name, as of model2vec.  [default: that of wordllama, on disk]"
+        str | None, "Folder or name, as of model2vec.  [default: a small English one, on disk]"
     ] = None,
     column: Annotated[str, "Column of the texts."] = "text",
     public: Annotated[int, "--public ROWS", "So many rows, which become PUBLIC, apart."] = 0,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
+from collections.abc import Callable
+from functools import partial
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from dpindex.base.files import create_file
 from dpindex.base.ids import check_unique, ids_of_file
 from dpindex.base.tables import plain
 from dpindex.data import TABLE_SUFFIXES, read_tables
+from dpindex.integrations.text_model import TextModel
 
 
 def embed(
@@ -39,7 +41,7 @@ def embed(
         Where ``vectors.parquet`` is written, and ``public.parquet`` and ``queries.parquet`` with
         so many rows, taken at random.
     model : str, optional
-        A folder or name that model2vec loads; default the model in the package wordllama.
+        A folder or name that model2vec loads; default the small English model of dpindex itself.
 
     Raises
     ------
@@ -73,8 +75,7 @@ def embed(
         table = table.append_column("id", pa.array(np.arange(len(table))))
     with naming(f"{texts}, column 'id'"):
         check_unique(ids_of_file(table["id"]))
-    static_model = _loaded(model)
-    vectors = static_model.encode(words, use_multiprocessing=False).astype(np.float32)
+    vectors = _encoder(model)(words).astype(np.float32)
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
     if not lengths.all():
         row = int(np.argmin(lengths))
@@ -98,26 +99,17 @@ def embed(
     return written
 
 
-def _loaded(model: str | None) -> Any:
-    """Return the model at a path or of that name."""
-    model2vec = import_extra("model2vec", "vectors of texts need model2vec", "embed")
-    if model is not None:
-        try:
-            return model2vec.StaticModel.from_pretrained(model)
-        except Exception as error:  # of the hub, of a file, or of the model
-            reason = one_line(error)
-            raise InputError(f"{model} is no model that model2vec loads: {reason}.") from error
-    from safetensors.numpy import load_file
-    from tokenizers import Tokenizer
-
-    package = find_spec("wordllama")  # its own loader asks the network, and sets up logging
-    if package is None or package.origin is None:
-        raise InputError("run pip install wordllama, which holds a model, or name another.")
-    inside = Path(package.origin).parent
-    weights = load_file(inside / "weights" / "l2_supercat_256.safetensors")["embedding.weight"]
-    words = inside / "tokenizers" / "l2_supercat_tokenizer_config.json"
-    tokenizer = Tokenizer.from_file(str(words))
-    return model2vec.StaticModel(weights.astype(np.float32), tokenizer)
+def _encoder(model: str | None) -> Callable[[list[str]], Any]:
+    """Return what makes vectors of texts: the model of the package, or that of a path or name."""
+    if model is None:
+        return TextModel().encode
+    model2vec = import_extra("model2vec", "--model needs model2vec", "model2vec")
+    try:
+        loaded = model2vec.StaticModel.from_pretrained(model)
+    except Exception as error:  # of the hub, of a file, or of the model
+        reason = one_line(error)
+        raise InputError(f"{model} is no model that model2vec loads: {reason}.") from error
+    return partial(loaded.encode, use_multiprocessing=False)
 
 
 def _words(texts: Path, table: Any, column: str) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -99,8 +100,11 @@ def test_texts_are_searched_by_the_lines_of_the_readme(
     assert "a,b" in found
 
 
-def test_the_model_that_a_package_ships_needs_no_network(tmp_path: Path, call: Call) -> None:
-    pytest.importorskip("safetensors")
+def test_without_a_model_no_network_and_no_other_package_is_needed(
+    tmp_path: Path, run: Run, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for gone in ("model2vec", "tokenizers", "safetensors"):
+        monkeypatch.setitem(sys.modules, gone, None)
     texts = ["how do I say thank you", "what is thank you in French", "my bicycle is broken"]
     (tmp_path / "texts.csv").write_text("text\n" + "\n".join(texts) + "\n")
     call("dpindex embed texts.csv")
@@ -108,6 +112,7 @@ def test_the_model_that_a_package_ships_needs_no_network(tmp_path: Path, call: C
     assert made["id"] == [0, 1, 2]
     same, other = np.array(made["vector"])[0] @ np.array(made["vector"]).T[:, 1:]
     assert same > other + 0.2
+    fails(run("embed", "texts.csv", "--model", "named", "--to", "b"), "run pip install model2vec")
 
 
 def test_what_cannot_be_embedded_is_said(run: Run, model: StaticModel, tmp_path: Path) -> None:
