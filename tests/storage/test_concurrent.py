@@ -58,8 +58,11 @@ def test_processes_add_at_once(index: Path, tmp_path: Path, count: int, ledger: 
     with IndexDirectory(index).held():
         adding = []
         for part in range(count):
-            book = ("--ids", f"ids{part}.txt", "--ledger", "ledger") if ledger else ()
-            adding.append(started(tmp_path, "add", "ix", "x.npy", *book))
+            file, *book = "x.npy", "--ids", f"ids{part}.txt", "--ledger", "ledger"
+            if not ledger:  # the same vectors would be known again
+                file, book = f"x{part}.npy", []
+                np.save(tmp_path / file, X / (1 + part))
+            adding.append(started(tmp_path, "add", "ix", file, *book))
         for process in adding:
             assert process.stderr is not None
             assert process.stderr.readline() == "waiting for another process that writes ix …\n"
@@ -73,6 +76,19 @@ def test_processes_add_at_once(index: Path, tmp_path: Path, count: int, ledger: 
         assert not list(tmp_path.glob("*.unpublished"))
     else:
         assert ids == list(range(10 * count))
+
+
+@pytest.mark.slow
+def test_of_two_that_add_the_same_at_once_one_is_refused(index: Path, tmp_path: Path) -> None:
+    with IndexDirectory(index).held():
+        adding = [started(tmp_path, "add", "ix", "x.npy") for _ in range(2)]
+        for process in adding:
+            assert process.stderr is not None
+            assert process.stderr.readline() == "waiting for another process that writes ix …\n"
+    errors = [process.communicate()[1] for process in adding]
+    assert sorted(process.returncode for process in adding) == [0, 2]
+    assert "10 of these 10 vectors were released into this index before" in "".join(errors)
+    assert len(PrivateIndex.open(index)) == 10
 
 
 @pytest.mark.slow
