@@ -86,9 +86,10 @@ def read_payload(location: AnyPath, columns: Sequence[str] | None = None) -> Tab
     table = read_tables([location])
     for name in columns or ():
         if table.column_names.count(name) != 1:
-            names = ", ".join(table.column_names)
+            # What stands for names in the first line of a text may be a row of it: none is shown.
             raise InputError(
-                f"{location}: it has no single column {name!r}; its columns are {names}."
+                f"{location}: it has no single column {name!r} among its {table.num_columns} "
+                f"columns."
             )
     if columns is None:
         return table

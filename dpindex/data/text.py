@@ -213,10 +213,13 @@ def text_table(location: Location, delimiter: str) -> Table:
             "line 1 is numbers, and names of columns are needed; write a line of names, or say "
             "PATH:header=yes if these are names."
         )
-    location.check_names(names)
-    for name in names:
-        if names.count(name) > 1:
-            raise location.error(f"two columns are called {name!r}; rename one of them.")
+    for column, name in enumerate(names, 1):
+        if not name.isprintable():
+            raise location.error(
+                f"line 1, column {column} has characters that cannot be printed; rename it."
+            )
+    if len(set(names)) < len(names):
+        raise location.error("line 1 has a name twice; rename one of the columns.")
     try:
         return arrow_csv.read_csv(
             location.path,

@@ -60,8 +60,11 @@ def embed(
     texts = texts.expanduser()
     table = _table(texts, column)
     if column not in table.column_names:
-        known = ", ".join(table.column_names)
-        raise InputError(f"{texts} has no column {column!r}, but {known}.", field="column")
+        count = table.num_columns
+        raise InputError(
+            f"{texts} has no column {column!r} among its {count} columns; name another.",
+            field="column",
+        )
     if "vector" in table.column_names:
         raise InputError(f"{texts} has a column 'vector', as the output has; rename it.")
     sizes["vectors"] = len(table) - public - queries

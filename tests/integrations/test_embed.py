@@ -118,7 +118,10 @@ def test_without_a_model_no_network_and_no_other_package_is_needed(
 def test_what_cannot_be_embedded_is_said(run: Run, model: StaticModel, tmp_path: Path) -> None:
     write(tmp_path, "csv")
     embed = ("embed", "texts.csv", "--model", "model")
-    fails(run(*embed, "--column", "body"), "no column 'body', but id, text, topic (--column).")
+    fails(
+        run(*embed, "--column", "body"),
+        "no column 'body' among its 3 columns; name another (--column).",
+    )
     fails(
         run(*embed, "--public", 200, "--queries", 40),
         "240 rows, of which 200 public ones and 40 queries",

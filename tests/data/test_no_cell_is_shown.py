@@ -1,0 +1,104 @@
+"""One marked text in every reader: no message and no traceback's last line repeats it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import dpindex as dpi
+from dpindex.base.errors import InputError
+from dpindex.base.ids import id_array
+from dpindex.data import (
+    TABLE_SUFFIXES,
+    as_source,
+    open_vectors,
+    read_ids,
+    read_payload,
+    read_tables,
+)
+from dpindex.data.readers import VECTOR_SUFFIXES
+
+pa = pytest.importorskip("pyarrow")
+pq = pytest.importorskip("pyarrow.parquet")
+
+MARK = "Zq7secretZq7"
+MIXED = [1.0, MARK, None]
+
+
+def _readers(path: Path) -> list[Callable[[], Any]]:
+    def vectors() -> None:
+        with open_vectors(path) as source:
+            source.read()
+
+    keyed = f"{path}:x"
+    return [
+        vectors,
+        lambda: open_vectors(keyed).read(),
+        lambda: read_ids(path),
+        lambda: read_ids(keyed),
+        lambda: read_payload(path),
+        lambda: read_payload(path, ["missing"]),
+        lambda: read_tables([path, path]),
+    ]
+
+
+def _says_nothing(read: Callable[[], Any]) -> None:
+    said = ""
+    try:
+        read()
+    except InputError as error:
+        said = str(error)
+    assert MARK not in said
+    assert "\n" not in said
+
+
+@pytest.mark.parametrize("suffix", sorted({*VECTOR_SUFFIXES, *TABLE_SUFFIXES, ".txt"}))
+def test_bytes_that_are_no_such_file(suffix: str, tmp_path: Path) -> None:
+    for number, text in enumerate(
+        (MARK, f"{MARK}\n" * 9, f"x,y\n1,2\n3,{MARK}\n", f"1\t{MARK}\n2\n", f'{{"x": "{MARK}"')
+    ):
+        path = tmp_path / f"{number}{suffix}"
+        path.write_text(text)
+        for read in _readers(path):
+            _says_nothing(read)
+
+
+@pytest.mark.parametrize("values", [[MARK, MARK], [[MARK], [MARK]], [None, MARK]])
+def test_files_that_hold_text_where_numbers_are_wanted(values: Any, tmp_path: Path) -> None:
+    table = pa.table({"x": pa.array(values), "y": [MARK, MARK]})
+    pq.write_table(table, tmp_path / "x.parquet")
+    with pa.ipc.new_file(tmp_path / "x.arrow", table.schema) as file:
+        file.write_table(table)
+    np.save(tmp_path / "x.npy", np.array([MARK, MARK]))
+    np.savez(tmp_path / "x.npz", x=np.array([[MARK], [MARK]]))
+    for name in ("x.parquet", "x.arrow", "x.npy", "x.npz"):
+        for read in _readers(tmp_path / name):
+            _says_nothing(read)
+
+
+def test_values_in_memory() -> None:
+    pandas = pytest.importorskip("pandas")
+    spec = dpi.Spec("dp-oporp-staircase", 2, epsilon=20.0, adjacency=dpi.attribute(1.0))
+    forms = [
+        MIXED,
+        [MIXED, MIXED],
+        np.array(MIXED, object),
+        np.array([MARK, MARK]),
+        pandas.Series(MIXED),
+        pandas.DataFrame({"a": MIXED}),
+        pandas.DataFrame({"a": [[1.0], MARK, None]}),
+        pa.table({"a": [MARK]}),
+        {"a": MIXED},
+        [{"a": 1}, {"a": MARK}],
+    ]
+    index = dpi.PrivateIndex(spec)
+    for form in forms:
+        _says_nothing(lambda form=form: as_source(form))
+        _says_nothing(lambda form=form: id_array(form))
+        _says_nothing(lambda form=form: index.add(form))
+        _says_nothing(lambda form=form: index.add(np.zeros((3, 2)), payload=form))
+        _says_nothing(lambda form=form: index.add(np.zeros((3, 2)), ids=form))
