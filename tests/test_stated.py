@@ -302,6 +302,10 @@ def test_figures_of_attacks_hold_for_vectors_that_were_kept_back(row: Method, re
     assert share <= stated.linked + 0.01 + 7 * math.sqrt(max(stated.linked, 0.01) / 250)
     text = " ".join(stated.lines())
     assert f"{stated.codes}" in text
+    assert stated.reconstruction_cosine >= stated.guess_cosine  # who does worse than that guesses
+    assert f"An attacker with {stated.others} vectors of the kind" in text
+    assert "nearer with more of them" in text
+    assert stated.others == 1200 - 500
     attacker = reconstructor_of(spec, public, trial.index.codes)
     own = attacker.exposure(kept, trial.index.codes)
     assert stated.reconstruction_error <= 1.07 * own["reconstruction_error"] + 0.02

@@ -245,6 +245,9 @@ class AttackFigures:
     ----------
     codes : int
         How many codes there were.
+    others : int
+        How many vectors of the kind the attacker learned from. With more of them a vector is
+        rebuilt better.
     linked : float
         Share of known vectors whose own code fits best among them, [0, 1]: fewer among more codes.
     reconstruction_error : float
@@ -255,6 +258,7 @@ class AttackFigures:
     """
 
     codes: int
+    others: int
     linked: float
     reconstruction_error: float
     reconstruction_cosine: float
@@ -264,7 +268,7 @@ class AttackFigures:
     def of(cls, trial: Trial) -> AttackFigures:
         """Return the figures of attacks on a trial."""
         linked = trial.linkage().share
-        return cls(len(trial.index), linked, **trial.reconstruction())
+        return cls(len(trial.index), trial.attackers_rows, linked, **trial.reconstruction())
 
     def to_dict(self) -> dict[str, float | None]:
         """Return the fields, numbers to four decimals, None in place of NaN."""
@@ -278,9 +282,9 @@ class AttackFigures:
         lines = []
         if not math.isnan(self.reconstruction_cosine):
             lines.append(
-                f"Who has public vectors of the kind reconstructs a vector from its code to cosine "
-                f"{self.reconstruction_cosine:.2f}; the best guess without the code has "
-                f"{self.guess_cosine:.2f}."
+                f"An attacker with {self.others} vectors of the kind reconstructs a vector from "
+                f"its code to cosine {self.reconstruction_cosine:.2f}, and nearer with more of "
+                f"them; the best guess without the code has {self.guess_cosine:.2f}."
             )
         linked = f"{self.linked:.0%}".replace("%", " %")
         if not 0.01 <= self.linked <= 0.99:

@@ -171,11 +171,18 @@ class Trial:
     @cached_property
     def attacker(self) -> Reconstructor:
         """The strongest attacker: with all codes, and other rows of the base as public vectors."""
-        spec = self.index.spec
-        public = dense_rows(
-            self._base, public_rows(len(self.index), spec.dim, attacked_rows(len(self.index)))
-        )
-        return reconstructor_of(spec, public, self.index.codes, self.denoiser)
+        public = dense_rows(self._base, self._others)
+        return reconstructor_of(self.index.spec, public, self.index.codes, self.denoiser)
+
+    @property
+    def attackers_rows(self) -> int:
+        """How many other vectors of the kind the attacker learns from."""
+        return len(self._others)
+
+    @property
+    def _others(self) -> Rows:
+        count = len(self.index)
+        return public_rows(count, self.index.spec.dim, attacked_rows(count))
 
     def reconstruction(self) -> dict[str, float]:
         """Return how much of vectors comes back from their codes: :meth:`Reconstructor.exposure`.

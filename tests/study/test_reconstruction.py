@@ -158,7 +158,8 @@ def test_public_vectors_make_the_attack_as_strong_as_bayes() -> None:
     best = np.trace(left) / np.trace(covariance)
     exposed = Reconstructor(spec, learned).exposure(truth, codes)
     assert exposed["reconstruction_error"] == pytest.approx(best, rel=0.05)
-    assert Reconstructor(spec).exposure(truth, codes)["reconstruction_error"] > 1.5 * best
+    # Without them it does worse than a guess, and guesses.
+    assert Reconstructor(spec).exposure(truth, codes)["reconstruction_error"] == 1.0
 
 
 @pytest.mark.parametrize("spec", SPECS[2:], ids=lambda spec: spec.method)

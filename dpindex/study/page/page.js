@@ -20,9 +20,21 @@
   }
 
   const number = (x) => x.toLocaleString("en");
-  const percent = (x) => `${Math.round(100 * x)} %`;
+  /** Whole percents: none and all are said only where it is so. */
+  function percent(x) {
+    if (x > 0 && x < 0.005) return "under 1 %";
+    if (x < 1 && x >= 0.995) return "over 99 %";
+    return `${Math.round(100 * x)} %`;
+  }
   const cost = (share) => `${share < 0.1 ? Number((100 * share).toPrecision(1)) : Math.round(100 * share)} %`;
-  const precise = (x) => String(Number(x.toPrecision(x < 10 ? 2 : 3)));
+  const precise = (x) => String(Number(x.toPrecision(6)));
+  /** A chosen epsilon is short, so that what is said of it is said of the number that is shown. */
+  const short = (x) => Number(x.toPrecision(x < 10 ? 2 : 3));
+  function shortAbove(x) {
+    if (short(x) >= x) return short(x);
+    const digits = (x < 10 ? 1 : 2) - Math.floor(Math.log10(x));
+    return Number(((Math.floor(x * 10 ** digits) + 1) / 10 ** digits).toPrecision(6));
+  }
   const ofTen = (x) => `${(data.found * x).toFixed(1)} of ${data.found}`;
   const clamp = (x, low, high) => Math.min(high, Math.max(low, x));
 
@@ -74,7 +86,8 @@
       if (values[i] >= wanted) {
         if (i === 0) return known[0];
         const share = (wanted - values[i - 1]) / (values[i] - values[i - 1]);
-        return known[i - 1] * (known[i] / known[i - 1]) ** share;
+        const solved = known[i - 1] * (known[i] / known[i - 1]) ** share;
+        return Math.min(shortAbove(solved), known[i]); // where it finds no less
       }
     }
     return null;
@@ -92,7 +105,7 @@
     const epsilon = low * (high / low) ** (position / STEPS);
     const step = Math.log(high / low) / STEPS;
     const near = view().epsilons.find((e) => Math.abs(Math.log(e / epsilon)) <= step / 2);
-    return near === undefined ? epsilon : near;
+    return near === undefined ? clamp(short(epsilon), low, high) : near;
   }
 
   function toPosition(epsilon) {
@@ -384,14 +397,16 @@
       + `code can make them at most ${sure} sure: odds of ${shown} to 1.${verdict}`);
     const share = 1 / (1 + Math.exp(-epsilon));
     at("odds-bar").style.width = `${200 * (share - 0.5)}%`;
-    const all = epsilon * data.base.dim;
+    const total = epsilon * data.base.dim;
+    const unit = 10 ** (Math.floor(Math.log10(total)) - 2); // three digits, rounded up
+    const all = Number((Math.ceil(total / unit - 1e-9) * unit).toPrecision(3));
     const whole = data.views.findIndex((each) => each.adjacency.kind === "record");
     const record = whole < 0 ? "" : " If that must stay hidden, choose “the whole record” above.";
     say("odds-more", view().adjacency.kind === "attribute"
       ? `This is about one attribute, when the others are known. An attacker who knows none of them `
         + `is held back far less, as attributes hang together: for all ${number(data.base.dim)} `
         + `at once the same codes promise only `
-        + `ε = ${precise(epsilon)} × ${number(data.base.dim)} = ${number(Number(all.toPrecision(3)))}, `
+        + `ε = ${precise(epsilon)} × ${number(data.base.dim)} = ${number(all)}, `
         + `which is up to ${certainty(all)} sure.${record}`
       : "This is about one release: when the same vector is published again, the two ε add up.");
   }
@@ -470,6 +485,8 @@
       at("rebuilt").replaceChildren();
       return;
     }
+    const measured = method.epsilons[i];
+    const linked = between(method, linkedOf(method), measured === null ? state.epsilon : measured);
     const right = rebuilt.nearest.filter((row, r) => row === data.records[r]).length;
     const count = data.records.length;
     const pictures = data.kind === "picture";
@@ -481,8 +498,10 @@
         : "The stripes are attributes of a vector, from its smallest value (black) to its largest "
           + "(white): above the original, below what comes out.")
       + ` An attacker who also has a list of all ${number(data.base.count)} originals and picks the `
-      + `one most like it finds the right one for ${right} of these ${count}. The cosine is 1 for `
-      + "the same direction, and 0 for unrelated vectors.");
+      + `one most like it finds the right one for ${right} of these ${count}.`
+      + (linked === null ? "" : " Who compares the originals with the code itself recognises more: "
+        + `${percent(linked)} of known records.`)
+      + " The cosine is 1 for the same direction, and 0 for unrelated vectors.");
     at("rebuilt").replaceChildren(make("ul", {
       class: `pairs ${pictures ? "" : "strips"} ${data.kind}`,
     }, ...data.records.map((record, r) => {
@@ -590,7 +609,11 @@
   // ---- start -------------------------------------------------------------------------------
   function listenToSliders() {
     at("epsilon").max = STEPS;
-    at("epsilon").addEventListener("input", (event) => moveTo(fromPosition(Number(event.target.value))));
+    at("epsilon").addEventListener("input", (event) => {
+      const position = Number(event.target.value);
+      moveTo(fromPosition(position));
+      event.target.value = position; // several positions may have one short epsilon
+    });
     at("recall").addEventListener("input", (event) => {
       const wanted = Number(event.target.value) / 100;
       const solved = solve(focus(), wanted);
