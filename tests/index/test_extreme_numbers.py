@@ -1,0 +1,89 @@
+"""Numbers at the ends of what a spec allows are ranked as those of usual size."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+import dpindex as dpi
+from dpindex.base.arrays import unit
+
+pytestmark = pytest.mark.usefixtures("known_noise")
+
+AXES = np.array([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]])
+SIZES = [2e-28, 1e-23, 1e-19, 1.0, 2e19, 1e30, 1e32]
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("method", ["raw-staircase", "raw-laplace", "dp-oporp-staircase"])
+def test_the_first_hit_is_not_the_opposite_vector(method: str, size: float) -> None:
+    """At 2e19 and at 1e-23 every score was 0."""
+    change = dpi.attribute(min(max(size / 100, 1e-30), 1e30))
+    spec = dpi.Spec(method, 2, epsilon=60.0, bounds=(-size, size), adjacency=change)
+    index = dpi.PrivateIndex(spec)
+    index.add(size * AXES)
+    asked = size * np.array([[1.0, 0.1], [-0.1, 1.0]])
+    for mode in ("exact", "private"):
+        hits = index.search(asked, k=3, query=mode)  # type: ignore[arg-type]
+        assert hits.ids.tolist() == [[0, 1, 2], [1, 2, 0]]
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+def test_rows_of_any_size_have_norm_1_and_rows_of_zeros_stay(kind: Any) -> None:
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(7, 5))
+    for power in range(-36, 37, 3):
+        rows[3] = 0
+        found = unit((rows * 10.0**power).astype(kind))
+        assert found.dtype == np.float32
+        kept = np.delete(np.arange(7), 3)
+        wanted = rows[kept] / np.linalg.norm(rows[kept], axis=1, keepdims=True)
+        np.testing.assert_allclose(found[kept], wanted, atol=2e-3 if power < -35 else 1e-6)
+        assert not found[3].any()
+
+
+def given_twice(values: Any, form: str) -> Any:
+    """A matrix of two rows, of which the first has two values at one place."""
+    rows, columns = [0, 0, 1], [1, 1, 2]
+    if form == "coo":
+        return sparse.coo_matrix((values, (rows, columns)), shape=(2, 3))
+    if form == "csr":
+        return sparse.csr_matrix((values, columns, [0, 2, 3]), shape=(2, 3))
+    return sparse.csc_matrix((values, rows, [0, 0, 2, 3]), shape=(2, 3))
+
+
+@pytest.mark.parametrize("form", ["coo", "csr", "csc"])
+@pytest.mark.parametrize("kind", ["u1", "i1", "u2", "i2", "u4", "i4", "f4"])
+def test_entries_given_twice_are_added_up_exactly(form: str, kind: str, tmp_path: Path) -> None:
+    """200 + 100 in bytes was privatized as 44."""
+    half = 2**24 if kind == "f4" else int(np.iinfo(kind).max) // 2 + 2
+    values = np.array([half, half - 1, 3], kind)
+    total = 2 * half - 1
+    matrix = given_twice(values, form)
+    spec = dpi.Spec(
+        "none-oporp", 3, k=3, bounds=(0, total), adjacency=dpi.attribute(max(total / 100, 1))
+    )
+    dense = np.array([[0, float(half) + float(values[1]), 0], [0, 0, 3]])
+    privatizer = dpi.Privatizer(spec, allow_unprotected=True)
+    wanted = privatizer.privatize(dense).to_float()
+    np.testing.assert_array_equal(privatizer.privatize(matrix).to_float(), wanted)
+    if form != "csr":
+        return
+    sparse.save_npz(tmp_path / "x.npz", matrix)
+    with dpi.open_dataset(tmp_path / "x.npz") as dataset:
+        index = dpi.PrivateIndex(spec)
+        index.add(dataset)
+    np.testing.assert_array_equal(index.codes.to_float(), wanted)
+
+
+@pytest.mark.parametrize("form", ["coo", "csr", "csc"])
+@pytest.mark.parametrize("kind", ["i8", "u8"])
+def test_a_sum_that_no_number_holds_is_refused(form: str, kind: str) -> None:
+    values = np.array([np.iinfo(kind).max, 5, 1], np.dtype(kind))
+    spec = dpi.Spec("raw-staircase", 3, epsilon=2.0, bounds=(0, 9), adjacency=dpi.attribute(1.0))
+    with pytest.raises(dpi.InputError):
+        dpi.Privatizer(spec).privatize(given_twice(values, form))
