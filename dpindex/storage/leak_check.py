@@ -135,8 +135,8 @@ class LeakCheck:
         )
 
     def _of_block(self, first: int, block: Any) -> LeakEvidence:
-        if issparse(block):
-            block = block.toarray()
+        if issparse(block) and isinstance(self.part, Codebook):
+            block = block.toarray()  # a design looks at its own attributes, of millions perhaps
         known = self.part.known
         directions = self.part.directions(block / self.scale)
         cosines = directions @ known.T

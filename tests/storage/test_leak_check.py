@@ -243,3 +243,20 @@ def test_command_line_of_a_design(run: Command, tmp_path: Path) -> None:
     fails(run(*build), "512 of the 512 public vectors are private vectors too", "--skip-leak-check")
     assert not (tmp_path / "index").exists()
     assert run(*build, "--skip-leak-check")[0] == 0
+
+
+def test_sparse_rows_of_millions_of_attributes_are_compared_with_a_design() -> None:
+    """Of the attributes that it uses alone: made dense, they would take gigabytes."""
+    count, entries = 300, 40
+    rng = np.random.default_rng(4)
+    places = rng.integers(0, 500, count * entries) * 4000
+    starts = np.arange(count + 1) * entries
+    parts = (rng.random(count * entries), places, starts)
+    rows = sparse.csr_matrix(parts, shape=(count, 2_000_000))
+    rows.sum_duplicates()
+    made = design(rows[:100], epsilon=1.0, code_length=8, window=0.7)
+    terms = {"epsilon": 1.0, "adjacency": attribute(1.0), "bounds": (0.0, 9.0)}
+    index = PrivateIndex(Spec("dp-designed-laplace", 2_000_000, design=made, **terms))
+    index.add(rows[100:])
+    with pytest.raises(InputError, match="public vectors are private vectors too"):
+        index.add(rows)
