@@ -48,6 +48,7 @@ _MAX_ATTRIBUTES = 4096
 
 _WINDOWS = (0.0, 1.4, 1.0, 0.7, 0.3)
 _FEW = 2048
+_FEW_ATTRIBUTES = 1024
 """Windows that are compared, on so many vectors and attributes."""
 
 _GAIN_OF_BINS = 1.01
@@ -150,7 +151,7 @@ def _best_window(
     """
     recovered = []
     for window in _WINDOWS:
-        known = _known(source, scale, beta, window, _FEW)
+        known = _known(source, scale, beta, window, _FEW_ATTRIBUTES)
         w = _clusters(known.covariance, k, np.random.default_rng(0))
         added = noise * known.unit(beta) ** 2 * np.eye(k)
         cross = w @ known.shared
