@@ -1,6 +1,7 @@
-"""What a plan promises, and what is found: five data sets, groups, other topics.
+"""What a plan promises, and what is found: five data sets, made ones, groups, other topics.
 
-    python bench/promises.py [--only mnist,cifar10,trigrams,clinc150,attributes,table,groups,topics]
+    python bench/promises.py [--only mnist,cifar10,trigrams,clinc150,attributes,table,groups,topics,
+                              equal-6000,equal-40000,zipf-20000,outliers-2,outliers-80,…]
                              [--epsilons 1,2] [--queries exact,private] [--builds 3] [--alone]
 
 Prints lines of CSV. A collection is planned for R = 1 % of it, or for the answers of codes
@@ -9,8 +10,8 @@ are in no collection; then the recommended spec is built and searched with 500 o
 several times. Precision is the share of the first ten
 answers that are among the true 50 nearest; recall is the share of the true ten nearest, ties
 included, among the first R answers of the codes. ``told`` says what the plan was told beside the
-sample, and ``crowding`` is what the codes give, where above 1.05 the index warns. The data
-are in DPINDEX_DATA.
+sample, ``range`` where the plan expects what it recommends by, and ``crowding`` is what the codes
+give, where above 1.05 the index warns. The data are in DPINDEX_DATA.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -41,11 +43,12 @@ SENTENCES = 4000
 PUBLIC_SENTENCES = 1000
 RECORD = {"adjacency": dpi.record(), "methods": ["record-codebook"]}
 PIXELS = {"scale": 255.0, "bounds": (0.0, 1.0), "adjacency": dpi.attribute(1.0)}
+STAIRCASE = {"adjacency": dpi.attribute(1.0), "methods": ["raw-staircase"]}
 ENTRIES = {"bounds": (0.0, 1.0), "adjacency": dpi.attribute(1.0)}
 SENTENCE = {"adjacency": dpi.attribute(0.5)}
 COLUMNS = (
     "data", "told", "epsilon", "query", "method", "code", "denoiser", "measure", "promised",
-    "found", "too high", "crowding",
+    "found", "too high", "range", "crowding",
 )  # fmt: skip
 
 
@@ -109,6 +112,35 @@ def in_groups() -> Case:
     )  # fmt: skip
 
 
+def made_topics(n: int, shares: Any = None) -> Case:
+    """Directions about fifty centres, in as many dimensions around each as there are."""
+    rng = np.random.default_rng(0)
+    centres = of_unit_norm(rng.normal(size=(50, 48)))
+    rows = n + PUBLIC + QUERIES
+    noise = rng.normal(scale=0.6 / 48**0.5, size=(rows, 48))
+    vectors = of_unit_norm(centres[rng.choice(50, rows, p=shares)] + noise)
+    return Case(*split(vectors, PUBLIC), (6.0,), STAIRCASE)
+
+
+def zipf_topics(n: int) -> Case:
+    """The same, of topics of very different sizes."""
+    sizes = 1.0 / np.arange(1, 51)
+    return made_topics(n, sizes / sizes.sum())
+
+
+def outliers(ranges: float) -> Case:
+    """A table, some of whose cells lie so many ranges outside theirs."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(20_000, 4)) @ rng.normal(size=(4, 12)) + 0.5 * rng.normal(
+        size=(20_000, 12)
+    )
+    x = 1.0 / (1.0 + np.exp(-x))
+    far = rng.random(x.shape) < 0.01
+    x[far] = ranges * rng.normal(size=far.sum())
+    terms = {**ENTRIES, "clip": True, "metric": "l2"}
+    return Case(*split(x.astype(np.float32), PUBLIC), (5.0,), terms)
+
+
 def other_topics() -> Case:
     """Public sentences of half of the intents, private ones and queries of the others."""
     vectors = embeddings()
@@ -136,14 +168,21 @@ CASES: dict[str, Callable[[], Case]] = {
     ),
     "groups": in_groups,
     "topics": other_topics,
+    **{f"equal-{n}": partial(made_topics, n) for n in (2400, 6000, 20_000, 40_000)},
+    **{f"zipf-{n}": partial(zipf_topics, n) for n in (6000, 20_000, 40_000)},
+    **{f"outliers-{ranges}": partial(outliers, ranges) for ranges in (2, 10, 80)},
 }  # fmt: skip
 
 
 def measured(case: Case, query: QueryMode, builds: int, alone: bool) -> Iterator[tuple[Any, ...]]:
     """Yield what each plan of a case promises for a query mode, and what its indexes find."""
     count, dim = case.base.shape
-    near = ground_truth(case.base, case.queries, NEIGHBOURS)
-    nearer = ground_truth(case.base, case.queries, FOUND)
+    metric = case.terms.get("metric", "cosine")
+    base, asked = case.base, case.queries
+    if case.terms.get("clip"):
+        base, asked = (vectors.clip(*case.terms["bounds"]) for vectors in (base, asked))
+    near = ground_truth(base, asked, NEIGHBOURS, metric)
+    nearer = ground_truth(base, asked, FOUND, metric)
     shown = (100, count // 100, count // 20)
     for epsilon in case.epsilons:
         for told, knowledge in case.told.items():
@@ -154,7 +193,7 @@ def measured(case: Case, query: QueryMode, builds: int, alone: bool) -> Iterator
             best = plan.best
             found: dict[str, list[float]] = defaultdict(list)
             for _ in range(builds):
-                index = dpi.PrivateIndex(best.spec)
+                index = dpi.PrivateIndex(best.spec, metric=metric)
                 index.add(case.base, skip_leak_check=True)
                 if best.denoiser is not None:
                     index.fit_denoiser(best.denoiser)
@@ -164,11 +203,13 @@ def measured(case: Case, query: QueryMode, builds: int, alone: bool) -> Iterator
                     found[f"R = {number}"].append(nearer.recall(ids, number, FOUND).mean())
             promised = {"precision": best.found(query).precision}
             promised |= {f"R = {n}": best.found(query).recall_within(n) for n in shown}
+            low, high = plan.range_of(plan.measures[0])
             for measure, shares in found.items():
                 mean = float(np.mean(shares))
                 yield (
                     told, epsilon, query, best.method, best.size, best.denoiser, measure,
                     f"{promised[measure]:.3f}", f"{mean:.3f}", f"{promised[measure] - mean:+.3f}",
+                    f"{low:.2f} to {high:.2f}",
                     uneven(case, best.spec),
                 )  # fmt: skip
 

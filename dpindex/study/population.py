@@ -48,11 +48,8 @@ _MIN_POWER = 1e-3
 _SAME_NORM = 1e-2
 # Samples that are laid on top of each other, at most.
 _MAX_SAMPLES = 1000
-# Ranks of the collection up to which each has a near rank, near ranks from there to the last true
-# neighbour, and by how much they grow behind it. Each stands for few vectors: few heavy ones would
-# be seldom among the answers, and then alone.
-_SINGLE = 10
-_STEPS = 8
+# By how much near ranks grow behind those of true neighbours, which have one each. Few heavy ones
+# would be seldom among the answers, and then alone.
 _GROWTH = 1.07
 # Nearest vectors between which and the query near ranks lie.
 _SOURCES = 30
@@ -308,8 +305,8 @@ class Population:
         ----------
         scores : float array, shape (q, rounds, m)
             Of each query with so many codes of each vector.
-        near : float array, shape (q, near rounds, s)
-            Of each query with codes of its near ranks.
+        near : float array, shape (q, s)
+            Of each query with a code of each of its near ranks.
         ladder : sequence of int
             Numbers of answers among which true neighbours are counted, ascending. As many true
             neighbours are counted as the first of them says.
@@ -319,7 +316,7 @@ class Population:
         queries, rounds, rows = scores.shape
         # What each code is of, among vectors and near ranks.
         of_codes = np.tile(np.arange(rows), rounds)
-        of_near = rows + np.tile(np.arange(near.shape[2]), near.shape[1])
+        of_near = rows + np.arange(near.shape[1])
         of = np.append(of_codes, of_near)
         has_weight = self.weight > 0
         seen = has_weight[:, of]
@@ -330,13 +327,12 @@ class Population:
         # Codes that so many answers may be, in the order of their scores.
         most_codes = math.ceil(ladder[-1] * rounds / self.vectors_per_row)
         needed = min(len(of_near) + most_codes + 1, len(of))
-        of_all = np.hstack([scores.reshape(queries, -1), near.reshape(queries, -1)])
+        of_all = np.hstack([scores.reshape(queries, -1), near])
         best = of[_best_first(of_all, seen, needed)]
 
         def of_best(values: Doubles) -> Doubles:
             """Return values of the best codes, which share that of their vector or near rank."""
-            of_near = values[:, rows:] / max(near.shape[1], 1)
-            shared = np.hstack([values[:, :rows] / codes_seen, of_near])
+            shared = np.hstack([values[:, :rows] / codes_seen, values[:, rows:]])
             return np.take_along_axis(shared, best, axis=1)
 
         weight = of_best(self.weight)
@@ -384,12 +380,11 @@ def _near_edges(vectors_per_row: float) -> Doubles:
     if vectors_per_row < 2.0:
         return np.zeros(1)
     last = _REPLACED * vectors_per_row
-    single = np.arange(_SINGLE)
-    middle = min(last, NEIGHBOURS)
-    true = np.geomspace(_SINGLE, middle, _STEPS, endpoint=False)
-    steps = math.ceil(math.log(last / middle, _GROWTH))
-    behind = np.geomspace(middle, last, 1 + steps)
-    return np.unique(np.concatenate([single, true, behind]))
+    if last <= NEIGHBOURS:
+        return np.append(np.arange(math.ceil(last)), last)
+    steps = math.ceil(math.log(last / NEIGHBOURS, _GROWTH))
+    behind = np.geomspace(NEIGHBOURS, last, 1 + steps)
+    return np.append(np.arange(NEIGHBOURS), behind)
 
 
 def _powers(logarithms: Doubles) -> Doubles:

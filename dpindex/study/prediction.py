@@ -28,8 +28,6 @@ from dpindex.study.target import FoundShares, Row
 # Codes of each vector that are counted. With 5 precision is .01 to .02 too high, as each stands for
 # more vectors of the collection.
 COUNTED_ROUNDS = 12
-# Codes of each vector of a near rank.
-_NEAR_ROUNDS = 2
 # Numbers in vectors, codes or likelihoods of symbols that are held at a time.
 _MAX_NUMBERS = 1 << 22
 # Noise share below which no denoiser is tried.
@@ -168,21 +166,20 @@ class Prediction:
         return private, exact
 
     def _near_scores(self, decoder: Decoder, asked: Sequence[AnyArray]) -> list[AnyArray]:
-        """Return the scores of queries with codes of their near ranks, (q, 2, s) in each mode."""
+        """Return the scores of queries with a code of each near rank, (q, s) in each mode."""
         population = self._population
         queries, ranks = population.near.shape
-        scores = np.zeros((len(asked), queries, _NEAR_ROUNDS, ranks), dtype=np.float32)
+        scores = np.zeros((len(asked), queries, ranks), dtype=np.float32)
         numbers = max(population.vectors.shape[1], self._spec.code_length)
-        of_a_query = _NEAR_ROUNDS * ranks * min(numbers, _MAX_NUMBERS)
+        of_a_query = ranks * min(numbers, _MAX_NUMBERS)
         if ranks == 0:
             return list(scores)
         for rows in row_blocks(queries, max(1, _MAX_NUMBERS // of_a_query)):
             made = population.near_vectors(rows)
-            codes = self._privatized(made.vectors, _NEAR_ROUNDS, made.labels)
-            vectors = self._vectors(decoder, codes)
-            vectors = vectors.reshape(_NEAR_ROUNDS, -1, ranks, vectors.shape[1])
+            vectors = self._vectors(decoder, self._privatized(made.vectors, 1, made.labels))
+            vectors = vectors.reshape(-1, ranks, vectors.shape[1])
             for mode, of_queries in enumerate(asked):
-                products = np.einsum("rqsk,qk->qrs", vectors, of_queries[rows])
+                products = np.einsum("qsk,qk->qs", vectors, of_queries[rows])
                 scores[mode, rows] = self._rounded(products)
         return list(scores)
 
