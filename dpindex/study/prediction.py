@@ -28,6 +28,8 @@ from dpindex.study.target import FoundShares, Row
 # Codes of each vector that are counted. With 5 precision is .01 to .02 too high, as each stands for
 # more vectors of the collection.
 COUNTED_ROUNDS = 12
+# Near ranks that share the scores of codewords.
+_SHARED = 8
 # Numbers in vectors, codes or likelihoods of symbols that are held at a time.
 _MAX_NUMBERS = 1 << 22
 # Noise share below which no denoiser is tried.
@@ -175,13 +177,29 @@ class Prediction:
         if ranks == 0:
             return list(scores)
         for rows in row_blocks(queries, max(1, _MAX_NUMBERS // of_a_query)):
-            made = population.near_vectors(rows)
-            vectors = self._vectors(decoder, self._privatized(made.vectors, 1, made.labels))
+            vectors = self._vectors(decoder, self._near_codes(rows))
             vectors = vectors.reshape(-1, ranks, vectors.shape[1])
             for mode, of_queries in enumerate(asked):
                 products = np.einsum("qsk,qk->qs", vectors, of_queries[rows])
                 scores[mode, rows] = self._rounded(products)
         return list(scores)
+
+    def _near_codes(self, rows: slice) -> Codes:
+        """Return a code of each near rank of some queries, query by query."""
+        population = self._population
+        made = population.near_vectors(rows)
+        if population.codewords is None:
+            return self._privatized(made.vectors, 1, made.labels)
+        # Scores of all codewords take the time, and draws none: eight ranks share the middle one.
+        ranks = population.near.shape[1]
+        shared = np.arange(-(-ranks // _SHARED))
+        middle = np.minimum(_SHARED * shared + _SHARED // 2, ranks - 1)
+        first = np.arange(0, made.vectors.shape[0], ranks)[:, None]
+        chosen = (first + middle).ravel()
+        codes = self._privatized(made.vectors[chosen], _SHARED, made.labels[chosen])
+        place = np.arange(ranks)
+        of_query = np.arange(len(first))[:, None] * len(shared) + place // _SHARED
+        return codes.take((place % _SHARED * len(chosen) + of_query).ravel())
 
     def _rounded(self, scores: Any) -> Any:
         """Return scores, of which equal ones differ by rounding errors where there are few."""
