@@ -96,6 +96,22 @@ def clusters() -> tuple[Any, dict[str, Any]]:
     return x / np.linalg.norm(x, axis=1, keepdims=True), {"bounds": (-1.0, 1.0), "norm": 1.0}
 
 
+def equal_topics() -> tuple[Any, dict[str, Any]]:
+    return _topics(np.ones(60))
+
+
+def zipf_topics() -> tuple[Any, dict[str, Any]]:
+    """The largest topic has a fifth of the vectors, the smallest one in 280."""
+    return _topics(1 / np.arange(1, 61))
+
+
+def _topics(sizes: Any) -> tuple[Any, dict[str, Any]]:
+    rng = np.random.default_rng(11)
+    topic = rng.choice(len(sizes), 20000, p=sizes / sizes.sum())
+    x = rng.normal(size=(len(sizes), 64))[topic] + 0.8 * rng.normal(size=(20000, 64))
+    return x / np.linalg.norm(x, axis=1, keepdims=True), {"bounds": (-1.0, 1.0), "norm": 1.0}
+
+
 def parts() -> tuple[Any, dict[str, Any]]:
     """24 attributes made of four parts."""
     rng = np.random.default_rng(10)
@@ -140,6 +156,7 @@ class Setting:
     """Public vectors that a codebook or a design is made of."""
     centroids: int = 0
     foreign: bool = False
+    record_epsilon: float | None = None
 
 
 def _settings() -> Iterator[Setting]:
@@ -203,6 +220,14 @@ def _settings() -> Iterator[Setting]:
         yield Setting(lengths, "dp-signoporp-rr", epsilon, 64)
         yield Setting(clusters, "dp-oporp-staircase", epsilon, 48, beta=0.5)
         yield Setting(clusters, "dp-signoporp-geometric", epsilon, 64, beta=0.5)
+    for data in (equal_topics, zipf_topics, embeddings):
+        yield Setting(data, "record-cap", 10.0, 64, beta=None)
+        yield Setting(data, "codebook-softmax", 2.5, beta=0.5, public=2000, centroids=200,
+                      record_epsilon=8.0)  # fmt: skip
+        yield Setting(data, "record-codebook", 12.0, beta=None, public=2000, centroids=200)
+        yield Setting(data, "dp-oporp-staircase", 8.0, 48, beta=0.5)
+        yield Setting(data, "dp-signoporp-geometric", 6.0, 64, beta=0.5)
+    yield Setting(activity, "raw-square-wave", 8.0)
     yield Setting(parts, "raw-staircase", 3.0, denoised=True)
     yield Setting(parts, "raw-staircase", 8.0)
 
@@ -251,6 +276,8 @@ def measure(setting: Setting) -> Iterator[dict[str, Any]]:
                 scale=facts.get("scale", 1.0), signs="sign" in setting.method,
             )
         }  # fmt: skip
+    if setting.record_epsilon is not None:
+        facts = facts | {"record_epsilon": setting.record_epsilon}
     spec = dpi.Spec(
         setting.method, vectors.shape[1], k=setting.k, epsilon=setting.epsilon,
         adjacency=adjacency, **facts,
@@ -280,7 +307,7 @@ def measure(setting: Setting) -> Iterator[dict[str, Any]]:
         errors = hits.stderr[stated]
         yield {
             "query": mode,
-            "truth": true.mean(),
+            "truth": true[stated].mean() if errors.size else true.mean(),
             "stated": np.nanmean(hits.similarity),
             "stderr": errors.mean() if errors.size else np.nan,
             "covered": (np.abs(off[stated]) <= 1.96 * errors).mean() if errors.size else np.nan,

@@ -10,7 +10,9 @@
 | bits of a code | ``info``, ``plan`` | at most | mutual information, counted |
 | what epsilon allows | report of ``evaluate`` | at most | the panel of attacks |
 | linkage, reconstruction | ``plan``, report, page | estimate | vectors that are kept back |
-| similarity and its error | ``query``, ``Hits`` | two errors hold 9 in 10 | every method |
+| reconstruction | the same | at least | the guess without a code |
+| odds of a chosen epsilon | page | at most | all 201 positions: ``study/test_page_numbers.py`` |
+| similarity and its error | ``query``, ``Hits`` | two errors hold 9 in 10, or none | every method |
 | count of a sketch and its error | ``race query`` | two errors hold 9 in 10 | kernel sums |
 | total of several releases | ``ledger`` | at most, for what it counts | sums of promises |
 """

@@ -532,20 +532,24 @@ class PosteriorTable:
         The logarithm of a norm over its divisor is normal; Gauss–Hermite quadrature.
         """
         deviation = np.sqrt(np.log1p(norm_error))
-        means, squared, logs = [], [], []
         places, shares = np.polynomial.hermite_e.hermegauss(_NORMS)
+        # Sums over norms in units of the largest chance so far: one norm is in memory at a time.
+        highest = np.full(z.shape, -np.inf)
+        total, first, second = np.zeros((3, *z.shape))
         for place, share in zip(places, shares, strict=True):
             factor = np.exp(place * deviation)
             mean, error, log_chance = self._looked_up(z / factor, squares / factor**2)
-            means.append(mean)
-            squared.append(error**2 + mean**2)
             # The density of the observation is that of the quotient over the factor.
-            logs.append(log_chance - place * deviation + np.log(share))
-        weight = np.exp(np.array(logs) - np.max(logs, axis=0))
-        weight /= weight.sum(axis=0)
-        mean = np.sum(weight * means, axis=0)
-        variance = np.sum(weight * squared, axis=0) - mean**2
-        return mean, np.sqrt(np.maximum(variance, 0.0))
+            log_chance += np.log(share) - place * deviation
+            before = highest
+            highest = np.maximum(before, log_chance)
+            kept = np.exp(before - highest)
+            weight = np.exp(log_chance - highest)
+            total = kept * total + weight
+            first = kept * first + weight * mean
+            second = kept * second + weight * (error**2 + mean**2)
+        mean = first / total
+        return mean, np.sqrt(np.maximum(second / total - mean**2, 0.0))
 
     def _plain(self, z: Doubles) -> Doubles:
         """Return the cosines of which observations are the expected ones, on a line beyond ±1."""
