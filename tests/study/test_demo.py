@@ -31,6 +31,7 @@ def test_the_demo_leaves_an_index_and_a_report(
     files = {path.name for path in (tmp_path / "demo").iterdir()}
     assert files == {
         "index",
+        "index.released",  # what the folder knows of its releases
         "curve.csv",
         "runs.csv",
         "report.html",
@@ -67,7 +68,7 @@ def test_another_index_in_its_place_is_left_alone(tmp_path: Path) -> None:
     other.save(tmp_path / "index")
     with pytest.raises(InputError, match="another index than the demo's"):
         run_demo(tmp_path)
-    assert [path.name for path in tmp_path.iterdir()] == ["index"]
+    assert {path.name for path in tmp_path.iterdir()} == {"index", "index.released"}
 
 
 def test_missing_jinja_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,4 +95,4 @@ def test_ctrl_c_leaves_the_index_and_no_report(tmp_path: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 130
     assert done.stderr == "dpindex: interrupted; what was committed is kept. Run it again.\n"
-    assert [path.name for path in tmp_path.iterdir()] == ["index"]
+    assert {path.name for path in tmp_path.iterdir()} == {"index", "index.released"}
