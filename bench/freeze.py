@@ -6,8 +6,8 @@
 For changes that are to change nothing: codes, hits, scores, similarities, errors, saved files,
 published rows, likelihoods, evaluations and plans are compared bit for bit. Noise comes from seeds
 here, so the codes are the same in every run; plans that try specs in threads may draw theirs in
-another order, so run one that differs again on the old code. Digests depend on the machine and on the versions of
-numpy and Faiss, and are not kept.
+another order, so run one that differs again on the old code. Digests depend on the machine and on
+the versions of numpy and Faiss, and are not kept.
 """
 
 from __future__ import annotations
