@@ -2,14 +2,14 @@
 
 Each of m public vectors stands for n/m vectors of the collection, so that a rank in the sample is a
 share of the collection. That is too coarse for the nearest: the ten nearest of n are all nearer
-than most of a sample. So the ten nearest of the sample give way to *near ranks*: vectors that are
+than most of a sample. So the five nearest of the sample give way to *near ranks*: vectors that are
 made between the query and a sampled one, as near as the nearest of n are.
 
 A larger collection is many samples, laid on top of each other. Around every query the share of the
 collection within a distance d is taken to grow as a power of d (Hill 1975; Amsaleg et al. 2015,
-local intrinsic dimension). The exponent among the ten nearest of a query is read from that of the
+local intrinsic dimension). The exponent among the five nearest of a query is read from that of the
 ranks behind them by a regression over all queries: inside a topic, distances grow less than beyond
-it. Exponents bring the ten nearest of all queries to one scale; n/m draws of them, merged and
+it. Exponents bring the five nearest of all queries to one scale; n/m draws of them, merged and
 sorted, are the nearest of a collection, near duplicates among them in the right number.
 """
 
@@ -40,8 +40,9 @@ from dpindex.mechanism.public_random import PublicStream
 from dpindex.study.target import FOUND, NEIGHBOURS, FoundShares
 from dpindex.study.truth import TIE
 
-# Ranks of the sample that near ranks replace, and the rank up to which an exponent is fitted.
-_REPLACED = 10
+# Ranks of the sample that near ranks replace (with ten, rare topics were promised .08 too much, as
+# the sample has fewer vectors of them), and the rank up to which an exponent is fitted.
+_REPLACED = 5
 _FITTED = 40
 _MIN_POWER = 1e-3
 # By how much norms that are equal may differ.
@@ -194,7 +195,7 @@ class Population:
         return np.asarray(near)
 
     def _merged(self, shares: Doubles, samples: int) -> Doubles:
-        """Return rising shares of the nearest in many samples, (q, 10·samples + 1).
+        """Return rising shares of the nearest in many samples, (q, 5·samples + 1).
 
         Queries differ in how many near duplicates they have. So half of the samples are drawn, and
         half are the query's own, each of their vectors spread from the one before it.
@@ -258,7 +259,7 @@ class Population:
         return NearVectors(made, labels)
 
     def _weigh(self, order: Integers, rising: Doubles) -> None:
-        """Share the collection among near ranks, which replace ten vectors, and other vectors.
+        """Share the collection among near ranks, which replace five vectors, and other vectors.
 
         How much is nearer is noted for each that may be a true neighbour. Ties are left out:
         repeated vectors are common in tables of few columns.
@@ -395,10 +396,10 @@ def _powers(logarithms: Doubles) -> Doubles:
     logarithms : float64 array, shape (q, 41)
         Of the distances of the nearest, rising.
     """
-    tenth = logarithms[:, _REPLACED]
-    # Hill's estimates. That of the ten nearest of one query decides itself how near they are, so
+    limit = logarithms[:, _REPLACED]
+    # Hill's estimates. That of the five nearest of one query decides itself how near they are, so
     # it is read from that of the ranks behind them, which it goes along with.
-    nearest = tenth - logarithms[:, :_REPLACED].mean(axis=1)
+    nearest = limit - logarithms[:, :_REPLACED].mean(axis=1)
     behind = logarithms[:, _FITTED] - logarithms[:, _REPLACED:_FITTED].mean(axis=1)
     deviation = behind - behind.mean()
     slope = (deviation @ nearest) / max(float(deviation @ deviation), _TINY)

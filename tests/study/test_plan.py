@@ -100,7 +100,7 @@ def test_neighbours_are_predicted_as_near_as_they_are(sample: np.ndarray, base: 
     heads = population.queries / np.linalg.norm(population.queries, axis=1, keepdims=True)
     stranger = 1 - float((heads @ heads.T).mean())
     ranks = population.weight[0, len(sample) :].cumsum()  # of the last vector of each near rank
-    for rank in (9, 29, 49):
+    for rank in (4, 9, 28):
         predicted = population.near[:, np.searchsorted(ranks, rank)].mean()
         actual = 1 - truth.scores[:, rank].mean()
         assert abs(predicted - actual) < 0.15 * actual + 0.01 * stranger
@@ -594,7 +594,7 @@ def topics(rows: int, seed: int, shares: Any = None) -> np.ndarray:
     return (x / np.linalg.norm(x, axis=1, keepdims=True)).astype(np.float32)
 
 
-@pytest.mark.parametrize("n", [4000, 16_000, 40_000])
+@pytest.mark.parametrize("n", [8000, 16_000, 40_000])
 def test_the_nearest_of_a_topic_are_no_nearer_than_they_are(n: int) -> None:
     """Behind the last vector of its topic a query's distances grow fast, and inside it slowly."""
     population = Population(topics(1000, 1), n, 250)
