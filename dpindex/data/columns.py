@@ -94,14 +94,14 @@ def _parquet_file(location: Location, stream: IO[bytes] | None) -> ColumnFile:
 
 
 def _arrow_file(location: Location) -> ColumnFile:
-    """Arrow's stream, or its file format, which is a stream between two marks."""
+    """Arrow's stream, or its file format, whose footer says where the messages lie."""
     pa = arrow()
     file = location.resources.enter_context(pa.memory_map(location.path))
     data = file.read_buffer()
-    if data[: len(_MAGIC)].to_pybytes() == _MAGIC:
-        data = data[8:]
+    has_footer = data[: len(_MAGIC)].to_pybytes() == _MAGIC
+    messages = _messages_of_footer(data) if has_footer else pa.ipc.MessageReader.open_stream(data)
     counts = []
-    for message in pa.ipc.MessageReader.open_stream(data):
+    for message in messages:
         if message.type == "schema":
             continue
         batch = BatchHeader.of(message)
@@ -112,16 +112,39 @@ def _arrow_file(location: Location) -> ColumnFile:
             )
         if message.type == "record batch":
             counts.append(batch.rows)
-    schema = pa.ipc.open_stream(data).schema
+    reader = pa.ipc.open_file(data) if has_footer else pa.ipc.open_stream(data)
+
+    def record_batches(groups: Sequence[int]) -> Iterator[Any]:
+        if has_footer:
+            return map(reader.get_batch, groups)
+        every = enumerate(pa.ipc.open_stream(data))
+        return (batch for group, batch in every if group in groups)
 
     def batches(names: list[str], groups: Sequence[int], size: int) -> Iterator[Any]:
-        for group, batch in enumerate(pa.ipc.open_stream(data)):
-            if group in groups:
-                columns = batch.select(names)
-                for first in range(0, len(columns), size):
-                    yield columns.slice(first, size)
+        for batch in record_batches(groups):
+            columns = batch.select(names)
+            for first in range(0, len(columns), size):
+                yield columns.slice(first, size)
 
-    return ColumnFile(schema, counts, batches)
+    return ColumnFile(reader.schema, counts, batches)
+
+
+def _messages_of_footer(data: Any) -> Iterator[Any]:
+    """The dictionaries and record batches of Arrow's file format.
+
+    Polars 2 writes no whole stream between the marks, and Arrow itself reads the footer alone.
+    """
+    (size,) = struct.unpack("<i", data[-10:-6].to_pybytes())
+    footer = data[-10 - size : -10].to_pybytes()
+    (root,) = struct.unpack_from("<I", footer)
+    for number in (2, 3):  # Footer.dictionaries, Footer.recordBatches
+        if not _field(footer, root, number):
+            continue
+        blocks = _referred(footer, root, number)
+        (count,) = struct.unpack_from("<I", footer, blocks)
+        places = footer[blocks + 4 : blocks + 4 + 24 * count]
+        for offset, _, _ in struct.iter_unpack("<qi4xq", places):
+            yield arrow().ipc.read_message(data[offset:])
 
 
 @dataclass(frozen=True)
@@ -236,6 +259,11 @@ def vectors_of(location: Location, file: ColumnFile, groups: Sequence[int]) -> V
 def sole_column(location: Location, file: ColumnFile) -> Location:
     """The location with the only list column of an open file; InputError if there are others."""
     kinds = {field.name: field.type for field in file.schema}
+    if not any(map(is_list, kinds.values())) and any(map(is_number, kinds.values())):
+        raise location.error(
+            f"it has no list column of numbers among its columns ({', '.join(kinds)}); name "
+            f"columns of numbers as PATH:first:last or PATH:d*, or by --columns."
+        )
     return location.sole(kinds, is_list, "{} list columns of numbers among its columns")
 
 
