@@ -328,8 +328,10 @@ def _neighbours(name: str, kind: Any, literal: Any) -> tuple[Any, Any]:
 
 
 def _scaled(literal: Any, factor: int) -> Any:
-    if isinstance(literal, float) and not np.isfinite(literal):
-        return literal
+    if isinstance(literal, float):
+        if not np.isfinite(literal):
+            return literal
+        return Fraction(repr(literal)) * factor  # 1.1 as it is written, not its nearest float
     return Fraction(literal) * factor
 
 
