@@ -6,6 +6,7 @@ import asyncio
 import os
 import subprocess
 import sys
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -198,6 +199,15 @@ def test_a_single_id_and_ids_of_numpy_are_ids(ids: Any) -> None:
     assert store.delete(ids)
     assert store.index.ids.tolist() == ["1", "2"]
     assert contents(store.get_by_ids(["1", "2", "12"])) == ["a", "b"]
+
+
+def test_a_single_uuid_is_one_id() -> None:
+    store = made()
+    name = uuid.UUID(int=12)
+    store.add_texts(["a"], ids=[name])
+    assert contents(store.get_by_ids(name)) == ["a"]
+    assert store.delete(name)
+    assert len(store.index) == 0
 
 
 @pytest.mark.parametrize(
