@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 from documents import ROOT, blocks, inline_code, paste, prose, run_python
 
@@ -32,7 +33,10 @@ def test_every_block_runs(call: Call, tmp_path: Path) -> None:
     assert "note-" in printed
     assert "What is protected" in printed
     assert "What is not protected" in printed
-    assert len(dpi.PrivateIndex.open(tmp_path / "vectors-index")) == 2000
+    index = dpi.PrivateIndex.open(tmp_path / "vectors-index")
+    assert len(index) == 2000
+    hits = index.search(np.random.default_rng(1).uniform(-1, 1, (200, 64)), k=10)
+    assert np.isfinite(hits.similarity).mean() > 0.9
     assert len(call("dpindex query my-index queries.parquet --query private").splitlines()) > 5
 
 
