@@ -276,6 +276,7 @@ def _vectors_of(value: Any, name: str) -> AnyArray:
     if not isinstance(content, arrow().Table):
         return numbers_of(content, name)
     index = index_columns(content)
+    refuse_ids([label for label in content.column_names if label not in index])
     columns = {}
     for place, label in enumerate(content.column_names):
         if label not in index:
@@ -287,6 +288,16 @@ def _vectors_of(value: Any, name: str) -> AnyArray:
     if not columns:
         return np.empty((len(content), 0))
     return np.column_stack(list(columns.values()))
+
+
+def refuse_ids(names: Sequence[str]) -> None:
+    """Raise InputError if a column of ids stands among coordinates, one of which it would be."""
+    for name in names:
+        if len(names) > 1 and name.lower() == "id":
+            raise InputError(
+                f"column {name!r} names rows, and is no coordinate; leave it out of the vectors, "
+                f"and give it as ids."
+            )
 
 
 def index_columns(table: Table) -> list[str]:

@@ -15,7 +15,16 @@ import numpy as np
 from dpindex.base.arrays import AnyArray, Table
 from dpindex.base.errors import InputError, escaped, naming
 from dpindex.base.ids import ids_of_file
-from dpindex.base.tables import arrow, first_null, is_list, is_number, matrix, numbers_of, plain
+from dpindex.base.tables import (
+    arrow,
+    first_null,
+    is_list,
+    is_number,
+    matrix,
+    numbers_of,
+    plain,
+    refuse_ids,
+)
 from dpindex.data.source import Location, VectorSource
 
 ARROW_SUFFIXES = (".arrow", ".feather")
@@ -236,6 +245,8 @@ def vectors_of(location: Location, file: ColumnFile, groups: Sequence[int]) -> V
                     f"column {name!r} is {kind}; vectors need a list of numbers, or columns of "
                     f"numbers, named as first:last or d*."
                 )
+        with naming(escaped(location.name)):
+            refuse_ids(names)
     counts = [file.counts[group] for group in groups]
     rows = sum(counts)
     width = len(names)

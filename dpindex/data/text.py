@@ -18,8 +18,9 @@ from typing import Any
 import numpy as np
 
 from dpindex.base.arrays import AnyArray, Doubles, Table
+from dpindex.base.errors import escaped, naming
 from dpindex.base.ids import ids_of_text
-from dpindex.base.tables import arrow
+from dpindex.base.tables import arrow, refuse_ids
 from dpindex.data.source import Location, VectorSource
 
 MISSING = (
@@ -72,6 +73,8 @@ def open_text(location: Location, delimiter: str) -> VectorSource:
             f"and by tabs in a .tsv."
         )
     skipped = int(_has_names(location, cells, stated_header(location)))
+    with naming(escaped(location.name)):
+        refuse_ids(cells[: columns * skipped])
     rows = 0
     counted = True
     for rows, line in enumerate(islice(lines(), skipped, None), 1):

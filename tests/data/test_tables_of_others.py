@@ -133,6 +133,20 @@ def test_files_of_polars_are_vectors(tmp_path: Path) -> None:
         assert read_ids(f"{tmp_path}/x.arrow:id").tolist() == NAMES
 
 
+def test_a_column_of_ids_is_no_coordinate(tmp_path: Path) -> None:
+    """One that holds 0 and 1 fits into the bounds."""
+    pandas = pytest.importorskip("pandas")
+    columns = {"id": [0, 1, 0, 1, 0, 1, 0], "d0": V[:, 0], "d1": V[:, 1], "d2": V[:, 2]}
+    for table in (pa.table(columns), pandas.DataFrame(columns)):
+        with pytest.raises(InputError, match="column 'id' names rows, and is no coordinate"):
+            dpi.PrivateIndex(SPEC).add(table)
+    for path in _write(pa.table(columns), tmp_path):
+        with pytest.raises(InputError, match=f"{path.name}: column 'id' names rows"):
+            _read(f"{path}:*")
+    named = pandas.DataFrame(V, index=pandas.Index(NAMES, name="id"))
+    dpi.PrivateIndex(SPEC).add(named, NAMES)
+
+
 def _pandas() -> dict[str, Any]:
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame(V)

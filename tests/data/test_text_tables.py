@@ -102,6 +102,14 @@ def test_a_column_that_counts_the_rows_is_no_coordinate(head: str, tmp_path: Pat
         open_vectors(tmp_path / "x.csv")
 
 
+@pytest.mark.parametrize("head", ["id,d0,d1", "d0,ID,d1"])
+def test_a_column_of_ids_is_no_coordinate(head: str, tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text(f"{head}\n1,.5,0\n0,.25,1\n")
+    for key in ("", ":header=yes"):
+        with pytest.raises(InputError, match="x.csv.*names rows, and is no coordinate"):
+            open_vectors(f"{tmp_path}/x.csv{key}")
+
+
 def test_pandas_frames_by_default_are_refused_and_not_shifted(tmp_path: Path) -> None:
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame(VECTORS)
