@@ -106,7 +106,7 @@ def test_a_column_that_counts_the_rows_is_no_coordinate(head: str, tmp_path: Pat
 def test_a_column_of_ids_is_no_coordinate(head: str, tmp_path: Path) -> None:
     (tmp_path / "x.csv").write_text(f"{head}\n1,.5,0\n0,.25,1\n")
     for key in ("", ":header=yes"):
-        with pytest.raises(InputError, match="x.csv.*names rows, and is no coordinate"):
+        with pytest.raises(InputError, match=r"x\.csv.*names rows, and is no coordinate"):
             open_vectors(f"{tmp_path}/x.csv{key}")
 
 
