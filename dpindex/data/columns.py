@@ -272,7 +272,7 @@ def sole_column(location: Location, file: ColumnFile) -> Location:
     kinds = {field.name: field.type for field in file.schema}
     if not any(map(is_list, kinds.values())) and any(map(is_number, kinds.values())):
         raise location.error(
-            f"it has no list column of numbers among its columns ({', '.join(kinds)}); name "
+            f"it has 0 list columns of numbers among its columns ({', '.join(kinds)}); name "
             f"columns of numbers as PATH:first:last or PATH:d*, or by --columns."
         )
     return location.sole(kinds, is_list, "{} list columns of numbers among its columns")
