@@ -93,11 +93,13 @@ def kept_rows(filter_: Filter, store: CodeStore) -> Rows:
                 f"the mask has shape {values.shape}; this index needs one bool for each of its "
                 f"{len(store)} rows."
             )
+        if np.ma.is_masked(filter_):
+            raise InputError("the mask has masked entries itself; fill them with True or False.")
         return np.flatnonzero(values)
     with naming(_FORMS):
         if isinstance(filter_, Mapping):
             raise InputError("not a mapping.")
-        ids = id_array(values if values.dtype.kind in "iuU" else filter_)
+        ids = id_array(filter_)  # NumPy would make "1" of the 1 in [1, "a"]
     if len(ids) and ids.dtype.kind != id_kind:
         raise other_kind_of_ids(id_kind == "U", "those of a filter")
     return store.ids.rows(ids, missing=True)

@@ -63,6 +63,21 @@ def test_rows_that_are_kept(filter_: Any, rows: list[int]) -> None:
     assert kept_rows(filter_, NUMBERS).tolist() == rows
 
 
+@folded(
+    ("filter_", "match"),
+    [
+        (np.ma.array(["a", "b"], mask=[False, True]), "row 1 is masked"),
+        (np.ma.array([True] * 6, mask=[True] + [False] * 5), "masked entries itself"),
+        (["a", 1], "row 1 is int"),
+        ([True, 1], "row 0 is bool"),
+    ],
+)
+def test_ids_and_masks_are_taken_exactly(filter_: Any, match: str) -> None:
+    for store in (NUMBERS, NAMES):
+        with pytest.raises(InputError, match=match):
+            kept_rows(filter_, store)
+
+
 def test_ids_that_are_strings() -> None:
     assert kept_rows(["b", "zzzz"], NAMES).tolist() == [1]
     assert kept_rows("id in ['b', 'c']", NAMES).tolist() == [1, 2]
