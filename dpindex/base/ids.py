@@ -254,7 +254,8 @@ def joined_rows(own: Any, ids: AnyArray, what: str) -> Rows | None:
 def in_order_of(ids: AnyArray, table: Table, what: str) -> Table:
     """Return a table's rows in the order of the ids, by its column ``id`` or a frame's index.
 
-    Both columns are left out of what is returned. A table with neither is in that order.
+    Both columns are left out of what is returned. A table with neither is in that order, unless an
+    index without a name holds the ids in another: InputError.
 
     >>> import pyarrow as pa
     >>> table = pa.table({"id": [9, 7], "title": ["nine", "seven"]})
@@ -268,7 +269,20 @@ def in_order_of(ids: AnyArray, table: Table, what: str) -> Table:
             rows = joined_rows(table[name], ids, f"column {name!r} of {what}")
             if rows is not None:
                 table = table.take(rows)
+    for name in set(index).difference(named):
+        if _is_another_order(table[name], ids):
+            raise InputError(
+                f"the index of {what} holds the ids in another order than the vectors; name it "
+                f"'id' to join by it, or drop it with reset_index(drop=True)."
+            )
     return table.drop_columns([name for name in (ID, *index) if name in table.column_names])
+
+
+def _is_another_order(own: Any, ids: AnyArray) -> bool:
+    try:
+        return joined_rows(own, ids, "") is not None
+    except InputError:  # other values, which are no ids
+        return False
 
 
 def check_index(vectors: Any, ids: Any) -> None:

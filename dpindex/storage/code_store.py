@@ -286,7 +286,8 @@ class Payload:
             raise InputError(f"the payload has {len(table)} rows for {count} vectors.")
         if ids is not None:
             table = in_order_of(ids, table, "the payload")
-        table = _checked(table)
+        numbered = [name for name in index_columns(table) if name.startswith(NUMBERED)]
+        table = _checked(table.drop_columns(numbered))
         if self.table is not None:
             table = _fitted(table, self.table.schema)
         return copied_values(table)
@@ -328,8 +329,7 @@ def _as_table(values: Any) -> Table:
         if speaks_arrow(values):
             table = as_arrow(values)
             if isinstance(table, arrow().Table):
-                numbered = [name for name in index_columns(table) if name.startswith(NUMBERED)]
-                return table.drop_columns(numbered)
+                return table
         elif isinstance(values, Sequence) and all(isinstance(row, Mapping) for row in values):
             return table_of_rows(values)
         elif isinstance(values, Mapping):

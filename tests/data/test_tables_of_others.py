@@ -108,7 +108,7 @@ def test_a_column_for_each_coordinate_is_read_by_name(run: Run, tmp_path: Path) 
         index = dpi.open(tmp_path / f"ix-{name}")
         assert index.ids.tolist() == NAMES
         assert index.payload["other"].to_pylist() == list(range(7))
-    fails(run("build", "x.parquet", "no", *STAIRCASE), "no list column of numbers", "--columns")
+    fails(run("build", "x.parquet", "no", *STAIRCASE), "0 list columns of numbers", "--columns")
 
 
 def test_an_arrow_file_is_read_by_its_footer(tmp_path: Path) -> None:
@@ -293,6 +293,18 @@ def test_a_list_of_dicts_takes_all_keys() -> None:
     rows = [{"a": 1}, {"a": 2, "b": "two"}, {"b": "three"}]
     table = Payload().checked(rows, 3)
     assert table.to_pydict() == {"a": [1, 2, None], "b": [None, "two", "three"]}
+
+
+def test_a_payload_whose_index_holds_the_ids_in_another_order_is_refused() -> None:
+    pandas = pytest.importorskip("pandas")
+    for ids in (NAMES, range(7)):
+        frame = pandas.DataFrame({"a": range(7)}, index=list(ids)[::-1])
+        with pytest.raises(InputError, match="holds the ids in another order"):
+            dpi.PrivateIndex(SPEC).add(V, ids, payload=frame)
+        others = frame.set_index(pandas.Index(range(7, 14)))
+        index = dpi.PrivateIndex(SPEC)
+        index.add(V, ids, payload=others)
+        assert index.payload["a"].to_pylist() == list(range(7))
 
 
 def test_what_has_its_own_ids_is_joined_by_them() -> None:
