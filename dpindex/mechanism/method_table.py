@@ -680,7 +680,7 @@ CHOSEN_FOR = {
     "dp-oporp-staircase": "one attribute secret, nothing else known; sparse text, counts",
     "dp-signdesigned-geometric": "as dp-designed-laplace, in bits (Faiss binary indexes)",
     "dp-signoporp-geometric": "as dp-oporp-staircase, in bits; clipped embeddings above epsilon 1",
-    "row-oporp-g": "any change of a Euclidean length secret (--l2)",
+    "row-oporp-g": "any change of a Euclidean length secret, an L2 ball",
 }
 """When to choose a method, best first. The others are of papers, and for comparison."""
 
