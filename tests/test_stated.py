@@ -43,7 +43,7 @@ from dpindex.race import SRP, PairedSRP, PStable, RaceSketch, SketchSpec
 from dpindex.race.hashes import kernel_sum
 from dpindex.storage.statement import statement_of, summarize
 from dpindex.study.attacks import Labels, attack_panel
-from dpindex.study.reconstruction import dense_units, reconstructor_of
+from dpindex.study.reconstruction import Reconstructor, dense_units, reconstructor_of
 from dpindex.study.target import AttackFigures
 from dpindex.study.trial import Trial
 
@@ -308,6 +308,10 @@ def test_figures_of_attacks_hold_for_vectors_that_were_kept_back(row: Method, re
     assert f"An attacker with {stated.others} vectors of the kind" in text
     assert "nearer with more of them" in text
     assert stated.others == 1200 - 500
+    attacked = trial.index.codes.take(slice(500))
+    larger = Reconstructor(spec, recipe(3000, 3)).exposure(kept[:500], attacked)
+    assert larger["reconstruction_cosine"] <= stated.highest_cosine + 0.03
+    assert f"up to {math.ceil(100 * stated.highest_cosine) / 100:.2f} at most" in text
     attacker = reconstructor_of(spec, public, trial.index.codes)
     own = attacker.exposure(kept, trial.index.codes)
     assert stated.reconstruction_error <= 1.07 * own["reconstruction_error"] + 0.02

@@ -34,7 +34,7 @@ from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.method_table import IDENTITY
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.public_parts import Design
-from dpindex.mechanism.spec import Spec
+from dpindex.mechanism.spec import Projector, Spec
 
 EXPOSURE = ("reconstruction_error", "reconstruction_cosine", "guess_cosine")
 """The measures that :meth:`Reconstructor.exposure` returns."""
@@ -317,6 +317,40 @@ class Reconstructor:
         inside = near_law.chance_inside
         likely = inside * near + (1.0 - inside) * far
         return partial(_of_symbols, likely)
+
+
+def highest_cosine(
+    projector: Projector,
+    vectors: Vectors,
+    codes: Codes,
+    crowd: Vectors,
+) -> float:
+    """Return a mean cosine that no attacker without these vectors exceeds, whatever else it has.
+
+    It is that of one who is handed all vectors, without knowing which code is whose. Proof: let S
+    be a sample of any population, and the attacked vector one of S at random, so it is of the
+    population too. Who knows the whole population, and S besides, has the posterior over S alone,
+    and rebuilds at least as well as without S. So no number of other vectors of the population
+    helps more. The direction of the mean of unit vectors given a code has the highest expected
+    cosine.
+
+    Parameters
+    ----------
+    projector : Projector
+        Of the spec of the codes.
+    vectors : array or sparse matrix, shape (n, dim)
+        Those attacked, at least one.
+    codes : Codes
+        Theirs.
+    crowd : array or sparse matrix, shape (m, dim)
+        Further vectors of the sample. The more, the less the bound exceeds what can be reached.
+    """
+    spec = projector.spec
+    sample = np.concatenate([dense_units(spec, vectors), dense_units(spec, crowd)])
+    likelihoods = decoder_of(spec).likelihoods(projector, sample)
+    directions = unit(in_units_of_largest(sample)).astype(np.float64)
+    estimates = _expected(likelihoods.logs(codes)[:-1], directions)
+    return float(cosines(estimates, sample[: len(codes)]).mean())
 
 
 def directions_only(spec: Spec) -> bool:

@@ -247,7 +247,7 @@ class AttackFigures:
         How many codes there were.
     others : int
         How many vectors of the kind the attacker learned from. With more of them a vector is
-        rebuilt better.
+        rebuilt better, up to ``highest_cosine``.
     linked : float
         Share of known vectors whose own code fits best among them, [0, 1]: fewer among more codes.
     reconstruction_error : float
@@ -255,6 +255,9 @@ class AttackFigures:
     reconstruction_cosine, guess_cosine : float
         Cosine of reconstructed vectors, and of that guess, to the originals. These three are NaN
         for a projection that is too large to invert.
+    highest_cosine : float
+        What no attacker exceeds on average, with any number of other vectors of the kind; NaN as
+        those.
     """
 
     codes: int
@@ -263,12 +266,23 @@ class AttackFigures:
     reconstruction_error: float
     reconstruction_cosine: float
     guess_cosine: float
+    highest_cosine: float
 
     @classmethod
     def of(cls, trial: Trial) -> AttackFigures:
         """Return the figures of attacks on a trial."""
         linked = trial.linkage().share
-        return cls(len(trial.index), trial.attackers_rows, linked, **trial.reconstruction())
+        rebuilt = trial.reconstruction()
+        highest = reached = rebuilt["reconstruction_cosine"]
+        if not math.isnan(reached):
+            highest = max(reached, trial.highest_cosine())
+        return cls(
+            len(trial.index),
+            trial.attackers_rows,
+            linked,
+            **rebuilt,
+            highest_cosine=highest,
+        )
 
     def to_dict(self) -> dict[str, float | None]:
         """Return the fields, numbers to four decimals, None in place of NaN."""
@@ -284,7 +298,8 @@ class AttackFigures:
             lines.append(
                 f"An attacker with {self.others} vectors of the kind reconstructs a vector from "
                 f"its code to cosine {self.reconstruction_cosine:.2f}, and nearer with more of "
-                f"them; the best guess without the code has {self.guess_cosine:.2f}."
+                f"them, up to {math.ceil(100 * self.highest_cosine) / 100:.2f} at most; "
+                f"the best guess without the code has {self.guess_cosine:.2f}."
             )
         linked = f"{self.linked:.0%}".replace("%", " %")
         if not 0.01 <= self.linked <= 0.99:

@@ -48,6 +48,7 @@ from dpindex.study.reconstruction import (
     EXPOSURE,
     Reconstructor,
     can_be_reconstructed,
+    highest_cosine,
     public_rows,
     reconstructor_of,
 )
@@ -194,6 +195,21 @@ class Trial:
         attacked = attacked_rows(len(self.index))
         originals = dense_rows(self._base, attacked)
         return self.attacker.exposure(originals, self.index.codes.take(attacked))
+
+    def highest_cosine(self) -> float:
+        """Return the mean cosine that no attacker exceeds, however many other vectors it has.
+
+        See :func:`dpindex.study.reconstruction.highest_cosine`.
+        """
+        attacked = attacked_rows(len(self.index))
+        crowd_size = decoder_of(self.index.spec).likelihoods.crowd_size
+        crowd = self._others[spaced(len(self._others), crowd_size)]
+        return highest_cosine(
+            self._privatizer,
+            dense_rows(self._base, attacked),
+            self.index.codes.take(attacked),
+            dense_rows(self._base, crowd),
+        )
 
 
 def attacked_rows(n: int) -> Rows:

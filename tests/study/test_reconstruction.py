@@ -11,7 +11,7 @@ from dpindex import Codebook, Privatizer, Spec, attribute, l2, record
 from dpindex.base.errors import InputError
 from dpindex.mechanism.public_parts import on_sphere_grid
 from dpindex.study import invert
-from dpindex.study.reconstruction import Reconstructor, cosines
+from dpindex.study.reconstruction import Reconstructor, cosines, highest_cosine
 
 pytestmark = pytest.mark.usefixtures("known_noise")
 
@@ -195,3 +195,31 @@ def test_a_symbol_stands_for_the_public_vectors_that_may_give_it(
     ):
         chances = np.where((near == code).any(axis=1), inside / 4, (1 - inside) / 26)
         assert estimate == pytest.approx(np.average(kept, axis=0, weights=chances), abs=1e-5)
+
+
+@pytest.mark.parametrize("epsilon", [0.3, 1.0, 3.0])
+def test_who_knows_the_whole_population_stays_below_the_highest_cosine(epsilon: float) -> None:
+    """Topics with near duplicates: 600 vectors tell little of them, and 30 000 nearly everything.
+
+    The stated value holds for both, and is not 1 where noise hides the topic.
+    """
+    spec = public("raw-laplace", epsilon=epsilon)
+    codes = Privatizer(spec).privatize(topics(600, 1))
+    highest = highest_cosine(Privatizer(spec), topics(600, 1), codes, topics(200, 2))
+    reached = []
+    for others in (300, 30_000):
+        attacker = Reconstructor(spec, topics(others, 3))
+        exposed = attacker.exposure(topics(600, 1), codes)
+        reached.append(exposed["reconstruction_cosine"])
+    assert reached[1] > reached[0] - 0.01
+    assert max(reached) <= highest + 0.01
+    if epsilon == 0.3:
+        assert highest < 0.9
+
+
+def topics(rows: int, seed: int) -> Any:
+    """Vectors near one of 200 centres."""
+    rng = np.random.default_rng(seed)
+    centres = np.random.default_rng(0).normal(MEAN, 0.3, size=(200, DIM))
+    vectors = centres[rng.integers(200, size=rows)] + 0.02 * rng.normal(size=(rows, DIM))
+    return vectors.clip(LOW, HIGH) * SCALE
