@@ -89,7 +89,7 @@ _LEAST_ENERGY = 1e-150
 """Squares of energies, and those of their inverses, are floats."""
 
 _ROUNDING = 1e-6
-_NUMBERS = ("energy", "total", "denoised_energy", "uncovered")
+_NUMBERS = ("energy", "total", "denoised_energy", "uncovered", "limit")
 
 
 class ObservationLaw(NamedTuple):
@@ -162,6 +162,8 @@ class SimilarityCalibration:
         Mean sum of the coordinates of a vector, over the root of ``energy``.
     denoised_energy : float
         Mean squared norm of denoised codes; 0 without a denoiser.
+    limit : float
+        Larger coordinates are mostly noise, and count as 0; 0 without such a limit.
     energies : float64 array, shape (121,) or (0,)
         Chances of squared norms e^−5 … e^5 times ``energy``; empty where codes do not show them.
     uncovered : float
@@ -175,6 +177,7 @@ class SimilarityCalibration:
     total: float = 0.0
     denoised_energy: float = 0.0
     uncovered: float = 0.0
+    limit: float = 0.0
     energies: Doubles = field(default_factory=lambda: np.empty(0))
     density: Doubles = field(default_factory=lambda: np.full(CELLS, 1 / CELLS))
 
@@ -212,6 +215,8 @@ def calibration_from_bytes(data: bytes) -> SimilarityCalibration:
             raise ValueError("chances")
         if any(len(law) and abs(law.sum() - 1) > _ROUNDING for law in (density, energies)):
             raise ValueError("laws")
+        if numbers["limit"] < 0:
+            raise ValueError("limit")
         sizes = [numbers[name] for name in ("energy", "denoised_energy") if numbers[name] != 0]
         if not all(_LEAST_ENERGY <= size <= 1 / _LEAST_ENERGY for size in sizes):
             raise ValueError("energies")

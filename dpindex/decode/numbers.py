@@ -19,10 +19,12 @@ from dpindex.decode.calibration import (
     fitted_energies,
     log_energies,
 )
+from dpindex.decode.jumps import jump_limit, jumps, moments_within, without_jumps
 from dpindex.decode.number_likelihoods import NumberLikelihoods
 from dpindex.decode.number_moments import METRICS, NOISELESS, NoisyVectorStats
 from dpindex.decode.posterior import TablePosterior
 from dpindex.mechanism.codes import Codes
+from dpindex.mechanism.noise.moments import NoiseMoments
 from dpindex.mechanism.spec import Spec
 
 _TINY = 1e-300
@@ -37,11 +39,15 @@ class NumberPosterior(TablePosterior):
 
     @classmethod
     def fit(cls, spec: Spec, codes: Codes, rows: int) -> SimilarityCalibration:
-        stats = NoisyVectorStats.of(codes.to_float(), spec.noise_moments)
+        x = codes.to_float().astype(np.float64)
+        limit = jump_limit(x, spec)
+        if limit:
+            x = without_jumps(x, limit)
+        stats = NoisyVectorStats.of(x, _moments(spec, limit))
         least = max(1e-9 * float(stats.squares.mean()), 1e-150)
         energy = max(float(stats.energy.mean()), least)
         total = float(stats.total.mean()) / math.sqrt(energy)
-        known = SimilarityCalibration(rows, energy, total)
+        known = SimilarityCalibration(rows, energy, total, limit=limit)
         variance = cls(spec, known)._energy_variance(spec)
         energies = fitted_energies(stats.energy[:PAIRED_ROWS], energy, variance)
         known = replace(known, energies=energies)
@@ -56,7 +62,7 @@ class NumberPosterior(TablePosterior):
             total,
             grid,
             spec.code_length,
-            spec.noise_moments,
+            _moments(spec, self.calibration.limit),
             norm,
         )
         least = 1e-4 * grid**2
@@ -78,7 +84,10 @@ class NumberPosterior(TablePosterior):
         return Decoded.plain(y / np.maximum(norms, _TINY))
 
     def _decoded(self, x: Doubles, spec: Spec) -> Decoded:
-        stats = NoisyVectorStats.of(x, spec.noise_moments)
+        limit = self.calibration.limit
+        if limit and jumps(spec):
+            x = without_jumps(x, limit)
+        stats = NoisyVectorStats.of(x, _moments(spec, limit))
         variance = self._energy_variance(spec)
         known = self.calibration
         energy, spread = energies_given(
@@ -101,6 +110,13 @@ class NumberPosterior(TablePosterior):
         deviation = math.sqrt(2 * self.spec.projection.inner_product_factor)
         shared = self.calibration.mean_cosine * (1 - cosine)
         return deviation * np.hypot(shared, 1 - cosine**2)
+
+
+def _moments(spec: Spec, limit: float) -> NoiseMoments:
+    """Return the moments of the noise, without jumps beyond a limit other than 0."""
+    if limit and jumps(spec):
+        return moments_within(spec, limit)
+    return spec.noise_moments
 
 
 class NumberDecoder(InnerProductDecoder):
