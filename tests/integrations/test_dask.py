@@ -93,7 +93,7 @@ def test_workers_are_killed(cluster: Any, client: Any, tmp_path: Path) -> None:
     assert made <= rows  # results of killed workers were lost; their codes were not
     assert [(total.ids, total.releases) for total in ledger.totals()] == [(rows, 1)]
     assert sorted(file.name for file in tmp_path.iterdir()) == [
-        "data", "index", "ledger", "ledger.key"
+        "data", "index", "index.released", "ledger", "ledger.key"
     ]  # fmt: skip
 
 
