@@ -453,7 +453,7 @@ class _Translator:
             case ast.Compare(left=first, ops=operators, comparators=others):
                 pairs = zip([first, *others], operators, others, strict=False)
                 compared = tuple(self._compared(*pair) for pair in pairs)
-                return Joined("and", compared)
+                return compared[0] if len(compared) == 1 else Joined("and", compared)
             case ast.Name() | ast.Call():
                 column = self._value(node)
                 return truth(column.name, self._kinds)

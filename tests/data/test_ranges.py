@@ -135,6 +135,7 @@ def test_commands_take_ranges(run: Callable[..., tuple[int, str, str]], tmp_path
     np.save("public.npy", table[:550])
     np.save("vectors.npy", table[600:])
     np.save("queries.npy", table[600:610])
+    np.save("more.npy", table[550:560])
     written(tmp_path, "column,low,high\nage,0,120\nincome,0,1e6\nrate,-1,1\n")
 
     def out(command: str) -> str:
@@ -161,7 +162,7 @@ def test_commands_take_ranges(run: Callable[..., tuple[int, str, str]], tmp_path
     )
     assert [row[0] for row in reranked["ids"]] == list(range(10))
     np.testing.assert_allclose([row[0] for row in reranked["scores"]], 1.0, atol=1e-6)
-    out("add my-index queries.npy")
+    out("add my-index more.npy")
     told = out("info my-index")
     assert f"{TABLE.digest[:8]}: age 0 to 120, income 0 to 1e+06, rate -1 to 1; each is" in told
     assert "changed by at most 0.1 where the public range of each column is 1" in told

@@ -103,7 +103,7 @@ def test_distances_are_unbiased_with_honest_errors(
         for mode, found in errors.items():
             hits = index.search(q, k=60, query=mode)
             truth = ((q[:, None] - x[hits.ids]) ** 2).sum(axis=2)
-            found.append(hits.similarity - truth)
+            found.append(hits.unbiased - truth)
             claimed[mode].append(hits.unbiased_stderr)
     for mode, found in errors.items():
         means = np.array([error.mean() for error in found])

@@ -179,8 +179,10 @@ def test_f3_what_a_cluster_logs_of_a_task_is_no_secret() -> None:
     assert "division" not in repr(failure)
 
 
+@pytest.mark.extra
 def test_names_of_tasks_say_nothing_of_what_they_hold() -> None:
     """Dask names a pure task by a hash of its arguments, which a dashboard shows to others."""
+    pytest.importorskip("distributed")
     names: list[object] = []
 
     class Client:
