@@ -27,6 +27,9 @@ _TABLES = """
     CREATE TABLE IF NOT EXISTS codes (place INTEGER PRIMARY KEY, id UNIQUE, code BLOB);
     CREATE TABLE IF NOT EXISTS receipts (receipt BLOB PRIMARY KEY) WITHOUT ROWID;
 """
+_LOG_PAGES = 64
+"""Pages of the log that are copied into the file together. A full disk needs room for both before
+anything is accepted again; a thousand pages, as by default, are 4 MB."""
 _FULL = "database or disk is full"
 
 
@@ -102,6 +105,7 @@ class Accepted:
                 self._db.execute("PRAGMA locking_mode = EXCLUSIVE")
                 self._db.execute("PRAGMA journal_mode = WAL")
                 self._db.execute("PRAGMA synchronous = FULL")  # a commit is one sync
+                self._db.execute(f"PRAGMA wal_autocheckpoint = {_LOG_PAGES}")
                 self._db.executescript(_TABLES)
         except BaseException:
             self.close()

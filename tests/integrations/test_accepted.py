@@ -146,3 +146,13 @@ def test_a_link_is_not_followed(tmp_path: Path, ending: str) -> None:
     with pytest.raises(InputError, match="is a symbolic link"):
         Accepted(tmp_path / "accepted")
     assert (tmp_path / "other").read_bytes() == b"mine"
+
+
+def test_the_log_beside_the_file_stays_small(path: Path) -> None:
+    accepted = Accepted(path)
+    for start in range(1000, 9000, 400):
+        accepted.add([submission(start, 400)], [])
+    log = path.with_name(f"{path.name}-wal")
+    assert log.stat().st_size < 1_000_000
+    accepted.close()
+    assert len(read(path)) == 8006
