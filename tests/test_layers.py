@@ -123,7 +123,7 @@ INTEGRATION_CONTRACTS = {
         "Searchable", "Language", "Where", "as_text", "column_types", "condition_of",
         "Estimates", "Found", "FoundCodes", "Filter",
         "Candidates", "new_reranking", "with_exact", "Decoder", "decoder_of", "EXACT", "Queries",
-        "Metric", "SimilarityCalibration", "tie_keys",
+        "Metric", "SimilarityCalibration", "tie_keys", "unlike_signs",
     ),
     "what is published, as bytes and tables": (
         "Codes", "check_format", "Settings", "Payload", "Denoiser", "denoiser_from_bytes",

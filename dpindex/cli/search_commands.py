@@ -182,6 +182,7 @@ def publish(
     private_only: Annotated[
         bool, "Signs for private queries alone, in a 33rd of the room."
     ] = False,
+    graph: Annotated[bool, "Let LanceDB search signs by a graph, which misses some."] = False,
     allow_unprotected: o.Unprotected = False,
 ) -> None:
     """Write an index to a vector database.
@@ -193,6 +194,7 @@ def publish(
     """
     from dpindex.index.private_index import PrivateIndex
     from dpindex.integrations.publication import publish as written
+    from dpindex.integrations.published import open_published
 
     opened = PrivateIndex.open(index)
     with o.progress_bar("publishing") as report:
@@ -201,10 +203,14 @@ def publish(
             uri,
             collection,
             exact_queries=not private_only,
+            graph=graph,
             allow_unprotected=allow_unprotected,
             progress=report,
         )
     o.say(f"{uri}, collection {collection}: {len(opened)} codes. {opened.spec.guarantee}.")
+    if graph:
+        recall = open_published(uri, collection).index_recall
+        o.say(f"Its graph finds {recall:.3f} of the ten nearest that a scan finds.")
     o.warn_of_payload(opened.payload_columns)
 
 

@@ -240,6 +240,15 @@ def _known_variance(
     return (1.0 - rho**2) ** power * per_pair
 
 
+def unlike_signs(spec: Spec, query_spec: Spec) -> float:
+    """Share of signs that flips make unlike in two codes of one vector; 0 where it is unknown."""
+    deviation, query_deviation = sign_deviation(spec), sign_deviation(query_spec)
+    if math.isnan(deviation + query_deviation):
+        return 0.0
+    curve = agreement_curve(spec.sign_law, deviation, query_spec.sign_law, query_deviation)
+    return float(1 - curve.agreement[-1]) / 2
+
+
 def sign_deviation(spec: Spec) -> float:
     """Deviation of a sign code's projected coordinate in betas; NaN if needed and unknown."""
     law = spec.sign_law

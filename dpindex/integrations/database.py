@@ -136,10 +136,14 @@ class Database(ABC, Language):
     column_name: ClassVar[re.Pattern[bytes]]
     """The pattern of names that a payload column may have, matched as a whole, in UTF-8."""
 
+    has_graphs: ClassVar[bool] = False
+    """Whether :meth:`make_graph` builds one."""
     files: str | None = None
     """The path of a database in files of this machine; None where a server keeps it."""
     layout: Layout
     """The columns of the collection, known once it is opened or made."""
+    effort: int = 0
+    """Nodes of the graph of bits that a search by Hamming distance visits; 0 to scan all rows."""
 
     def __init__(self, address: str, name: str) -> None:
         self.address = address
@@ -187,6 +191,10 @@ class Database(ABC, Language):
     @abstractmethod
     def make(self, layout: Layout) -> None:
         """Make the collection, whose columns may have their names."""
+
+    def make_graph(self) -> None:
+        """Build a graph over the bits of the rows that are there; later ones are scanned."""
+        raise NotImplementedError
 
     @abstractmethod
     def open(self, layout: Layout) -> None:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,7 @@ class Lance(Database):
 
     title = "LanceDB"
     max_found = 16_384
+    has_graphs = True
     column_name = re.compile(rb"(?!(query_index|_distance)$)[^.`]+")
 
     def __init__(self, address: str, name: str) -> None:
@@ -77,6 +79,11 @@ class Lance(Database):
         with self._asking():
             self._connection.create_table(self.name, schema=schema)
 
+    def make_graph(self) -> None:
+        graph = import_module("lancedb.index").HnswFlat(distance_type="hamming", num_partitions=1)
+        with self._asking():
+            self._table.create_index("code", config=graph)
+
     def open(self, layout: Layout) -> None:
         self.layout = layout
         with self._asking():
@@ -109,6 +116,10 @@ class Lance(Database):
             request = self._table.search(list(asked), column).distance_type(metric)
             if where:
                 request = request.where(where)
+            if column == "code" and self.effort and not where:
+                request = request.ef(max(self.effort, 2 * count))
+            else:  # among few rows a graph finds fewer than there are
+                request = request.bypass_vector_index()
             table = request.select(["id", "_distance"]).limit(count).to_arrow()
         scores = -table["_distance"].to_numpy().astype(float)
         if metric == "dot":

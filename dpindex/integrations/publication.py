@@ -16,7 +16,17 @@ from typing import Any, Literal
 
 import numpy as np
 
-from dpindex.base.arrays import AnyArray, Doubles, Singles, Table, row_blocks, unit
+from dpindex.base.arrays import (
+    AnyArray,
+    Bytes,
+    Doubles,
+    Indices,
+    Singles,
+    Table,
+    row_blocks,
+    spaced,
+    unit,
+)
 from dpindex.base.display import Progress, no_progress
 from dpindex.base.errors import InputError, naming, refuse_unprintable
 from dpindex.base.files import AnyPath, pack, unpack
@@ -24,9 +34,11 @@ from dpindex.decode.base import Decoder
 from dpindex.decode.calibration import SimilarityCalibration, calibration_from_bytes
 from dpindex.decode.denoiser import Denoiser, denoiser_from_bytes, denoiser_to_bytes
 from dpindex.decode.kinds import decoder_of
+from dpindex.decode.sign_agreement import unlike_signs
 from dpindex.index.private_index import PrivateIndex
 from dpindex.integrations.database import Database, Layout, arrow, code_bytes, open_database
 from dpindex.mechanism.codes import Codes
+from dpindex.mechanism.spec import Spec
 from dpindex.storage.manifest import EXACT, Settings
 
 MARK = "begun"
@@ -43,6 +55,8 @@ _STATED = {
     "ids_are_rows": bool,
     "rows": int,
     "vector_unit": float,
+    "effort": int,
+    "recall": float,
 }
 """Fields of a publication that its document states as they are."""
 _PART = 64_000
@@ -54,6 +68,14 @@ _PARTS = 100
 CHUNK_BYTES = 1 << 20
 """Bytes of one request: Milvus Lite takes 50 times as long for a row in a request of 8 MB."""
 _ROW_BYTES = 256
+_PROBES = 100
+_NEIGHBOURS = 10
+_EFFORTS = (64, 128, 256, 512, 1024)
+_WANTED_RECALL = 0.98
+_LEAST_ROWS = 1000
+_MOST_UNLIKE = 0.3
+"""Share of bits that flips make unlike in two codes of one vector: with more of them the nodes of a
+graph have no near ones, and a search of it takes the time of a scan (``docs/engines.md``)."""
 
 
 class Documents:
@@ -151,6 +173,10 @@ class Publication:
     vector_unit : float
         Vectors are kept in units of this power of two, near their largest number: products in
         single precision then neither overflow nor vanish.
+    effort : int
+        Nodes of the database's graph of bits that a search visits; 0 without a graph.
+    recall : float
+        Share of the ten nearest by a scan that it finds then; 1 without a graph.
     denoiser : Denoiser, optional
     calibration : SimilarityCalibration, optional
     schema : pyarrow.Schema, optional
@@ -164,6 +190,8 @@ class Publication:
     ids_are_rows: bool
     rows: int
     vector_unit: float = 1.0
+    effort: int = 0
+    recall: float = 1.0
     denoiser: Denoiser | None = None
     calibration: SimilarityCalibration | None = None
     schema: Any = None
@@ -238,7 +266,9 @@ class Publication:
             stated["schema"] = _schema_from(parts["schema"])
         made = cls(settings, **stated)
         wrong_unit = made.vector_unit != power_of_two(made.vector_unit)
-        if made.dtype not in _DTYPES or made.rows < 0 or wrong_unit or settings.index_type != EXACT:
+        wrong_graph = made.effort not in (0, *_EFFORTS) or not 0 <= made.recall <= 1
+        wrong_facts = made.dtype not in _DTYPES or made.rows < 0 or settings.index_type != EXACT
+        if wrong_facts or wrong_unit or wrong_graph:
             raise InputError("it contradicts itself.")
         return made
 
@@ -370,6 +400,7 @@ def publish(
     collection: str = "dpindex",
     *,
     exact_queries: bool = True,
+    graph: bool = False,
     allow_unprotected: bool = False,
     progress: Progress = no_progress,
 ) -> None:
@@ -388,6 +419,9 @@ def publish(
         Its name there; new.
     exact_queries : bool
         Whether signs are kept as vectors too, 32 times as large, to rank by exact queries.
+    graph : bool
+        Whether LanceDB builds a graph over signs (HNSW), by which private queries without a filter
+        are answered. It misses some neighbours: :attr:`PublishedIndex.index_recall` says how many.
     allow_unprotected : bool
         Publish the exact codes of a ``none-*`` baseline.
     progress : callable, optional
@@ -396,7 +430,8 @@ def publish(
     Raises
     ------
     InputError
-        If the index is empty, the collection is there, or the database refuses something.
+        If the index is empty, the collection is there, or the database refuses something, and for
+        a graph that cannot pay.
 
     >>> import dpindex as dpi
     >>> dpi.publish(dpi.open("my-index"), "books.db", "books")  # doctest: +SKIP
@@ -414,31 +449,44 @@ def publish(
         closing(open_database(uri, collection, new=True)) as database,
         naming(f"{os.fspath(uri)}, {collection}"),
     ):
-        _write(database, index, exact_queries, progress)
+        _write(database, index, exact_queries, graph, progress)
 
 
 def _write(
     database: Database,
     index: PrivateIndex,
     exact_queries: bool,
+    graph: bool,
     progress: Progress,
 ) -> None:
     codes, ids, payload = index.codes, index.ids, index.payload
     ids = ids[: len(codes)]  # others may have come since
     publication = Publication.of(index, codes, ids, exact_queries)
+    if graph:
+        _check_graph(publication, index.query_spec, database)
     layout = publication.layout
     documents = Documents(database)
     _begin(database, documents)
     database.create(layout)
     row_bytes = layout.code_bytes + 4 * layout.vector_width + _ROW_BYTES
-    for rows in row_blocks(len(ids), CHUNK_BYTES // row_bytes):
-        table = None
-        if payload is not None:
-            table = payload.slice(rows.start, rows.stop - rows.start)
-        inserted = publication.rows_of(codes.take(rows), ids[rows], table)
-        database.insert(inserted)
-        progress(rows.stop, len(ids), "")
-    database.finish()
+
+    def insert(rows: Indices, written: int) -> None:
+        for block in row_blocks(len(rows), CHUNK_BYTES // row_bytes):
+            some = rows[block]
+            table = None if payload is None else payload.take(some)
+            database.insert(publication.rows_of(codes.take(some), ids[some], table))
+            progress(written + block.stop, len(ids), "")
+        database.finish()
+
+    # Rows that ask how many neighbours a graph finds come when it is built: none is a node of it.
+    probes = spaced(len(ids), _PROBES if graph else 0)
+    nodes = np.delete(np.arange(len(ids)), probes)
+    insert(nodes, 0)
+    if graph:
+        database.make_graph()
+        effort, recall = _measured(database, codes.take(probes).stored.astype(np.uint8))
+        publication = replace(publication, effort=effort, recall=recall)
+        insert(probes, len(nodes))
     if (count := database.count()) != len(ids):
         raise InputError(
             f"the collection has {count} rows in place of {len(ids)}: something else writes it; "
@@ -446,6 +494,36 @@ def _write(
         )
     documents.write(WHOLE, publication.to_bytes())  # last: from here on it may be searched
     documents.rows.finish()
+
+
+def _check_graph(publication: Publication, query_spec: Spec, database: Database) -> None:
+    """Refuse a graph where there is none, and where it cannot pay."""
+    if not database.has_graphs:
+        raise InputError(f"{database.title} scans bits here; LanceDB can have a graph of them.")
+    if not publication.decoder.by_hamming:
+        raise InputError("a graph is for signs that private queries are compared with.")
+    if publication.rows < _LEAST_ROWS:
+        raise InputError(f"a graph is for {_LEAST_ROWS} codes or more, not {publication.rows}.")
+    unlike = unlike_signs(publication.settings.spec, query_spec)
+    if unlike > _MOST_UNLIKE:
+        raise InputError(
+            f"a graph cannot pay here: flips make {unlike:.0%} of the signs of a query and of a "
+            f"code of the same vector unlike, and up to {_MOST_UNLIKE:.0%} it is faster than a "
+            f"scan; publish without one."
+        )
+
+
+def _measured(database: Database, queries: Bytes) -> tuple[int, float]:
+    """The effort that finds enough of what a scan finds, or the greatest, and the recall then."""
+    last = [scores[-1] for _, scores in database.search(queries, _NEIGHBOURS, None)]
+    for effort in _EFFORTS:
+        database.effort = effort
+        near = database.search(queries, _NEIGHBOURS, None)
+        found = sum(np.sum(scores >= least) for (_, scores), least in zip(near, last, strict=True))
+        recall = float(found) / (_NEIGHBOURS * len(queries))
+        if recall >= _WANTED_RECALL:
+            break
+    return effort, recall
 
 
 def _begin(database: Database, documents: Documents) -> None:

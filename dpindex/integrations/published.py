@@ -37,8 +37,9 @@ class PublishedIndex(Searchable):
     """A published index; made by :func:`dpindex.open`.
 
     It is searched as the index itself is. Rankings are those of a flat search, whatever index type
-    the index had. Similarities and errors are computed here, from the codes of the rows that the
-    database found, and cosines under the distribution of cosines of the index that was published.
+    the index had, unless it was published with a graph. Similarities and errors are computed here,
+    from the codes of the rows that the database found, and cosines under the distribution of
+    cosines of the index that was published.
 
     A ``filter`` is a list of ids or an expression, and means what it means of the index. ``where``
     is a condition in the database's own language, which is passed on as it is:
@@ -82,6 +83,15 @@ class PublishedIndex(Searchable):
         self._no_payload = Payload(no_rows)
         self.payload_columns: Final = self._no_payload.columns
         database.open(self._layout)
+        database.effort = publication.effort
+
+    @property
+    def index_recall(self) -> float | None:
+        """Share of the ten nearest by a scan that the graph finds; None without a graph.
+
+        Measured when the index was published, by a hundred codes that were no part of the graph.
+        """
+        return self._publication.recall if self._publication.effort else None
 
     def __len__(self) -> int:
         return self.database.count()

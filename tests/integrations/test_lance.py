@@ -113,6 +113,7 @@ FOREIGN_DOCUMENTS = (
     b'{"format": [1]}',
 )
 FOREIGN_FIELDS = (
+    *({"effort": 7}, {"effort": True}, {"recall": 1.5}, {"recall": -0.5}),
     *({"dtype": 1}, {"dtype": "O"}, {"dtype": "nonsense"}, {"rows": "9"}, {"rows": -1}),
     *({"text_ids": 1}, {"settings": 1}, {"settings": {}}, {"settings": []}, {"rows": True}),
 )
@@ -201,3 +202,56 @@ def test_low_a_foreign_table_of_documents_is_refused(tmp_path: Path, table: Any)
     lancedb.connect(place).create_table("books_dpindex", pa.table(table))
     with pytest.raises(InputError, match=r"LanceDB refuses|damaged|no published|no dpindex"):
         dpi.open(place, "books")
+
+
+def _signs(epsilon: float, rows: int) -> dpi.PrivateIndex:
+    adjacency = dpi.attribute(1.0)
+    spec = dpi.Spec("dp-signoporp-rr", dim=64, k=64, epsilon=epsilon, adjacency=adjacency)
+    privatizer = dpi.Privatizer(spec)
+    index = dpi.PrivateIndex(spec)
+    vectors = np.random.default_rng(0).uniform(-1, 1, (rows, 64))
+    index.add_codes(privatizer.privatize(vectors))
+    return index
+
+
+@pytest.mark.slow
+def test_a_graph_finds_as_many_neighbours_as_it_states(tmp_path: Path) -> None:
+    place = str(tmp_path / "x.lance")
+    index = _signs(8.0, 3000)
+    dpi.publish(index, place, "graph", graph=True)
+    dpi.publish(index, place, "scan")
+    graph, scan = dpi.open(place, "graph"), dpi.open(place, "scan")
+    assert scan.index_recall is None
+    assert (graph.index_recall or 0) > 0.9
+    assert len(graph) == 3000
+    queries = np.random.default_rng(1).uniform(-1, 1, (20, 64))
+    exact = graph.search(queries, 10, query="exact")
+    np.testing.assert_array_equal(exact.ids, scan.search(queries, 10, query="exact").ids)
+    asked = index.codes.take(np.arange(0, 3000, 60)).stored
+    near = graph.database.search(asked, 10, None)
+    scanned = scan.database.search(asked, 10, None)
+    pairs = zip(near, scanned, strict=True)
+    shares = [np.mean(found >= best[-1]) for (_, found), (_, best) in pairs]
+    assert np.mean(shares) > 0.9
+    for where in ("id < 9", "id = 2999"):  # among few rows all are found
+        ids = [np.sort(found) for found, _ in graph.database.search(asked, 9, where)]
+        expected = [np.sort(found) for found, _ in scan.database.search(asked, 9, where)]
+        np.testing.assert_array_equal(ids, expected)
+    graph.remove([7])
+    graph.add_codes(index.codes.take(slice(7, 8)), [5000])
+    ((ids, scores),) = graph.database.search(index.codes.take(slice(7, 8)).stored, 1, None)
+    assert ids.tolist() == [5000]
+    assert scores.tolist() == [0]
+
+
+@pytest.mark.slow
+def test_a_graph_that_cannot_pay_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    place = str(tmp_path / "x.lance")
+    for epsilon, rows, words in ((1.0, 1000, "cannot pay here: flips make 39%"), (8.0, 999, "999")):
+        index = _signs(epsilon, rows)
+        with pytest.raises(InputError, match=words):
+            dpi.publish(index, place, "graph", graph=True)
+        with pytest.raises(InputError, match="no published index"):
+            dpi.open(place, "graph")
+    with pytest.raises(InputError, match="Milvus scans bits here"):
+        dpi.publish(index, str(tmp_path / "x.db"), "graph", graph=True)
