@@ -177,6 +177,7 @@ def test_nothing_but_the_index_is_published(place: str, tmp_path: Path) -> None:
     assert set(facts) == {
         *("settings", "dtype", "text_ids", "exact_queries"),
         *("ids_are_rows", "rows", "vector_unit"),
+        *("effort", "recall"),  # of a graph over the codes
     }
     assert arrays.keys() <= {"calibration"}
     database.close()
