@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import hashlib
 import io
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -66,8 +67,9 @@ class Ranges:
                 f"ranges need a low and a high for each column, not {len(lows)} and {len(highs)} "
                 f"for {len(names)}."
             )
+        times = Counter(names)  # names that are counted one by one cost their square
         for name, low, high in zip(names, lows, highs, strict=True):
-            if names.count(name) > 1:
+            if times[name] > 1:
                 raise InputError(f"column {name!r} has two ranges; leave one out.")
             if not np.isfinite([low, high, high - low]).all():
                 raise InputError(f"the range of column {name!r} must be finite.")

@@ -396,3 +396,11 @@ def test_every_column_is_scaled_by_its_own_range_in_double_precision(kind: Any) 
         for value, low, high, found in zip(row, lows, highs, made, strict=True):
             exact = (Fraction(value) - Fraction(low)) / (Fraction(high) - Fraction(low))
             assert abs(Fraction(found) - exact) <= Fraction(1, 2**50)
+
+
+def test_names_of_many_columns_are_compared_once() -> None:
+    """A file of a stranger may name many: their square would take minutes here."""
+    names = [str(column) for column in range(100_000)]
+    assert len(Ranges(names, [0.0] * len(names), [1.0] * len(names)).columns) == len(names)
+    with pytest.raises(InputError, match="column '7' has two ranges"):
+        Ranges([*names, "7"], [0.0] * 100_001, [1.0] * 100_001)
