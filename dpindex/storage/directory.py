@@ -670,6 +670,14 @@ def read_index(directory: IndexDirectory) -> tuple[Contents, Checkpoint]:
     return contents, checkpoint
 
 
+def _remote_manifest(bucket: Bucket, url: str) -> tuple[bytes, Manifest]:
+    """Return the manifest of an index in an object store, as it lies there and as it reads."""
+    text = bucket.read(MANIFEST, MAX_MANIFEST_BYTES)
+    if text is None:
+        raise InputError(f"{url} is not a dpindex index, or its build is not finished.")
+    return text, Manifest.from_bytes(text, Path(url))
+
+
 def replace_learned(url: str, kind: str, data: bytes) -> None:
     """Put what was learned into an index in an object store, for what it had learned before.
 
@@ -681,15 +689,13 @@ def replace_learned(url: str, kind: str, data: bytes) -> None:
         If there is no finished index, or it was changed meanwhile.
     """
     bucket = Bucket(url)
-    text = bucket.read(MANIFEST, MAX_MANIFEST_BYTES)
-    if text is None:
-        raise InputError(f"{url} is not a dpindex index, or its build is not finished.")
-    before = Manifest.from_bytes(text, Path(url))
+    text, before = _remote_manifest(bucket, url)
 
     def put(path: str, data: bytes) -> bool:
         """Create a file, also where an attempt that was cut off left another."""
-        if not bucket.create(path, data):
-            bucket.remove([path])
+        if bucket.create(path, data):
+            return True
+        bucket.remove([path])
         return bucket.create(path, data)
 
     writer = IndexWriter(put, before)
@@ -714,10 +720,8 @@ def fetched(url: str) -> Iterator[Path]:
         If there is no finished index, or a file is missing.
     """
     store = Bucket(url)
-    text = store.read(MANIFEST, MAX_MANIFEST_BYTES)
-    if text is None:
-        raise InputError(f"{url} is not a dpindex index, or its build is not finished.")
-    files = Manifest.from_bytes(text, Path(url)).files
+    text, manifest = _remote_manifest(store, url)
+    files = manifest.files
     with TemporaryDirectory(prefix="dpindex-") as folder:
         place = Path(folder).resolve() / "index"
 
