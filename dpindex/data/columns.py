@@ -43,8 +43,8 @@ class ColumnFile:
     counts : list of int
         Rows of each group of rows.
     batches : callable
-        From names of columns, numbers of groups and a size to record batches of those columns, of
-        at most so many rows.
+        From names of columns, numbers of groups and a number of rows to record batches of those
+        columns, each of at most that many rows.
     """
 
     schema: Any

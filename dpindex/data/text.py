@@ -1,4 +1,4 @@
-"""Tables of text, .csv and .tsv: vectors, ids and payload, of which nothing is guessed.
+"""Tables of text, .csv and .tsv: vectors, ids and payload; nothing in them is guessed.
 
 The first line is names, or a vector, or refused. A cell stays the text it is unless every cell of
 its column is a number. Messages name lines and columns, and repeat no cell.

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 class Door:
     """Lets searches in, in the order in which they came.
 
-    Who stands at the door may change what is inside, alone. It waits only for those that came
+    The search at the door may change what is inside, alone. It waits only for those that came
     before it and for searches that run, and none of them waits for it: so each gets in, as each
     search ends.
 

@@ -1,4 +1,4 @@
-"""Who has the original vectors: what it is asked about candidates, and what it answers."""
+"""The original vectors, on the holder's side: what is asked about candidates, and the answers."""
 
 from __future__ import annotations
 
