@@ -58,9 +58,14 @@ def as_arrow(value: Any) -> Any:
         if pa.types.is_struct(array.type):
             return pa.table(value)
         return pa.chunked_array([array])
-    except (pa.ArrowException, TypeError, ValueError, OverflowError):
-        # Arrow's own sentence repeats a value.
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         kind = type(value).__name__
+        if "format string" in str(error):  # a type that its maker alone has, as 128-bit integers
+            raise InputError(
+                f"a column of this {kind} has a type that Arrow does not have; cast it, such as to "
+                f"64-bit numbers."
+            ) from None
+        # Arrow's own sentence repeats a value.
         raise InputError(
             f"this {kind} cannot be read as Arrow data: give its columns distinct names, and each "
             f"of them values of one type."
@@ -348,6 +353,8 @@ def as_table(X: Any, name: str = "vectors") -> Any:
         array = np.asarray(X)
     except ValueError:
         raise InputError(f"{name} must all be equally long, and numbers.") from None
+    if hasattr(X, "collect"):  # a query that has not run, as a LazyFrame
+        raise InputError(f"{name} must be real numbers, not {type(X).__name__}; collect it first.")
     if array.dtype != object or array.ndim != 1 or isinstance(X, list | tuple):
         return array
     rows = list(map(np.asarray, array))

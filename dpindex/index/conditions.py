@@ -45,8 +45,9 @@ _FUNCTIONS = {
 }
 _OPERATORS = {function: operator for operator, function in _FUNCTIONS.items()}
 _GRAMMAR = (
-    "an expression compares columns with numbers or quoted strings, such as "
-    '"year >= 2020 and lang in [\'en\', \'de\']", "not seen" or "title is not None"'
+    "an expression is written as in Python and compares columns with numbers or quoted strings, "
+    "such as \"year >= 2020 and lang in ['en', 'de']\", \"lang == 'en'\", \"not seen\" or "
+    '"title is not None"'
 )
 _UNITS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _TIME = re.compile(r"(\d{4}-\d\d-\d\d)(?:[T ](\d\d:\d\d)(:\d\d)?(\.\d+)?(Z|[+-]\d\d:\d\d)?)?")

@@ -258,6 +258,16 @@ def test_uuids_are_ids(form: Any, tmp_path_factory: pytest.TempPathFactory) -> N
 
 
 @pytest.mark.extra
+def test_what_polars_has_and_arrow_has_not_is_refused_by_name() -> None:
+    polars = pytest.importorskip("polars")
+    frame = polars.DataFrame(V)
+    with pytest.raises(InputError, match="LazyFrame; collect it first"):
+        as_source(frame.lazy())
+    with pytest.raises(InputError, match="cast it, such as to 64-bit numbers"):
+        as_source(frame.with_columns(polars.all().cast(polars.Int128)))
+
+
+@pytest.mark.extra
 def test_ids_and_payload_of_polars(tmp_path: Path) -> None:
     polars = pytest.importorskip("polars")
     frame = polars.DataFrame({"id": NAMES, "v": V.tolist(), "tags": [["a"], ["b", "c"]] * 3 + [[]]})

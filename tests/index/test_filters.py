@@ -92,7 +92,7 @@ def test_ids_that_are_strings() -> None:
         ({"year": 2020}, "not a mapping"),
         ("years > 3", "names 'years'; the columns are id, year, lang, two words, ok"),
         ("lang == en", "names 'en'"),
-        ("year = 2020", "cannot be read"),
+        ("year = 2020", "is written as in Python"),
         ("year == 'x'", "has no meaning here"),
         ("year", "has no meaning here"),
         ("2020", "cannot be read at '2020'"),
