@@ -10,6 +10,7 @@ import numpy as np
 
 from dpindex.base.arrays import AnyArray, Doubles, Singles, unit
 from dpindex.base.errors import DamagedError
+from dpindex.base.threads import limited_threads
 from dpindex.decode.base import Decoder, Estimate, Estimator, PrivateQueries, Queries
 from dpindex.decode.calibration import PAIRED_ROWS, SimilarityCalibration
 from dpindex.decode.denoiser import Denoiser
@@ -184,6 +185,7 @@ class DenoisedDecoder(Decoder):
             return None
         return DenoisedPosterior(self._denoiser, calibration)
 
+    @limited_threads(1)  # blocks of codes are denoised in threads of their own
     def learned(self, sample: Codes, rows: int) -> SimilarityCalibration | None:
         learned = self._plain.learned(sample, rows)
         if learned is None or learned.energy == 0.0:

@@ -115,6 +115,8 @@ def test_blocks_of_codes_are_denoised_without_threads_of_blas(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """They have threads of their own, in the fit and where an index ranks by its result."""
+    import faiss  # noqa: F401  # a pool that is loaded later is not limited
+
     rng, seen, run = np.random.default_rng(0), [], Channel.for_each_block
 
     def watched(self: Channel, count: int, action: Callable[[slice], None]) -> None:
