@@ -24,6 +24,7 @@ import pytest
 from scipy.sparse import issparse
 
 import dpindex as dpi
+import dpindex.mechanism.grid
 import dpindex.mechanism.noise
 import dpindex.mechanism.noise.additive
 import dpindex.mechanism.noise.cap
@@ -37,13 +38,14 @@ import dpindex.mechanism.privatizer
 import dpindex.mechanism.public_parts
 import dpindex.mechanism.secret_random
 import dpindex.mechanism.spec
+from dpindex.mechanism.grid import Grid
 from dpindex.mechanism.noise.additive import AdditiveNoise, CellTable, TwoDigitLaplace
 from dpindex.mechanism.noise.base import SymbolLaw
 from dpindex.mechanism.noise.cap import CapResponse
 from dpindex.mechanism.noise.signs import FlipsByLevel, IndividualGaussian
 from dpindex.mechanism.noise.square_wave import SquareWave
 from dpindex.mechanism.noise.symbols import SoftmaxResponse
-from dpindex.mechanism.parameters import Grid, Parameters
+from dpindex.mechanism.parameters import Parameters
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.projections import RealisedSizes, Sensitivity
 from dpindex.mechanism.projections.dense import CodewordScores, Designed, Matrix, Oporp
@@ -62,7 +64,7 @@ optimiser = sys.modules["dpindex.mechanism.optimiser"]
 public_parts = sys.modules["dpindex.mechanism.public_parts"]
 secret_random = sys.modules["dpindex.mechanism.secret_random"]
 mechanism_spec = sys.modules["dpindex.mechanism.spec"]
-parameters = sys.modules["dpindex.mechanism.parameters"]
+grid = sys.modules["dpindex.mechanism.grid"]
 
 Patch = pytest.MonkeyPatch
 Plant = Callable[[Patch], None]
@@ -74,7 +76,7 @@ SQUARE = {"method": "raw-square-wave", "dim": 16, "epsilon": 1.0, "bounds": (0.0
 FLIPS = {"method": "dp-signoporp-rr", "dim": 48, "k": 16, "epsilon": 1.0}
 LEVELS = {"method": "dp-signoporp-geometric", "dim": 48, "k": 16, "epsilon": 1.0}
 SPARSE_SIGNS = {"method": "dp-signrp-geometric", "dim": 24, "k": 8, "epsilon": 8.0,
-                "entries": "uniform"}  # fmt: skip
+                "variant": dpi.Dense("uniform")}  # fmt: skip
 INSIDE = {"method": "idp-signrp-rr", "dim": 24, "k": 8, "epsilon": 1.0}
 INSIDE_GAUSS = {"method": "idp-signrp-g", "dim": 24, "k": 8, "epsilon": 1.0, "delta": 1e-6}
 CAP = {"method": "record-cap", "dim": 48, "k": 64, "epsilon": 1.0}
@@ -86,8 +88,8 @@ SOFTMAX_BALL = {**SOFTMAX, "radius": 0.5}
 DESIGN = {"method": "dp-designed-laplace", "dim": 12, "epsilon": 1.0, "sample": 300}
 DESIGN_GAUSS = {**DESIGN, "method": "dp-designed-gaussian", "delta": 1e-6}
 DESIGN_SIGNS = {**DESIGN, "method": "dp-signdesigned-geometric"}
-UNEVEN = {"method": "dp-rp-l", "dim": 24, "k": 8, "epsilon": 1.0, "entries": "uniform"}
-THREEFOLD = {**FLIPS, "k": 15, "repetitions": 3}
+UNEVEN = {"method": "dp-rp-l", "dim": 24, "k": 8, "epsilon": 1.0, "variant": dpi.Dense("uniform")}
+THREEFOLD = {**FLIPS, "k": 15, "variant": dpi.Repeated(3)}
 BALL = {"method": "row-oporp-g", "dim": 24, "k": 8, "epsilon": 1.0, "delta": 1e-6, "radius": 2.0}
 SCALED = {**STAIRCASE, "scale": 255.0, "bounds": (0.0, 1.0)}
 REPLACED = {"rows": 20, "width": 16, "epsilon": 1.0, "neighbouring": "replace"}
@@ -984,7 +986,7 @@ MECHANISM = [
     # The chain from a vector to a code
     Mutant("chain", "grid step too small",
            ("test_one_beta_moves_at_most_two_to_the_bits_near_ties",),
-           instead(parameters, "SLACK", lambda _: 1.0 + 2.0**-10), STAIRCASE),
+           instead(grid, "SLACK", lambda _: 1.0 + 2.0**-10), STAIRCASE),
     Mutant("chain", "a factor of the grid is a little large",
            ("test_one_beta_moves_at_most_two_to_the_bits_near_ties",),
            instead(Grid, "round", lambda f: lambda g, x: f(g, x * g.dtype(1.0001)))),
@@ -1014,7 +1016,7 @@ MECHANISM = [
                lambda s: replace(p.fget(s), delta_over="noise")))),
     Mutant("chain", "a ball's noise forgets that attributes are rounded",
            ("test_the_ball_reaches_every_pair_on_the_grid",),
-           everywhere(parameters, "neighbour_distance", lambda _: lambda r, bits, *a: 2.0**bits),
+           everywhere(grid, "neighbour_distance", lambda _: lambda r, bits, *a: 2.0**bits),
            BALL),
     Mutant("chain", "one sign of the map doubled", ("test_known_answer",),
            then(Oporp, lambda map_: map_.signs.__setitem__((slice(None), 0), 2)), STAIRCASE),
@@ -1042,7 +1044,8 @@ MECHANISM = [
            ("test_low_min_norm_is_that_after_clipping",),
            instead(Projector, "norms", lambda f: lambda p, block, clip=False: f(p, block))),
     Mutant("chain", "short vectors pass min_norm", ("test_what_ships_passes[dp-signrp-rr]",),
-           everywhere(signs, "norm_slack", lambda f: lambda p: f(p) + 0.1 * (p.min_norm or 0.0))),
+           everywhere(signs, "norm_slack",
+                      lambda f: lambda p: f(p) + 0.1 * (p.variant.min_norm or 0.0))),
     Mutant("chain", "bare empty bins on the sparse path", NO_STRETCH,
            outcomes(numbers(lambda t, bare: np.where(
                issparse(t.x) & (t.exact == 0), 0, t.outcomes)))),

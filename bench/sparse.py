@@ -26,7 +26,7 @@ import numpy as np
 from scipy import sparse
 from threadpoolctl import threadpool_limits
 
-from dpindex import Privatizer, Spec, attribute
+from dpindex import Blocks, Privatizer, Spec, attribute
 from dpindex.mechanism.projections import Projection
 
 DATA = Path(os.environ.get("DPINDEX_DATA", Path(__file__).parents[2] / "shared" / "data"))
@@ -34,8 +34,8 @@ FILE = DATA / "news20_chartri_csr.npz"
 K, ROUNDS = 1024, 7
 METHODS: dict[str, dict[str, Any]] = {
     "OPORP, staircase": {"method": "dp-oporp-staircase"},
-    "SJLT s = 2, Laplace": {"method": "dp-sjlt-laplace", "sparsity": 2},
-    "SJLT s = 4, Laplace": {"method": "dp-sjlt-laplace", "sparsity": 4},
+    "SJLT s = 2, Laplace": {"method": "dp-sjlt-laplace", "variant": Blocks(2)},
+    "SJLT s = 4, Laplace": {"method": "dp-sjlt-laplace", "variant": Blocks(4)},
 }
 WANTED, MAX_BYTES = 0.5, 1e9
 

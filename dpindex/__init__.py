@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from dpindex.mechanism.privatizer import Privatizer
     from dpindex.mechanism.public_parts import Codebook, Design
     from dpindex.mechanism.spec import Spec
+    from dpindex.mechanism.variants import Blocks, Dense, Repeated
     from dpindex.privacy import Guarantee, attribute, l2, record
     from dpindex.study.evaluation import evaluate
     from dpindex.study.planner import plan
@@ -45,10 +46,12 @@ if TYPE_CHECKING:
 __all__ = [
     "Answers",
     "BitCodes",
+    "Blocks",
     "BusyError",
     "Codebook",
     "Codes",
     "DamagedError",
+    "Dense",
     "Design",
     "Guarantee",
     "Hits",
@@ -62,6 +65,7 @@ __all__ = [
     "PublishedIndex",
     "QualityWarning",
     "Ranges",
+    "Repeated",
     "Spec",
     "StorageError",
     "attribute",
@@ -105,6 +109,7 @@ _HOME = {
     "privacy": ["Guarantee", "attribute", "l2", "record"],
     "mechanism.privatizer": ["Privatizer"],
     "mechanism.spec": ["Spec"],
+    "mechanism.variants": ["Blocks", "Dense", "Repeated"],
 }
 _MODULES = {name: f"dpindex.{home}" for home, names in _HOME.items() for name in names}
 

@@ -13,7 +13,8 @@ import pytest
 from dpindex import Codebook, Design, Spec, attribute, l2, record
 from dpindex.mechanism import method_table as families
 from dpindex.mechanism import optimiser
-from dpindex.mechanism.method_table import Family, Method
+from dpindex.mechanism.method import Family, Method
+from dpindex.mechanism.variants import NAMES, variant_of
 
 PARAM = type(pytest.param())
 
@@ -84,6 +85,13 @@ def designed(
     )
 
 
+def with_variant(stated: dict[str, Any]) -> dict[str, Any]:
+    """Fields of a spec, in which the parameters of a variant stood by their names."""
+    fields = {name: value for name, value in stated.items() if name not in NAMES}
+    variant = {name: value for name, value in stated.items() if name in NAMES}
+    return {**fields, "variant": variant_of(variant)} if variant else fields
+
+
 def needed(row: Method, dim: int = 24) -> dict[str, Any]:
     """What the method cannot do without, at ordinary values."""
     epsilon = None if row.definition == "none" else 2.0
@@ -104,11 +112,11 @@ def needed(row: Method, dim: int = 24) -> dict[str, Any]:
 
 
 def example(row: Method, dim: int = 24, **changes: Any) -> Spec:
-    """A small spec of that method."""
+    """A small spec of that method; parameters of its variant may stand among the changes."""
     lengths = row.family.lengths
     fixed = row.family.keeps_all or row.family.public is Design
     k = None if fixed else lengths[0] if lengths else min(dim, 8)
-    return Spec(**{**needed(row, dim), "dim": dim, "k": k, **changes})
+    return Spec(**with_variant({**needed(row, dim), "dim": dim, "k": k, **changes}))
 
 
 def length(row: Method, wanted: int) -> int | None:

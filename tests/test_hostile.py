@@ -20,8 +20,9 @@ from typing import Any
 import numpy as np
 import pytest
 from by_hand import write_index_by_hand
+from specs import with_variant
 
-from dpindex import Privatizer, Spec, attribute, l2
+from dpindex import Blocks, Dense, Privatizer, Repeated, Spec, attribute, l2
 from dpindex.base.errors import InputError
 from dpindex.base.files import pack, read_file, unpack
 from dpindex.base.ids import check_id_lengths
@@ -62,13 +63,13 @@ def _forged(path: Path, spec: Spec, codes: Codes, ids: Any = (1, 2)) -> Path:
     [
         {"method": "dp-oporp-staircase"},
         {"method": "dp-oporp-staircase", "dim": 2**27, "k": 8},
-        {"method": "dp-signoporp-rr", "dim": 2**20, "k": 2**10, "repetitions": 1024},
+        {"method": "dp-signoporp-rr", "dim": 2**20, "k": 2**10, "variant": Repeated(1024)},
         {"method": "raw-staircase"},
         {"method": "dp-rp-l", "k": 1},
         {"method": "dp-rp-l", "dim": 2**14, "k": 2**15},
-        {"method": "dp-rp-l", "k": 2**20, "entries": "very-sparse"},
-        {"method": "dp-rp-l", "entries": "uniform"},
-        {"method": "dp-rp-l", "entries": "gaussian"},
+        {"method": "dp-rp-l", "k": 2**20, "variant": Dense("very-sparse")},
+        {"method": "dp-rp-l", "variant": Dense("uniform")},
+        {"method": "dp-rp-l", "variant": Dense("gaussian")},
         {"method": "dp-sjlt-laplace", "k": 4},
         {"method": "dp-fjlt-gaussian", "delta": 1e-6},
         {"method": "dp-fjlt-gaussian", "delta": 1e-6, "dim": 2**13, "k": 2**20},
@@ -105,17 +106,22 @@ def test_no_spec_makes_a_projection_that_is_too_large(fields: dict[str, Any]) ->
             {"method": "dp-rp-l", "entries": "very-sparse", "sparsity": 2**31},
             "from 1 to 65536",
         ),
-        ({"method": "dp-sjlt-laplace", "k": 2**20, "sparsity": 2**20}, "from 1 to 1024"),
+        (
+            {"method": "dp-sjlt-laplace", "k": 2**20, "sparsity": 2**20},
+            "from 1 to 1024",
+        ),
     ],
 )
 def test_no_spec_makes_a_table_that_is_too_large(fields: dict[str, Any], words: str) -> None:
     """Without these limits each of them works for minutes before it is refused."""
     with pytest.raises(InputError, match=words):
-        Privatizer(Spec(**{"adjacency": attribute(1.0), "dim": 2, "epsilon": 1.0, **fields}))
+        Privatizer(
+            Spec(**with_variant({"adjacency": attribute(1.0), "dim": 2, "epsilon": 1.0, **fields}))
+        )
 
 
 def test_large_projections_that_are_meant_still_pass() -> None:
-    for fields in ({"k": 64}, {"method": "dp-sjlt-laplace", "k": 64, "sparsity": 1}):
+    for fields in ({"k": 64}, {"method": "dp-sjlt-laplace", "k": 64, "variant": Blocks(1)}):
         spec = Spec(
             **{
                 "method": "dp-oporp-staircase",

@@ -131,7 +131,9 @@ INTEGRATION_CONTRACTS = {
         "rows_per_segment",
     ),
     "files of rows with named columns": ("TABLE_SUFFIXES", "read_tables"),
-    "the parameters of a spec": ("VectorAdjacency", "find_method", "quality_warnings", "Kind"),
+    "the parameters of a spec": (
+        "VectorAdjacency", "Variant", "find_method", "quality_warnings", "Kind",
+    ),
     "the version": ("__version__",),
 }  # fmt: skip
 """Names that integrations may import beside what ``dpindex`` exports and ``dpindex.base``.

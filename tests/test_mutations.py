@@ -25,6 +25,7 @@ from cryptography.hazmat.primitives.ciphers.algorithms import AES
 from cryptography.hazmat.primitives.ciphers.modes import CTR
 from oracle import secret_counts
 from self_test.second_reading import REPLAY, refuted
+from specs import with_variant
 from streams import seed_noise
 
 import dpindex
@@ -33,6 +34,7 @@ import dpindex.mechanism.privatizer
 import dpindex.race.sketch
 from dpindex import Codebook, Spec, attribute, l2, record
 from dpindex.audit import attack
+from dpindex.mechanism.grid import Grid
 from dpindex.mechanism.noise.additive import (
     AdditiveNoise,
     CellTable,
@@ -56,7 +58,6 @@ from dpindex.mechanism.noise.signs import (
     response_threshold,
 )
 from dpindex.mechanism.noise.symbols import CodebookResponse
-from dpindex.mechanism.parameters import Grid
 from dpindex.mechanism.projections.dense import Oporp
 from dpindex.race import PStable, RaceSketch, SketchSpec
 
@@ -98,7 +99,7 @@ def signs(method: str = "dp-signoporp-geometric", **changes: Any) -> Spec:
             "dim": DIM,
             "k": K,
             "epsilon": 1.0,
-            **changes,
+            **with_variant(changes),
         }
     )
 
@@ -295,7 +296,7 @@ def heavy_tail_cut(patch: pytest.MonkeyPatch) -> Spec:
 
 def dense(method: str, **changes: Any) -> Spec:
     plain = {"adjacency": attribute(1.0), "method": method, "dim": DIM, "k": K, "epsilon": 1.0}
-    return Spec(**{**plain, **changes})
+    return Spec(**{**plain, **with_variant(changes)})
 
 
 def small_dense_sigma(patch: pytest.MonkeyPatch) -> Spec:

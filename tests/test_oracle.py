@@ -29,13 +29,13 @@ import dpindex.mechanism.privatizer
 from dpindex import Codebook, Design, Privatizer, Spec, attribute, l2
 from dpindex.base.errors import InputError
 from dpindex.mechanism.codes import Codes, SignFormat
+from dpindex.mechanism.grid import Grid
 from dpindex.mechanism.noise import gaussian, signs, square_wave, symbols
 from dpindex.mechanism.noise.additive import AdditiveNoise, CellTable
 from dpindex.mechanism.noise.cap import CapResponse
 from dpindex.mechanism.noise.signs import FlipsByLevel
 from dpindex.mechanism.noise.square_wave import SquareWave
 from dpindex.mechanism.noise.symbols import CodebookResponse
-from dpindex.mechanism.parameters import Grid
 from dpindex.mechanism.projections import Projection
 from dpindex.mechanism.projections.dense import Designed
 
@@ -182,7 +182,7 @@ def vectors(spec: Spec, rows: int = 5, seed: int = 0) -> Any:
     x[:, :4] = rng.choice([low, high], (rows, min(4, spec.dim)))
     if spec.clip:
         x[:, 4::3] *= 5.0
-    if low <= 0 <= high and spec.min_norm is None:
+    if low <= 0 <= high and spec.variant.min_norm is None:
         x[0] = 0.0  # every coordinate an exact zero
     if not spec.method_row.calibration.rounded:
         x = np.rint(x * 1024) / 1024  # so few bits that floats rotate them exactly
@@ -560,11 +560,9 @@ def drawn(row: Any, choice: random.Random) -> Spec:
     if row.calibration.bounded:
         low = choice.uniform(-2, 1)
         fields["bounds"] = (low, low + size * choice.uniform(0.05, 1))
-    if row.family.entries:
-        fields["entries"] = choice.choice(row.family.entries)
     fields["dim"] = choice.choice([1, 2, 5, 13, 24, 33, 50])
-    fields["repetitions"] = choice.choice([1, 1, 2, 3]) if row.family.repeats else 1
-    fields["k"] = choice.choice([1, 2, 4, 7, 8, 12]) * fields["repetitions"]
+    fields["variant"] = choice.choice(row.family.variant.forms)
+    fields["k"] = choice.choice([1, 2, 4, 7, 8, 12]) * fields["variant"].repetitions
     if row.family.keeps_all:
         fields["k"] = None
     if row.family.public is dpi.Codebook:

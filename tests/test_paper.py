@@ -62,8 +62,7 @@ def test_published_flips_share_epsilon_over_the_chernoff_count(
         k=256,
         epsilon=3.0,
         delta=1e-6,
-        min_norm=8.0,
-        entries="gaussian",
+        variant=dpi.Dense("gaussian", min_norm=8.0),
         adjacency=dpi.attribute(1.0),
     )
     flip = published.published_flips(spec).thresholds[0] / 2.0**64

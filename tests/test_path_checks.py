@@ -35,17 +35,17 @@ import dpindex.mechanism.spec
 import dpindex.storage.code_store
 import dpindex.storage.journal
 import dpindex.storage.release
-from dpindex import PrivateIndex, Privatizer, Spec, attribute, l2, record
+from dpindex import Dense, PrivateIndex, Privatizer, Repeated, Spec, attribute, l2, record
 from dpindex.accounting.ledger import Ledger
 from dpindex.audit import verify
 from dpindex.audit.law_verifiers import VERIFIERS, law_verifier_class
 from dpindex.data import Ranges
 from dpindex.index.search import QueryMaker
 from dpindex.integrations.client import Client
+from dpindex.mechanism.grid import Grid
 from dpindex.mechanism.noise.additive import AdditiveNoise, staircase_noise
 from dpindex.mechanism.noise.signs import FlipsByLevel, draw_flips
 from dpindex.mechanism.noise.square_wave import SquareWave
-from dpindex.mechanism.parameters import Grid
 from dpindex.mechanism.secret_random import SecretStream, secret_stream
 from dpindex.mechanism.spec import Projector
 from dpindex.race import PStable, RaceSketch, SketchSpec
@@ -65,9 +65,9 @@ ONE_OF_EACH = [
     Spec("dp-rp-g-opt", k=8, delta=1e-6, **PLAIN),
     Spec("row-oporp-g", k=8, delta=1e-6, adjacency=l2(2.0), **WHOLE),
     Spec("dp-rp-l", k=8, dim=24, epsilon=0.1, adjacency=attribute(1.0)),
-    Spec("dp-signoporp-rr-smooth", k=8, repetitions=2, **PLAIN),
-    Spec("dp-signrp-geometric", k=8, entries="uniform", **PLAIN),
-    Spec("dp-signrp-rr", k=4, delta=1e-6, entries="gaussian", min_norm=4.0, **PLAIN),
+    Spec("dp-signoporp-rr-smooth", k=8, variant=Repeated(2), **PLAIN),
+    Spec("dp-signrp-geometric", k=8, variant=Dense("uniform"), **PLAIN),
+    Spec("dp-signrp-rr", k=4, delta=1e-6, variant=Dense("gaussian", min_norm=4.0), **PLAIN),
     Spec("idp-signrp-rr", k=9, **PLAIN),
     Spec("idp-signoporp-g", k=8, delta=1e-6, **PLAIN),
     Spec("record-cap", k=64, adjacency=record(), **WHOLE),
@@ -761,7 +761,12 @@ def test_low_queries_of_another_budget_are_named(monkeypatch: Patch) -> None:
 def test_low_levels_by_a_reciprocal(monkeypatch: Patch) -> None:
     """Rounding in single precision shows only where the sampler runs in single precision."""
     spec = Spec(
-        "dp-signrp-geometric", dim=24, k=8, epsilon=8.0, entries="uniform", adjacency=attribute(1.0)
+        "dp-signrp-geometric",
+        dim=24,
+        k=8,
+        epsilon=8.0,
+        variant=Dense("uniform"),
+        adjacency=attribute(1.0),
     )
 
     def perturb(law: FlipsByLevel, x: Any, stream: Any) -> Any:
@@ -790,8 +795,16 @@ def test_low_rejected_draws_take_the_limits_of_others(monkeypatch: Patch) -> Non
 
 @pytest.mark.parametrize("clip", [False, True])
 def test_low_min_norm_is_that_after_clipping(clip: bool, monkeypatch: Patch) -> None:
-    spec = Spec("dp-signrp-rr", dim=24, k=4, epsilon=1.0, delta=1e-6, entries="gaussian",
-                min_norm=2.0, clip=clip, adjacency=attribute(1.0))  # fmt: skip
+    spec = Spec(
+        "dp-signrp-rr",
+        dim=24,
+        k=4,
+        epsilon=1.0,
+        delta=1e-6,
+        variant=Dense("gaussian", min_norm=2.0),
+        clip=clip,
+        adjacency=attribute(1.0),
+    )
     original = Projector.norms
 
     def norms(projector: Projector, block: Any, clip: bool = False) -> Any:

@@ -36,7 +36,8 @@ from specs import example
 import dpindex as dpi
 from dpindex.base.display import LowerBound, UpperBound
 from dpindex.decode.kinds import decoder_of
-from dpindex.mechanism.method_table import TABLE, Method
+from dpindex.mechanism.method import Method
+from dpindex.mechanism.method_table import TABLE
 from dpindex.mechanism.promises import exposure_line, information_lines, max_bits
 from dpindex.privacy import Guarantee
 from dpindex.race import SRP, PairedSRP, PStable, RaceSketch, SketchSpec

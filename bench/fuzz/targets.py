@@ -28,7 +28,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import scipy.sparse
 
-from dpindex import Privatizer, Spec, attribute, l2
+from dpindex import Blocks, Dense, Privatizer, Repeated, Spec, attribute, l2
 from dpindex.accounting.ledger import Ledger
 from dpindex.base.files import pack
 from dpindex.data import open_vectors, read_ids, read_payload
@@ -169,7 +169,7 @@ def _specs() -> list[Spec]:
             k=8,
             epsilon=1.0,
             delta=1e-6,
-            entries="very-sparse",
+            variant=Dense("very-sparse"),
             adjacency=attribute(1.0),
         ),
         Spec(
@@ -177,7 +177,7 @@ def _specs() -> list[Spec]:
             dim=24,
             k=16,
             epsilon=1.0,
-            repetitions=2,
+            variant=Repeated(2),
             norm=1.0,
             adjacency=attribute(1.0),
         ),
@@ -186,7 +186,7 @@ def _specs() -> list[Spec]:
             dim=24,
             epsilon=1.0,
             delta=1e-6,
-            min_norm=2.0,
+            variant=Dense(min_norm=2.0),
             adjacency=attribute(1.0),
         ),
         Spec(method="row-rp-g-opt", dim=24, epsilon=1.0, delta=1e-6, adjacency=l2(1.0)),
@@ -195,7 +195,7 @@ def _specs() -> list[Spec]:
             dim=24,
             k=8,
             epsilon=1.0,
-            sparsity=4,
+            variant=Blocks(4),
             scale=255.0,
             adjacency=attribute(1.0),
         ),

@@ -75,7 +75,7 @@ def simulated(law_name: str, epsilon: float, delta: float, draws: int) -> dict[s
         k=K,
         epsilon=epsilon,
         delta=spent,
-        sparsity=SPARSITY,
+        variant=dpi.Blocks(SPARSITY),
         adjacency=dpi.attribute(1.0),
     )
     law: Any = spec.law

@@ -38,7 +38,7 @@ LINES: dict[str, tuple[dict[str, Any], bool]] = {
     "ours: OPORP-staircase, denoised": ({"method": "dp-oporp-staircase", "k": 392}, True),
     "ours: OPORP-staircase": ({"method": "dp-oporp-staircase", "k": 392}, False),
     "papers: DP-SignOPORP-RR-smooth": (
-        {"method": "dp-signoporp-rr-smooth", "k": 256, "repetitions": 4},
+        {"method": "dp-signoporp-rr-smooth", "k": 256, "variant": dpi.Repeated(4)},
         False,
     ),
     "papers: DP-OPORP (δ = 1e-6)": ({"method": "dp-oporp", "k": 256, "delta": DELTA}, False),

@@ -31,7 +31,7 @@ def chernoff_count(k: int, probability: float, delta: float) -> int:
 
 def published_flips(spec: dpi.Spec) -> FlipsByLevel:
     """The law of Li & Li 2023, Alg. 6, for a spec of ``dp-signrp-rr`` with delta and min_norm."""
-    if spec.min_norm is None:
+    if spec.variant.min_norm is None:
         raise ValueError("the published bound needs min_norm")
-    chance = change_probability(spec.dim, spec.adjacency.size / spec.min_norm)
+    chance = change_probability(spec.dim, spec.adjacency.size / spec.variant.min_norm)
     return randomized_response(spec.budget, chernoff_count(spec.code_length, chance, spec.delta))

@@ -34,8 +34,8 @@ NOISY = {
 SIGNS = {
     "DP-SignOPORP-RR t=1": {"method": "dp-signoporp-rr"},
     "DP-SignOPORP-RR-smooth t=1": {"method": "dp-signoporp-rr-smooth"},
-    "DP-SignOPORP-RR t=4": {"method": "dp-signoporp-rr", "repetitions": 4},
-    "DP-SignOPORP-RR-smooth t=4": {"method": "dp-signoporp-rr-smooth", "repetitions": 4},
+    "DP-SignOPORP-RR t=4": {"method": "dp-signoporp-rr", "variant": dpi.Repeated(4)},
+    "DP-SignOPORP-RR-smooth t=4": {"method": "dp-signoporp-rr-smooth", "variant": dpi.Repeated(4)},
 }
 INDIVIDUAL = {
     "iDP-SignRP-G (iDP)": {"method": "idp-signrp-g"},

@@ -42,7 +42,8 @@ from dpindex.base.errors import InputError
 from dpindex.base.files import MAGIC, AnyPath, read_file
 from dpindex.index.private_index import PrivateIndex
 from dpindex.mechanism.codes import Codes, NumberFormat
-from dpindex.mechanism.method_table import Family, Method, methods
+from dpindex.mechanism.method import Family, Method
+from dpindex.mechanism.method_table import methods
 from dpindex.mechanism.optimiser import design
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.public_parts import Codebook, Design
@@ -288,26 +289,23 @@ def _candidates() -> Iterator[Spec]:
             fields["codebook"] = public_codebook(_DIM)
         if family.public is Design:
             fields["design"] = _design(calibration.delta == "required")
-        repetitions = (1, 3) if family.repeats else (1,)
         record_epsilons = (None, 4.0) if calibration.joint else (None,)
         deltas = _DELTAS[calibration.delta]
-        for kind, entries, delta in product(row.adjacencies, family.entries or (None,), deltas):
-            norm = None
+        for kind, delta, form in product(row.adjacencies, deltas, family.variant.forms):
+            variant = form
             if calibration.norm_bound and delta > 0:
-                if entries != "gaussian":
+                if form.entries != "gaussian":
                     continue
-                norm = _NORM
-            budgets = _budgets(row, kind, entries)
-            for epsilon, times, second in product(budgets, repetitions, record_epsilons):
+                variant = form.with_norm(_NORM)
+            budgets = _budgets(row, kind, form.entries)
+            for epsilon, second in product(budgets, record_epsilons):
                 yield Spec(
                     row.name,
                     _DIM,
                     epsilon=epsilon,
                     delta=delta,
                     adjacency=_ADJACENCIES[kind],
-                    repetitions=times,
-                    entries=entries,
-                    min_norm=norm,
+                    variant=variant,
                     record_epsilon=second,
                     **fields,
                 )

@@ -24,7 +24,7 @@ from dpindex.audit.window_checks import centre_of, windows_check
 from dpindex.base.arrays import AnyArray, Doubles, Longs, row_blocks
 from dpindex.base.errors import InputError
 from dpindex.base.files import unpack
-from dpindex.mechanism.parameters import Grid
+from dpindex.mechanism.grid import Grid
 from dpindex.mechanism.projections import Sensitivity
 from dpindex.mechanism.public_parts import Design
 from dpindex.mechanism.public_random import BitSource, PublicStream
@@ -110,13 +110,13 @@ def _offsets_check(spec: Spec, realised_map: RealisedMap) -> Check:
     """Scores with their offsets, and differences of two of them."""
     law: Any = spec.law
     offsets = law.offsets
-    bits = np.finfo(spec.rounding_grid.dtype).nmant + 1
+    bits = np.finfo(spec.grid.dtype).nmant + 1
     largest = int(np.abs(offsets).max())
-    rounding = _rounding(spec.rounding_grid)
+    rounding = _rounding(spec.grid)
     whole = False
     if rounding is not None:
         whole = bool((offsets == np.rint(offsets)).all())
-        integer = _largest_integer(spec.rounding_grid, rounding)
+        integer = _largest_integer(spec.grid, rounding)
         largest += integer * realised_map.max_column_l1
     return Check(
         "scores: sums and differences are exact integers",
@@ -195,7 +195,7 @@ def grid_checks(spec: Spec, realised_map: RealisedMap) -> tuple[list[Check], Fra
 
     Also returns the grid steps, in L2, between two neighbours.
     """
-    grid = spec.rounding_grid
+    grid = spec.grid
     reach = Fraction(1 << grid.bits)
     lemma = "monotone rounding commutes with even integers; float errors bounded in rationals"
     name = "grid: steps of one beta"
@@ -274,7 +274,7 @@ def _rounding(grid: Grid, factor: float | None = None) -> _Rounding | None:
 
 def _exactness_check(spec: Spec, largest_sum: int) -> Check:
     """Sums of grid integers, and the noise that is added to them, are exact."""
-    grid = spec.rounding_grid
+    grid = spec.grid
     bits = np.finfo(grid.dtype).nmant + 1
     exact = 1 << bits
     if spec.law.adds_noise:

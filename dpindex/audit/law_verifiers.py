@@ -245,7 +245,7 @@ def changes_check(spec: Spec, affordable: int) -> Check:
     # Half a step a coordinate where the norm is checked, half on the grid, and float errors.
     root = Fraction(math.sqrt(spec.dim))
     short = root * step * Fraction(1001, 1000)
-    least = Fraction(spec.min_norm or 0) - short
+    least = Fraction(spec.variant.min_norm or 0) - short
     ratio = math.inf
     if least > 0:
         change = step * (1 << spec.grid.bits)
@@ -261,7 +261,7 @@ def changes_check(spec: Spec, affordable: int) -> Check:
         f"δ = {spec.delta!r}",
         "delta is over the projection (Li & Li 2023, Prop. 4.5): for one vector at a time and "
         "ideal normal entries; integral bounded from above, binomial tail in exact rationals",
-        spec.entries == "gaussian" and tail <= Fraction(spec.delta),
+        spec.variant.entries == "gaussian" and tail <= Fraction(spec.delta),
     )
 
 
@@ -368,7 +368,7 @@ class FlipsVerifier(LawVerifier):
     def likeliest(self) -> tuple[float, float]:
         """The public bounds limit the level, so no sign flips with less chance than there."""
         levels = self.law.thresholds
-        grid = self.spec.rounding_grid
+        grid = self.spec.grid
         narrowest = (1 << grid.bits) * float(self.law.weights.min())
         largest = (grid.reach / grid.step + 1) * grid.max_column_l1
         level = min(len(levels), math.ceil(largest / narrowest))

@@ -92,15 +92,15 @@ def worst_pairs(spec: Spec) -> Sequence[Pair]:
         before[0], after[0] = _ends(spec, 0)
         rows = (before * spec.scale, after * spec.scale)
         return [_whole_pair(spec, "one attribute of a mean codeword", rows)]
-    if spec.min_norm is not None:
+    if spec.variant.min_norm is not None:
         raise InputError(
             "there is no attack on vectors of a least norm yet; leave min_norm out.",
-            field="min_norm",
+            field="variant",
         )
     columns = _columns(spec)
     moves = _moves(columns)
     # Everything moved, or a spec whose bins overlap over repetitions: no room to place helpers.
-    helped = spec.repetitions == 1 and len(moves) > 1
+    helped = spec.variant.repetitions == 1 and len(moves) > 1
     targets = {"across zero": -0.5}  # in changes of one beta
     if helped and spec.law.depends_on_size:
         targets |= {"level 1 against 2": 1.0, "level 2 against 3": 2.0}

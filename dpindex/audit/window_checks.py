@@ -17,7 +17,7 @@ from scipy import sparse
 from dpindex.audit.verdict import Check
 from dpindex.base.arrays import AnyArray, Doubles
 from dpindex.base.files import unpack
-from dpindex.mechanism.parameters import Grid
+from dpindex.mechanism.grid import Grid
 from dpindex.mechanism.public_parts import Design
 from dpindex.mechanism.public_random import PublicStream
 from dpindex.mechanism.spec import Projector, Spec
@@ -55,7 +55,7 @@ def windows_check(
         are too narrow for it.
     """
     stated = windows_of(spec)
-    grid = spec.rounding_grid
+    grid = spec.grid
     if stated is None:
         if grid.windows is None:
             return None
@@ -102,7 +102,7 @@ def _probes(spec: Spec, windows: Windows) -> Doubles:
 
 def _steps(spec: Spec, windows: Windows | None, rows: Doubles) -> Doubles:
     """Return what real numbers make of rows, in grid steps, shape (n, dim)."""
-    grid = spec.rounding_grid
+    grid = spec.grid
     if windows is None:
         return rows / grid.step
     low, high = windows.ends(spec.bounds)
@@ -114,7 +114,7 @@ def _steps(spec: Spec, windows: Windows | None, rows: Doubles) -> Doubles:
 
 def _in_place(spec: Spec, windows: Windows, rows: Doubles) -> bool:
     """Whether rounded probes are where real numbers say, to a step, and in whole steps."""
-    grid = spec.rounding_grid
+    grid = spec.grid
     low, high = windows.ends(spec.bounds)
     exact = _steps(spec, windows, rows)
     rounded = grid.round(rows * spec.scale).astype(np.float64)

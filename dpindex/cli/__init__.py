@@ -222,9 +222,9 @@ class Takes:
 
 _HEADINGS = {
     "What is secret": "epsilon delta beta l2_radius record record_epsilon scale bounds clip norm "
-    "min_norm max_epsilon neighbouring",
-    "The code": "method methods code_length codebook design public_part subset window repetitions "
-    "entries sparsity seed denoise kind index_type bits bandwidth hashes rows expected_count width",
+    "max_epsilon neighbouring",
+    "The code": "method methods code_length codebook design public_part subset window variant "
+    "seed denoise kind index_type bits bandwidth hashes rows expected_count width",
     "Input": "header columns ids id_column ranges payload payload_columns public_sample groups "
     "public_queries public_texts labels base_texts query_texts",
     "Search": "k at query queries metric query_epsilon filter where rerank candidates show "

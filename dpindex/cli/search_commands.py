@@ -278,8 +278,8 @@ def _lines(about: Summary, recall: float | None) -> dict[str, str]:
     settings = about.settings
     spec = settings.spec
     code = spec.format.contents
-    if spec.repetitions > 1:
-        code += f" in {spec.repetitions} repetitions"
+    if spec.variant.repetitions > 1:
+        code += f" in {spec.variant.repetitions} repetitions"
     lines = {
         "method": f"{spec.method}: {spec.method_row.summary}",
         "source": spec.method_row.source,
@@ -346,8 +346,8 @@ def methods(
         needs = ""
         if row["needs"]:
             needs = f"; needs {row['needs']}"
-        if row["entries"]:
-            needs += f"; entries {row['entries']}"
+        if row["variants"]:
+            needs += f"; --variant: {row['variants']}"
         typer.echo(f"{name}  ({row['codes']}, {promise}, {row['adjacency']}{needs})")
         if name in CHOSEN_FOR:
             typer.echo(f"    Choose it for: {CHOSEN_FOR[name]}")

@@ -175,23 +175,23 @@ class DataOptions:
 class SpecOptions(DataOptions):
     """All fields of a spec but method, dim, epsilon and code length."""
 
-    repetitions: Annotated[int, "dp-signoporp-*: number of projections."] = 1
-    min_norm: Annotated[float | None, "dp-signrp-rr: PUBLIC lower bound on norms."] = None
-    entries: Annotated[
-        str | None,
-        "*-rp-*: gaussian, rademacher, uniform, very-sparse.",
-    ] = None
-    sparsity: Annotated[int | None, "dp-sjlt-*: blocks of a code; very-sparse: 1/density."] = None
     codebook: Annotated[Path | None, "*codebook*: PUBLIC vectors, as of `dpindex codebook`."] = None
     subset: Annotated[int | None, "record-codebook: codewords that share a report."] = None
     window: Annotated[float | None, "codebook-softmax: clip to so many deviations."] = None
     design: Annotated[Path | None, "*-designed-*: file of `dpindex design`."] = None
     seed: Annotated[int, "PUBLIC seed of the projection."] = 0
+    variant: Annotated[
+        str | None,
+        "--variant NAME=VALUE,…",
+        "Of methods of papers: see `dpindex methods --all`.",
+    ] = None
 
     def stated(self) -> dict[str, Any]:
         from dpindex.mechanism.public_parts import PARTS
+        from dpindex.mechanism.variants import parse_variant
 
         fields = super().stated()
+        fields["variant"] = parse_variant(self.variant or "")
         for kind, part in PARTS.items():
             fields[kind] = read_if_named(part.read, fields[kind])
         return fields

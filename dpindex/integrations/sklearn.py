@@ -17,6 +17,7 @@ from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.promises import quality_warnings
 from dpindex.mechanism.public_parts import Codebook, Design
 from dpindex.mechanism.spec import Spec
+from dpindex.mechanism.variants import Variant
 from dpindex.privacy import VectorAdjacency
 from dpindex.storage.release import release_in_memory
 
@@ -51,8 +52,7 @@ class PrivateProjection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         Allow a ``none-*`` baseline, whose codes are exact projections.
     skip_leak_check : bool
         Accept a public part that is made of the rows: see :mod:`dpindex.storage.leak_check`.
-    repetitions, scale, ranges, bounds, min_norm, norm, seed, entries, sparsity, codebook,
-    subset, design, record_epsilon, window
+    scale, ranges, bounds, norm, seed, variant, codebook, subset, design, record_epsilon, window
         As in :class:`dpindex.Spec`.
 
     Attributes
@@ -86,15 +86,12 @@ class PrivateProjection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
     epsilon: float | None = 1.0
     delta: float = 0.0
     adjacency: VectorAdjacency | None = None
-    repetitions: int = 1
     scale: float = 1.0
     bounds: tuple[float, float] = (-1.0, 1.0)
     clip: bool | None = None
-    min_norm: float | None = None
     norm: float | None = None
     seed: int = 0
-    entries: str | None = None
-    sparsity: int | None = None
+    variant: Variant = Variant()  # noqa: RUF009 (frozen)
     codebook: Codebook | None = None
     subset: int | None = None
     design: Design | None = None

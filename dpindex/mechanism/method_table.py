@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import replace
 from difflib import get_close_matches
 from functools import partial
-from typing import Any, get_args
+from typing import Any
 from weakref import WeakValueDictionary
 
-from dpindex.base.checks import checked_delta, whole_number
 from dpindex.base.errors import InputError, NoGuaranteeError
+from dpindex.mechanism.method import Family, Length, Method
 from dpindex.mechanism.noise import additive, cap, gaussian, signs, square_wave, symbols
-from dpindex.mechanism.noise.base import Calibration, Moves
-from dpindex.mechanism.noise.signs import min_norm_on_grid
-from dpindex.mechanism.parameters import Parameters, is_stated
+from dpindex.mechanism.parameters import Parameters
 from dpindex.mechanism.projections import CodewordMap, Encoder, Identity
 from dpindex.mechanism.projections.dense import (
     FINE_ENTRY_BITS,
@@ -28,186 +25,15 @@ from dpindex.mechanism.projections.dense import (
     codeword_scores,
 )
 from dpindex.mechanism.projections.sparse import FastJL, Rotation, SparseJL, VerySparse
-from dpindex.mechanism.public_parts import Codebook, Design, PublicPart
+from dpindex.mechanism.public_parts import Codebook, Design
+from dpindex.mechanism.variants import Blocks, Dense, Repeated
 from dpindex.privacy import Attribute
 
-_Length = Callable[[Parameters], int]
-_MAX_BLOCKS = 1024
 _MIN_BINS = 128
 _MAX_BINS = 1024
 _MIN_SIGN_BINS = 8
 _MAX_SIGN_BINS = 4096
 """Bins of OPORP by default: more make codes of sparse text long and help little."""
-_MAX_INVERSE_DENSITY = 1 << 16
-"""Very sparse entries: the law of the gaps between them is a table of four times that."""
-
-
-def _refuse_unused(parameters: Parameters, **taken: bool) -> None:
-    """Raise InputError for the first parameter that is stated and not taken."""
-    for parameter in fields(parameters):
-        if not taken.get(parameter.name, True) and is_stated(parameters, parameter):
-            raise InputError(
-                f"{parameters.method} takes no {parameter.name} here; leave it out.",
-                field=parameter.name,
-            )
-
-
-@dataclass(frozen=True)
-class Family:
-    """A family of projections: how one is made, and which parameters it takes.
-
-    Attributes
-    ----------
-    make : callable
-        From parameters in which ``k``, ``entries`` and ``sparsity`` are resolved.
-    default_length : callable
-        Code length where none is given.
-    entries : tuple of str
-        The entries that the projection may have, the default first; empty if they are fixed.
-    keeps_all : bool
-        The code length is dim.
-    bins : bool
-        Every coordinate of a repetition needs an attribute of its own: k / repetitions ≤ dim.
-    repeats : bool
-        Takes ``repetitions``.
-    blocks : bool
-        ``sparsity`` is a number of blocks, a divisor of k.
-    lengths : range, optional
-        The code lengths that it takes; by default any.
-    public : type of PublicPart, optional
-        The public part that it needs.
-    subset : bool
-        Takes ``subset``.
-    windows : bool
-        Takes ``window``.
-    moves : "one", "units" or "any"
-        What one attribute does to a projected vector: see
-        :class:`dpindex.mechanism.noise.base.Calibration`.
-    """
-
-    make: Callable[[Parameters], Encoder]
-    default_length: _Length
-    entries: tuple[str, ...] = ()
-    keeps_all: bool = False
-    bins: bool = False
-    repeats: bool = False
-    blocks: bool = False
-    lengths: range | None = None
-    public: type[PublicPart] | None = None
-    subset: bool = False
-    windows: bool = False
-    moves: Moves = "any"
-
-    def resolved(self, parameters: Parameters) -> dict[str, Any]:
-        """``k``, ``entries`` and ``sparsity``, checked, with defaults filled in."""
-        entries = self._entries(parameters)
-        _refuse_unused(
-            parameters,
-            repetitions=self.repeats,
-            entries=bool(self.entries),
-            sparsity=self.blocks or entries == "very-sparse",
-            subset=self.subset,
-            window=self.windows,
-            codebook=self.public is Codebook,
-            design=self.public is Design,
-        )
-        self._check_public(parameters)
-        k = parameters.k or self.default_length(parameters)
-        if self.keeps_all and k != parameters.dim:
-            raise InputError(
-                f"{parameters.method} keeps every coordinate: k must be dim = {parameters.dim}."
-            )
-        if k % parameters.repetitions:
-            raise InputError(
-                f"k = {k} is not a multiple of repetitions = {parameters.repetitions}."
-            )
-        if self.bins and k // parameters.repetitions > parameters.dim:
-            bins = k // parameters.repetitions
-            raise InputError(
-                f"{parameters.method} needs k / repetitions ≤ dim: {bins} bins cannot be "
-                f"filled by {parameters.dim} attributes."
-            )
-        if self.lengths is not None and k not in self.lengths:
-            lengths = self.lengths
-            if len(lengths) == 1:
-                raise InputError(f"{parameters.method} has codes of one length; leave k out.")
-            raise InputError(
-                f"k of {parameters.method} must be a multiple of {lengths.step} from {lengths[0]} "
-                f"to {lengths[-1]}, not {k}."
-            )
-        return {
-            "k": k,
-            "entries": entries,
-            "sparsity": self._sparsity(parameters, k, entries),
-            "subset": self._subset(parameters),
-        }
-
-    def _check_public(self, parameters: Parameters) -> None:
-        if self.public is None:
-            return
-        given = parameters.part(self.public)
-        if given.dim != parameters.dim:
-            raise InputError(
-                f"the {given.kind} has dim = {given.dim}, the spec dim = {parameters.dim}."
-            )
-        if not isinstance(given, Design):
-            return
-        if parameters.k not in (None, given.code_length):
-            raise InputError(f"k is that of the design, {given.code_length}; leave it out.")
-        stated = (parameters.adjacency.size, parameters.change)
-        if given.windows is not None and given.windows.beta not in stated:
-            raise InputError(
-                f"the windows of this design were made for beta = {given.windows.beta:g}, not "
-                f"{parameters.adjacency.size:g}; make one for this.",
-                field="design",
-            )
-        if given.norm != (2 if parameters.delta > 0 else 1):
-            remedy = "with" if parameters.delta > 0 else "without"
-            raise InputError(
-                f"the columns of this design suit other noise; make one {remedy} a delta.",
-                field="design",
-            )
-
-    def _subset(self, parameters: Parameters) -> int | None:
-        if not self.subset:
-            return None
-        size = len(parameters.part(Codebook))
-        subset = parameters.subset or _informative_subset(size, parameters.budget)
-        return whole_number(subset, "subset", 1, size - 1)
-
-    def _entries(self, parameters: Parameters) -> str | None:
-        if not self.entries:
-            return None
-        entries = self.entries[0] if parameters.entries is None else parameters.entries
-        if entries not in self.entries:
-            names = ", ".join(self.entries)
-            raise InputError(
-                f"entries of {parameters.method} must be one of {names}, not {entries!r}."
-            )
-        return entries
-
-    def _sparsity(
-        self,
-        parameters: Parameters,
-        k: int,
-        entries: str | None,
-    ) -> int | None:
-        given = parameters.sparsity
-        if entries == "very-sparse":
-            if given is None:
-                given = max(1, math.isqrt(parameters.dim))
-            return whole_number(given, "sparsity", 1, _MAX_INVERSE_DENSITY)
-        if not self.blocks:
-            return None
-        if given is None:
-            return next(s for s in (4, 3, 2, 1) if k % s == 0)
-        sparsity = whole_number(given, "sparsity", 1, _MAX_BLOCKS)
-        if k % sparsity:
-            raise InputError(
-                f"k = {k} is not a multiple of sparsity = {sparsity}: every attribute moves one "
-                f"coordinate in each of {sparsity} equal blocks."
-            )
-        return sparsity
 
 
 _in_use: WeakValueDictionary[tuple[Any, ...], Encoder] = WeakValueDictionary()
@@ -218,7 +44,8 @@ def _made(kind: Callable[..., Encoder], parameters: Parameters, *more: int) -> E
 
     Specs that have it in common share it: for millions of attributes it takes seconds.
     """
-    sparsity = () if parameters.sparsity is None else (parameters.sparsity,)
+    stated = parameters.variant.sparsity
+    sparsity = () if stated is None else (stated,)
     key = (kind, parameters.dim, parameters.k, parameters.seed, *sparsity, *more)
     made = _in_use.get(key)
     if made is None:
@@ -234,18 +61,18 @@ _BY_ENTRIES = {
 }
 
 
-def _dense(default: str, length: _Length, **changed: Callable[[Parameters], Encoder]) -> Family:
+def _dense(default: str, length: Length, **changed: Callable[[Parameters], Encoder]) -> Family:
     """A random projection whose entries may be chosen (Li & Li 2023, Sec. 3.4), with a default."""
     makers = _BY_ENTRIES | changed
     return Family(
-        make=lambda parameters: makers[parameters.entries or default](parameters),
+        make=lambda parameters: makers[parameters.variant.entries or default](parameters),
         default_length=length,
-        entries=tuple(sorted(makers, key=lambda name: name != default)),  # the default first
+        variant=Dense(default),
     )
 
 
 def _oporp(parameters: Parameters) -> Encoder:
-    return _made(Oporp, parameters, parameters.repetitions)
+    return _made(Oporp, parameters, parameters.variant.repetitions)
 
 
 def _oporp_length(parameters: Parameters) -> int:
@@ -297,10 +124,10 @@ def _sign_length(parameters: Parameters) -> int:
     if both:
         bins = min(parameters.dim, _MAX_SIGN_BINS)
     bins = max(bins, min(parameters.dim, _MIN_SIGN_BINS))
-    return parameters.repetitions * bins
+    return parameters.variant.repetitions * bins
 
 
-def _always(length: int) -> _Length:
+def _always(length: int) -> Length:
     return lambda parameters: length
 
 
@@ -328,7 +155,7 @@ IDENTITY = Family(
 )
 OPORP = Family(_oporp, _oporp_length, bins=True, moves="one")
 SIGN_OPORP = replace(OPORP, default_length=_sign_length)
-REPEATED_OPORP = replace(SIGN_OPORP, repeats=True, moves="units")
+REPEATED_OPORP = replace(SIGN_OPORP, variant=Repeated(), moves="units")
 DESIGNED = Family(
     lambda parameters: Designed(parameters.part(Design)),
     lambda parameters: parameters.part(Design).code_length,
@@ -337,7 +164,7 @@ DESIGNED = Family(
 RADEMACHER = Family(partial(_made, Rademacher), _numbers, moves="units")
 SIGN_RADEMACHER = Family(partial(_made, Rademacher), _signs, moves="units")
 GAUSSIAN = Family(partial(_made, Gaussian), _numbers)
-SPARSE_JL = Family(partial(_made, SparseJL), _numbers, blocks=True, moves="units")
+SPARSE_JL = Family(partial(_made, SparseJL), _numbers, variant=Blocks(), moves="units")
 FAST_JL = Family(partial(_made, FastJL), _numbers)
 ROTATION = Family(partial(_made, Rotation), _numbers, lengths=range(64, 1025, 8))
 CODEWORDS = Family(
@@ -353,186 +180,6 @@ DENSE_SIGNS = _dense("rademacher", _signs)
 _fine = partial(_made, partial(Gaussian, bits=FINE_ENTRY_BITS))
 FINE_DENSE_SIGNS = _dense("gaussian", _signs, gaussian=_fine)
 """Normal entries rounded to multiples of 2^-12 instead of 2^-4."""
-
-
-def _informative_subset(size: int, epsilon: float) -> int:
-    """Return how many nearest codewords make a report carry the most information.
-
-    The information about a record's cell is largest near ``w·e^ε/K = ε − 1``, from an epsilon of
-    about 3 on; below it, sets of ``2K/e^ε`` keep two of three reports inside.
-    """
-    finite = min(epsilon, 700.0)
-    subset = size * math.exp(-finite) * max(2.0, finite - 1.0)
-    whole = math.ceil(subset)
-    return max(1, min(size // 2, whole))
-
-
-@dataclass(frozen=True)
-class Method:
-    """One row: what a method is made of and where it comes from.
-
-    Attributes
-    ----------
-    name : str
-        The name used everywhere.
-    family : Family
-        The projections it uses: :mod:`dpindex.mechanism.method_table`.
-    calibration : Calibration
-        Its noise, what that needs and promises: :class:`dpindex.mechanism.noise.base.Calibration`.
-    summary, source : str
-        One line each: what it does, and the paper, algorithm and theorem behind it.
-    """
-
-    name: str
-    family: Family
-    calibration: Calibration
-    summary: str
-    source: str
-
-    def __post_init__(self) -> None:
-        law = self.calibration
-        if law.rounded and self.private:
-            least_first = get_args(Moves)
-            if least_first.index(self.family.moves) > least_first.index(law.moves):
-                raise TypeError(f"the law of {self.name} has no guarantee for such a projection")
-
-    @property
-    def definition(self) -> str:
-        """The kind of promise that its epsilon is: "DP", "iDP" or "none"."""
-        return self.calibration.definition
-
-    @property
-    def private(self) -> bool:
-        """False for the ``none-*`` baselines."""
-        return self.calibration.definition != "none"
-
-    @property
-    def codes(self) -> str:
-        """The name of its code format, such as "signs", "numbers" or "symbols"."""
-        return self.calibration.format.name
-
-    @property
-    def needs_delta(self) -> bool:
-        """True for approximate methods; pure ones take delta 0."""
-        return self.calibration.delta == "required"
-
-    @property
-    def adjacencies(self) -> tuple[str, ...]:
-        """Kinds of adjacency that it has a proof for."""
-        return self.calibration.adjacencies
-
-    @property
-    def needs(self) -> str:
-        """Parameters that must be stated beyond dim and epsilon, in words; empty if none."""
-        needs = []
-        if self.needs_delta:
-            needs.append("delta below 1/2" if self.calibration.max_delta == 0.5 else "delta")
-        if "attribute" not in self.adjacencies:
-            needs.append(" or ".join(self.adjacencies))
-        if self.calibration.bounded:
-            needs.append("bounds no wider than beta")
-        if self.family.public is not None:
-            needs.append(f"a {self.family.public.kind}")
-        return " and ".join(needs)
-
-    @property
-    def delta_over(self) -> str:
-        """The randomness that a delta is about: "noise", "projection", or "" without one."""
-        if self.calibration.delta == "zero":
-            return ""
-        return self.calibration.delta_over
-
-    @property
-    def kind(self) -> str:
-        """The kind of its guarantee: "pure", "approximate", "pure or approximate" or "none"."""
-        return _KINDS[self.calibration.delta] if self.private else "none"
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the properties that a user chooses by, as plain JSON values."""
-        return {
-            "name": self.name,
-            "codes": self.codes,
-            "definition": self.definition,
-            "kind": self.kind,
-            "delta_over": self.delta_over,
-            "adjacency": ", ".join(self.adjacencies) if self.private else "none",
-            "needs": self.needs,
-            "entries": ", ".join(self.family.entries),
-            "exact": self.calibration.exact and self.private,
-            "summary": self.summary,
-            "source": self.source,
-        }
-
-    def resolved(self, parameters: Parameters) -> dict[str, Any]:
-        """The parameters that have defaults, filled in, once all are known to fit together.
-
-        Raises
-        ------
-        InputError
-            One sentence for any combination that has no guarantee.
-        """
-        self._check_guarantee(parameters)
-        values = self.family.resolved(parameters)
-        self._check_min_norm(parameters, values["entries"])
-        size = parameters.adjacency.size
-        low, high = parameters.bounds
-        if self.calibration.bounded and high - low > size:
-            raise NoGuaranteeError(
-                f"{self.name} needs bounds no wider than beta = {size:g}, not [{low:g}, "
-                f"{high:g}]; state the public range of an attribute."
-            )
-        return values
-
-    def _check_guarantee(self, parameters: Parameters) -> None:
-        law = self.calibration
-        _refuse_unused(
-            parameters,
-            epsilon=self.private,
-            delta=law.delta != "zero",
-            record_epsilon=law.joint,
-            scale=law.rounded,
-            bounds=law.rounded,
-            clip=law.rounded,
-            norm=law.rounded,
-        )
-        if not self.private:
-            return
-        if parameters.epsilon is None:
-            raise InputError(f"{self.name} needs an epsilon.")
-        if self.needs_delta or parameters.delta != 0:
-            checked_delta(parameters.delta, self.name, law.max_delta)
-        if parameters.adjacency.kind not in self.adjacencies:
-            raise NoGuaranteeError(
-                f"{self.name} has no guarantee under {parameters.adjacency}: it is analysed for "
-                f"{' and '.join(self.adjacencies)} adjacency only{_REMEDIES[self.adjacencies]}."
-            )
-
-    def _check_min_norm(self, parameters: Parameters, entries: str | None) -> None:
-        if not (self.calibration.norm_bound and parameters.delta > 0):
-            if parameters.min_norm is not None:
-                pure = " with delta 0" if self.calibration.norm_bound else ""
-                raise InputError(
-                    f"{self.name} does not use min_norm{pure}; leave it out.",
-                    field="min_norm",
-                )
-            return
-        if entries != "gaussian":
-            raise NoGuaranteeError(
-                f"{self.name} with a delta needs gaussian entries, not {entries}: for others no "
-                f"bound on the signs that can change holds for all vectors."
-            )
-        if parameters.min_norm is None:
-            raise NoGuaranteeError(
-                f"{self.name} with a delta needs min_norm: a public lower bound on the norm of "
-                f"every vector.",
-                field="min_norm",
-            )
-        if min_norm_on_grid(parameters) <= parameters.change:
-            raise NoGuaranteeError(
-                f"{self.name} needs a min_norm above beta = {parameters.change:g}, not "
-                f"{parameters.min_norm:g}.",
-                field="min_norm",
-            )
 
 
 # fmt: off
@@ -654,17 +301,6 @@ _ROWS = (
 )
 # fmt: on
 
-_KINDS = {
-    "zero": "pure",
-    "optional": "pure or approximate",
-    "required": "approximate",
-}
-"""Kinds of guarantee, by what becomes of a delta."""
-
-_REMEDIES: defaultdict[tuple[str, ...], str] = defaultdict(
-    str,
-    {("record",): "; state --record (dpindex.record())"},
-)
 _MAX_CLOSE = 3
 
 TABLE = {method.name: method for method in _ROWS}

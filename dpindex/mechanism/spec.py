@@ -12,16 +12,18 @@ import numpy as np
 import scipy
 
 from dpindex.base.arrays import AnyArray, Doubles, Floats, Vectors, issparse, row_blocks, row_norms
-from dpindex.base.checks import check_values
+from dpindex.base.checks import Fault, check_values, not_finite
 from dpindex.base.errors import InputError
 from dpindex.base.tables import real_matrix
 from dpindex.mechanism.codes import CodeFormat
-from dpindex.mechanism.method_table import Method, find_method
+from dpindex.mechanism.grid import Grid
+from dpindex.mechanism.method import Method
+from dpindex.mechanism.method_table import find_method
 from dpindex.mechanism.noise.base import Law, NumberLaw, SignLaw, SymbolLaw
 from dpindex.mechanism.noise.moments import Likelihood, LinearChannel, NoiseMoments
 from dpindex.mechanism.noise.signs import norm_slack
 from dpindex.mechanism.noise.symbols import CodebookResponse
-from dpindex.mechanism.parameters import Grid, NoGrid, Parameters, Rounding
+from dpindex.mechanism.parameters import Parameters
 from dpindex.mechanism.projections import CodewordMap, Encoder, Projection, RecordEncoder
 from dpindex.mechanism.public_parts import PublicPart
 from dpindex.privacy import Guarantee, record
@@ -51,8 +53,6 @@ class Spec(Parameters):
         ``epsilon`` pays for. There is no harmless default: under ``attribute(…)`` epsilon counts
         changes of *one attribute*, not of a whole record. ``guarantee`` states it in the units of
         the data.
-    repetitions : int
-        Independent OPORPs that share epsilon and k equally (sign codes only).
     scale : float
         Public divisor of every attribute, e.g. 255 for bytes. Queries get the same. A change of
         beta after it is one of beta × scale in the data.
@@ -64,17 +64,12 @@ class Spec(Parameters):
         Public range of a scaled attribute, [−1, 1] by default.
     clip : bool
         Clip to the bounds instead of refusing.
-    min_norm : float, optional
-        Public lower bound on the norm of every vector after scaling, for methods that need one.
-    entries : str, optional
-        Entries of a random projection: "gaussian", "rademacher", "uniform" or "very-sparse".
-    sparsity : int, optional
-        Sparse Johnson-Lindenstrauss maps: coordinates that one attribute moves, a divisor of k.
-        Very sparse entries: 1 / density, √dim by default.
     norm : float, optional
         Public norm of *every* vector after scaling (1 for unit embeddings); sharpens similarities.
     seed : int
         Public seed of the projection, [0, 2^63).
+    variant : Repeated, Blocks or Dense, optional
+        What some methods of papers can be told beside this: see :mod:`dpindex.mechanism.variants`.
     codebook : Codebook, optional
         Public codewords of ``record-codebook`` and ``codebook-softmax``; of the latter in the units
         of the data.
@@ -120,6 +115,11 @@ class Spec(Parameters):
     def method_row(self) -> Method:
         """The method's row in the table."""
         return find_method(self.method)
+
+    @property
+    def is_rounded(self) -> bool:
+        """False if the guarantee holds for any vectors, which are projected as they are."""
+        return self.method_row.calibration.rounded
 
     @cached_property
     def code_length(self) -> int:
@@ -232,10 +232,8 @@ class Spec(Parameters):
         return self.law
 
     @cached_property
-    def grid(self) -> Rounding:
-        """How attributes are rounded."""
-        if not self.method_row.calibration.rounded:
-            return NoGrid()
+    def grid(self) -> Grid:
+        """How attributes are rounded; TypeError for a method that takes any numbers."""
         most_summed = self.linear_projection.max_column_l1
         if self.design is not None:
             # A projected vector and a projected centre are at most twice as large as one of them.
@@ -253,7 +251,7 @@ class Spec(Parameters):
             return None
         centre = np.zeros((1, self.dim))
         centre[0, self.design.attributes] = np.clip(self.design.centre, *self.bounds)
-        steps = self.rounding_grid.round(centre * self.scale)
+        steps = self.grid.round(centre * self.scale)
         return np.asarray(self.projection.apply(steps)[0], np.float64)
 
     @cached_property
@@ -261,20 +259,15 @@ class Spec(Parameters):
         """:attr:`offset` less the projection of zeros in their windows, which sparse rows lack."""
         if self.projection.windows is None:
             return self.offset
-        zeros = self.rounding_grid.zero[None].astype(np.float64)
+        zeros = self.grid.zero[None].astype(np.float64)
         projected = np.asarray(self.projection.apply(zeros)[0])
         return -projected if self.offset is None else self.offset - projected
 
     @cached_property
-    def rounding_grid(self) -> Grid:
-        """:attr:`grid` of a method that rounds; TypeError for one that takes any numbers."""
-        if not isinstance(self.grid, Grid):
-            raise TypeError(f"{self.method} rounds to no grid")
-        return self.grid
-
-    @cached_property
     def step(self) -> float:
         """Units of scaled attributes, or of windows, per grid step of a projected coordinate."""
+        if not self.is_rounded:
+            return self.projection.scale
         return float(self.grid.unit_step * self.projection.scale)
 
     @property
@@ -328,7 +321,10 @@ class Projector:
 
     def __init__(self, spec: Spec) -> None:
         self.spec = spec
-        spec.grid.check_capacity(spec.law.max_sum)
+        self.grid: Grid | None = None
+        if spec.is_rounded:
+            self.grid = spec.grid
+            self.grid.check_capacity(spec.law.max_sum)
 
     def project(self, x: Vectors, *, first_row: int = 0) -> Floats:
         """The exact projection, in grid integers held in floats, shape (n, k): *not private*.
@@ -405,28 +401,31 @@ class Projector:
     def checked_rows(self, block: Any, first_row: int) -> Any:
         """Rows brought to 0 … 1 by the ranges; InputError if they may not be projected."""
         inside = self.in_ranges(block)
-        check_values(inside, first_row, self.spec.grid.first_fault)
+        first_fault = _not_finite if self.grid is None else self.grid.first_fault
+        check_values(inside, first_row, first_fault)
         self._check_norms(inside, first_row)
         return inside
 
     def _project_block(self, block: Any, first_row: int) -> Floats:
         rows = self.checked_rows(block, first_row)
-        grid = self.spec.grid
+        projection = self.spec.projection
+        if self.grid is None:
+            return projection.apply_sparse(rows) if issparse(rows) else projection.apply(rows)
         offset = self.spec.offset
         if issparse(rows):
             offset = self.spec.sparse_offset
-            parts = (grid.round(rows.data, rows.indices), rows.indices, rows.indptr)
+            parts = (self.grid.round(rows.data, rows.indices), rows.indices, rows.indptr)
             rounded = scipy.sparse.csr_matrix(parts, shape=rows.shape)
-            projected = self.spec.projection.apply_sparse(rounded)
+            projected = projection.apply_sparse(rounded)
         else:
-            projected = self.spec.projection.apply(grid.round(rows))
+            projected = projection.apply(self.grid.round(rows))
         if offset is not None:  # whole numbers: exact in either float type
             projected -= offset.astype(projected.dtype)
         return projected
 
     def _check_norms(self, block: Any, first_row: int) -> None:
         declared = self.spec.norm
-        least = self.spec.min_norm
+        least = self.spec.variant.min_norm
         if least is not None:
             # Norms that are right but for their last digits pass: the guarantee allows for them.
             norms = self.norms(block, clip=True)  # as they will be rounded
@@ -436,7 +435,7 @@ class Projector:
                 raise InputError(
                     f"row {first_row + int(short[0])} is shorter than min_norm = {least:g}, on "
                     f"which the guarantee rests; leave such vectors out or lower min_norm.",
-                    field="min_norm",
+                    field="variant",
                 )
         if declared is None:
             return
@@ -468,3 +467,9 @@ def rows_of(x: Any, start: int, stop: int) -> Any:
     parts = (x.data[inside], x.indices[inside], bounds - bounds[0])
     shape = (len(bounds) - 1, x.shape[1])
     return scipy.sparse.csr_matrix(parts, shape=shape, copy=False)
+
+
+def _not_finite(values: AnyArray) -> Fault | None:
+    """:func:`not_finite` of what numbers are in 64 bits."""
+    with np.errstate(over="ignore"):
+        return not_finite(values.astype(np.float64, copy=False))

@@ -15,7 +15,8 @@ from dpindex.base.arrays import issparse
 from dpindex.base.errors import InputError, NoGuaranteeError
 from dpindex.data import VectorSource, as_source
 from dpindex.mechanism.codebooks import fit_codebook
-from dpindex.mechanism.method_table import Method, find_method
+from dpindex.mechanism.method import Method
+from dpindex.mechanism.method_table import find_method
 from dpindex.mechanism.method_table import methods as all_methods
 from dpindex.mechanism.optimiser import design, usual_length
 from dpindex.mechanism.public_parts import MAX_SIZE, Codebook, Design
@@ -104,7 +105,7 @@ class CandidateSpecs:
         cosines hardly depends on the size of large values (binary embeddings keep signs alone).
         """
         adjacency = self._target.adjacency
-        stated = self._terms["clip"] or self._terms["min_norm"] is not None
+        stated = self._terms["clip"] or self._terms["variant"].min_norm is not None
         if stated or issparse(self._sample.vectors) or not isinstance(adjacency, Attribute):
             return {}
         middle = np.quantile(self._sample.vectors, _MIDDLE) / self._terms["scale"]
@@ -173,8 +174,10 @@ class CandidateSpecs:
             return "makes one promise."
         if target.metric not in method.calibration.format.metrics:
             return f"has no codes that are ranked by {target.metric}."
-        sparse = method.family.bins or method.family.blocks
-        if target.dim > MAX_DENSE_DIM and not (sparse or self._terms["entries"] == "very-sparse"):
+        variant = method.family.variant
+        if type(self._terms["variant"]) is type(variant):
+            variant = self._terms["variant"]
+        if target.dim > MAX_DENSE_DIM and not (method.family.bins or variant.for_any_dim):
             return f"is not planned above {MAX_DENSE_DIM} attributes."
         return None
 

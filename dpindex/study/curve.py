@@ -224,7 +224,7 @@ class Curve:
             "k": spec.code_length,
             "codewords": spec.symbols,
             "subset": spec.subset,
-            "repetitions": spec.repetitions,
+            "repetitions": spec.variant.repetitions,
             "denoiser": self.denoise if measured.denoised else None,
             "query": query,
             "query_epsilon": (self.query_epsilon or spec.epsilon) if private else None,

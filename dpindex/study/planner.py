@@ -19,6 +19,7 @@ from dpindex.decode.fit import DenoiserKind
 from dpindex.index.search import QueryMode
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec
+from dpindex.mechanism.variants import Variant
 from dpindex.privacy import VectorAdjacency
 from dpindex.study.candidates import CandidateSpecs
 from dpindex.study.plan_result import Plan, plan_png
@@ -98,13 +99,10 @@ def plan(
     bounds: tuple[float, float] = (-1.0, 1.0),
     clip: bool = False,
     norm: float | None = None,
-    min_norm: float | None = None,
     delta: float = 0.0,
-    repetitions: int = 1,
-    entries: str | None = None,
-    sparsity: int | None = None,
     record_epsilon: float | None = None,
     seed: int = 0,
+    variant: Variant = Variant(),  # noqa: B008 (frozen)
     curves: bool = False,
     skip_leak_check: bool = False,
     progress: Progress | None = None,
@@ -153,7 +151,7 @@ def plan(
         such as captions of one picture. Queries are taken to have no siblings in the collection.
     public_queries : array, sparse matrix or VectorSource, optional
         Public vectors like the queries, where those differ from vectors of the collection.
-    scale, bounds, clip, norm, min_norm, delta, repetitions, entries, sparsity, record_epsilon, seed
+    scale, bounds, clip, norm, delta, record_epsilon, seed, variant
         As of :class:`dpindex.Spec`. With ``clip`` neighbours are those of the clipped vectors. With
         a delta of 0 methods that need one are not considered. Under ``record()`` the delta is for
         Gaussian noise of radius 2, which is shown for contrast, and the others must be left out.
@@ -183,9 +181,8 @@ def plan(
         dim, n, adjacency, epsilon, recall, candidates, at, query, metric, max_bytes, methods
     )
     terms = {
-        "scale": scale, "bounds": bounds, "clip": clip, "norm": norm, "min_norm": min_norm,
-        "delta": delta, "repetitions": repetitions, "entries": entries, "sparsity": sparsity,
-        "record_epsilon": record_epsilon, "seed": seed,
+        "scale": scale, "bounds": bounds, "clip": clip, "norm": norm,
+        "delta": delta, "record_epsilon": record_epsilon, "seed": seed, "variant": variant,
     }  # fmt: skip
     source = as_source(public, "the public sample")
     checked_sample(source, dim, n, skip_leak_check)
@@ -451,7 +448,7 @@ def _first_of_each(items: Iterable[_Item], kind: Callable[[_Item], object]) -> l
 def _but_for_noise(spec: Spec) -> object:
     """Return what codes of equal length have in common whose noise alone differs."""
     if spec.law.interchangeable:
-        return type(spec.law), type(spec.projection), spec.code_length, spec.repetitions
+        return type(spec.law), type(spec.projection), spec.code_length, spec.variant.repetitions
     return spec
 
 

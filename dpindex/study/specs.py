@@ -9,9 +9,11 @@ from typing import Any
 
 from dpindex.base.errors import InputError
 from dpindex.data import VectorSource
-from dpindex.mechanism.method_table import Method, find_method
+from dpindex.mechanism.method import Method
+from dpindex.mechanism.method_table import find_method
 from dpindex.mechanism.public_parts import PARTS
 from dpindex.mechanism.spec import Spec
+from dpindex.mechanism.variants import Variant
 from dpindex.privacy import Adjacency, l2, record
 
 ANY_OF_NORM_1 = l2(2.0)
@@ -46,7 +48,6 @@ def spec_grid(
     ks: Sequence[int | None] = (None,),
     *,
     delta: float = 1e-6,
-    repetitions: int = 1,
     **common: Any,
 ) -> SpecGrid:
     """Specs of all combinations of methods, epsilons and code lengths.
@@ -66,13 +67,11 @@ def spec_grid(
         Code lengths; None is the method's default.
     delta : float
         For the methods that need a delta, or take one with ``min_norm``; the others get 0.
-    repetitions : int
-        For the methods that repeat their projection; the others get 1.
     **common
         Other fields of :class:`dpindex.Spec`: adjacency, scale, bounds, clip, seed, …; methods
-        that take no ``min_norm``, ``entries``, ``sparsity``, ``codebook``, ``subset`` or ``window``
-        get none. Under ``record()`` methods that are analysed for ``l2`` only get ``l2(2)``:
-        any two vectors of norm 1.
+        that take no such ``variant``, ``codebook``, ``subset`` or ``window`` get none. Under
+        ``record()`` methods that are analysed for ``l2`` only get ``l2(2)``: any two vectors of
+        norm 1.
 
     Raises
     ------
@@ -95,10 +94,9 @@ def spec_grid(
     refused: dict[str, None] = {}
     for row in sorted(rows, key=lambda row: not row.private):  # baselines have the others' lengths
         fields = _used(row, common)
-        if row.needs_delta or fields.get("min_norm"):
+        bounded = row.calibration.norm_bound and fields.get("variant", Variant()).min_norm
+        if row.needs_delta or bounded:
             fields["delta"] = delta
-        if row.family.repeats:
-            fields["repetitions"] = repetitions
         used = [spec.code_length for line in made.values() for spec in line if not spec.codebook]
         budgets = epsilons if row.private else (None,)
         for k in _lengths(row, dim, ks, used):
@@ -128,11 +126,12 @@ def _lengths(
 
 def _used(row: Method, common: dict[str, Any]) -> dict[str, Any]:
     """Return the fields that the method takes."""
-    entries = bool(row.family.entries)
+    variant = common.get("variant", Variant())
+    if not row.calibration.norm_bound:
+        variant = variant.with_norm(None)
+    common = {**common, "variant": variant}
     used = {
-        "min_norm": row.calibration.norm_bound,
-        "entries": entries,
-        "sparsity": row.family.blocks or (entries and common.get("entries") == "very-sparse"),
+        "variant": type(variant) is type(row.family.variant),
         "subset": row.family.subset,
         "window": row.family.windows,
     } | {kind: row.family.public is part for kind, part in PARTS.items()}
@@ -181,12 +180,9 @@ def label(spec: Spec, size: str = "") -> str:
     parts = [f"{spec.method}, {size}"]
     if spec.adjacency == ANY_OF_NORM_1:
         parts.append("any two vectors of norm 1")
-    if spec.repetitions > 1:
-        parts.append(f"{spec.repetitions} repetitions")
     if spec.delta > 0:
         parts.append(f"δ = {spec.delta:g}")
-    if spec.min_norm is not None:
-        parts.append(f"norm ≥ {spec.min_norm:g}")
+    parts += spec.variant.words
     name = ", ".join(parts)
     if spec.guarantee.definition == "iDP":
         name += " (iDP)"

@@ -23,9 +23,11 @@ from typer.testing import CliRunner
 
 from dpindex import (
     Codebook,
+    Dense,
     InputError,
     PrivateIndex,
     Privatizer,
+    Repeated,
     Spec,
     attribute,
     codes_from_bytes,
@@ -155,7 +157,7 @@ def test_other_budgets(epsilon: float) -> None:
 
 def test_repetitions_are_read_together() -> None:
     spec = Spec(
-        "dp-signoporp-rr", dim=24, k=16, epsilon=1.0, repetitions=4, adjacency=attribute(1.0)
+        "dp-signoporp-rr", dim=24, k=16, epsilon=1.0, variant=Repeated(4), adjacency=attribute(1.0)
     )
     report = attack(spec, trials=60_000, confidence=SURE)
     assert 0.7 <= report.lower_bound <= 1.0, str(report)
@@ -163,7 +165,9 @@ def test_repetitions_are_read_together() -> None:
 
 @pytest.mark.parametrize("entries", ["gaussian", "rademacher", "uniform", "very-sparse"])
 def test_every_kind_of_map_can_be_attacked(entries: str) -> None:
-    spec = Spec("dp-rp-l", dim=24, k=8, epsilon=1.0, entries=entries, adjacency=attribute(1.0))
+    spec = Spec(
+        "dp-rp-l", dim=24, k=8, epsilon=1.0, variant=Dense(entries), adjacency=attribute(1.0)
+    )
     for pair in worst_pairs(spec):
         assert (np.abs(pair.rows[1] - pair.rows[0]) <= 1).all()
     report = attack(spec, trials=4000, confidence=SURE)
@@ -180,8 +184,15 @@ def test_idp_is_shown_not_to_be_dp_and_not_called_violated() -> None:
 
 def test_what_has_no_attack_is_refused() -> None:
     whole = Spec("row-oporp-g", dim=8, k=4, epsilon=1.0, delta=1e-6, adjacency=l2(2.0))
-    long = Spec("dp-signrp-rr", dim=8, k=4, epsilon=1.0, delta=1e-6, entries="gaussian",
-                min_norm=4.0, adjacency=attribute(1.0))  # fmt: skip
+    long = Spec(
+        "dp-signrp-rr",
+        dim=8,
+        k=4,
+        epsilon=1.0,
+        delta=1e-6,
+        variant=Dense("gaussian", min_norm=4.0),
+        adjacency=attribute(1.0),
+    )
     for spec in (whole, long):
         with pytest.raises(InputError, match="there is no attack"):
             attack(spec, trials=1000)

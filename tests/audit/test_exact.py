@@ -18,7 +18,7 @@ from self_test.second_reading import READERS, refuted, replay_check
 from specs import example
 from typer.testing import CliRunner
 
-from dpindex import Codebook, InputError, Spec, attribute, l2, methods, record
+from dpindex import Codebook, Dense, InputError, Repeated, Spec, attribute, l2, methods, record
 from dpindex.audit import default_specs, not_covered, verify
 from dpindex.audit.exact import verify_each
 from dpindex.audit.exact_arithmetic import (
@@ -33,7 +33,7 @@ from dpindex.audit.input_checks import code_checks, grid_checks, norm_at_most, r
 from dpindex.audit.law_verifiers import VERIFIERS, binomial_tail, change_chance, law_verifier
 from dpindex.audit.record_verifiers import cap_size
 from dpindex.cli import app
-from dpindex.mechanism.method_table import Method
+from dpindex.mechanism.method import Method
 from dpindex.mechanism.noise.additive import CellTable, TwoDigitLaplace, geometric_table
 from dpindex.mechanism.noise.gaussian import gaussian_table
 from dpindex.mechanism.noise.signs import (
@@ -178,8 +178,16 @@ def test_binomial_tails_are_exact() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("norm", [1.5, 4.0, 40.0])
 def test_signs_that_can_change_are_counted(norm: float) -> None:
-    spec = Spec("dp-signrp-rr", dim=200, k=256, epsilon=2.0, delta=1e-6, entries="gaussian",
-                min_norm=norm, bounds=(-4.0, 4.0), adjacency=attribute(1.0))  # fmt: skip
+    spec = Spec(
+        "dp-signrp-rr",
+        dim=200,
+        k=256,
+        epsilon=2.0,
+        delta=1e-6,
+        variant=Dense("gaussian", min_norm=norm),
+        bounds=(-4.0, 4.0),
+        adjacency=attribute(1.0),
+    )
     assert verify(spec).failed == ()
     signs = round(2.0 / math.log(2**64 / spec.law.thresholds[0] - 1))  # type: ignore[union-attr]
     law = FlipsByLevel([response_threshold(2.0, signs - 1)])
@@ -297,7 +305,7 @@ def test_shares_of_repetitions_add_up_to_no_more(epsilon: float, times: int) -> 
         dim=8,
         k=times,
         epsilon=epsilon,
-        repetitions=times,
+        variant=Repeated(times),
         adjacency=attribute(1.0),
     )
     assert verify(spec).failed == ()
@@ -320,7 +328,7 @@ def test_a_change_is_no_wider_than_the_bounds(row: Method, monkeypatch: pytest.M
     assert str(spec.guarantee.adjacency) == "attribute(beta=1)"
     rows, reach = grid_checks(spec, read_map(spec))
     assert all(check.passed for check in rows)
-    low, high = spec.rounding_grid.round(np.array([-0.1, 0.1]))
+    low, high = spec.grid.round(np.array([-0.1, 0.1]))
     assert 0.999 * reach < high - low <= reach
     monkeypatch.setattr(Spec, "change", property(lambda _: 0.95 * 0.2))
     weak = replace(spec, seed=1)

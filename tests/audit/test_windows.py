@@ -12,8 +12,8 @@ from specs import designed, example
 import dpindex as dpi
 from dpindex.audit.attack import attack
 from dpindex.audit.exact import verify
+from dpindex.mechanism.grid import Grid, Placed
 from dpindex.mechanism.method_table import find_method
-from dpindex.mechanism.parameters import Grid, Placed
 from dpindex.mechanism.projections.dense import codeword_scores
 
 STEPS = "windows: steps of one attribute"
@@ -52,10 +52,10 @@ def spec(request: pytest.FixtureRequest) -> dpi.Spec:
 
 def place(spec: dpi.Spec, **changes: Any) -> None:
     """Other windows than those that the spec states, in the grid that rounds."""
-    stated = spec.rounding_grid.placed
+    stated = spec.grid.placed
     names = ("factor", "low", "top")
     placed = Placed(*(changes.get(name, getattr(stated, name)) for name in names))
-    vars(spec.rounding_grid)["placed"] = placed
+    vars(spec.grid)["placed"] = placed
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -68,7 +68,7 @@ def test_what_ships_is_proved(method: str, beta: float) -> None:
 
 
 def test_a_window_one_step_too_narrow_for_its_noise(spec: dpi.Spec) -> None:
-    top = spec.rounding_grid.placed.top.copy()
+    top = spec.grid.placed.top.copy()
     top[3] += 1
     place(spec, top=top)
     assert STEPS in verify(spec).failed
@@ -76,7 +76,7 @@ def test_a_window_one_step_too_narrow_for_its_noise(spec: dpi.Spec) -> None:
 
 def test_a_wide_window_that_is_five_percent_finer_than_its_noise() -> None:
     spec = spec_of("dp-designed-laplace", WIDE)
-    factor = spec.rounding_grid.placed.factor.copy()
+    factor = spec.grid.placed.factor.copy()
     factor[5] *= 1.05
     place(spec, factor=factor)
     assert STEPS in verify(spec).failed
@@ -87,16 +87,16 @@ def test_a_window_that_is_ignored_at_the_centre(method: str) -> None:
     spec = spec_of(method)
     assert spec.design is not None
     centre = np.zeros((1, spec.dim))
-    centre[0, spec.design.attributes] = np.rint(spec.design.centre / spec.rounding_grid.step)
+    centre[0, spec.design.attributes] = np.rint(spec.design.centre / spec.grid.step)
     vars(spec)["offset"] = spec.projection.apply(centre)[0]
     assert CENTRE in verify(spec).failed
 
 
 def test_attributes_that_are_scaled_by_the_window_of_another(spec: dpi.Spec) -> None:
     if spec.codebook is None:
-        place(spec, factor=spec.rounding_grid.placed.factor[::-1].copy())
+        place(spec, factor=spec.grid.placed.factor[::-1].copy())
     else:
-        place(spec, low=spec.rounding_grid.placed.low[::-1].copy())
+        place(spec, low=spec.grid.placed.low[::-1].copy())
     assert STEPS in verify(spec).failed
 
 
@@ -179,9 +179,9 @@ def test_no_change_of_an_attribute_moves_integers_by_more_than_the_law_was_told(
     rng = np.random.default_rng(3)
     values = np.linspace(-1.0, 1.0, 21)
     rows = rng.uniform(-1, 1, (3, spec.dim)) * rng.choice([0.1, 0.5, 1.0], (3, 1))
-    told = spec.linear_projection.sensitivity.l1 << spec.rounding_grid.bits
+    told = spec.linear_projection.sensitivity.l1 << spec.grid.bits
     if method == "codebook-softmax":
-        told = 1 << spec.rounding_grid.bits
+        told = 1 << spec.grid.bits
     moved = 0
     for attribute in range(spec.dim):
         one = np.repeat(rows, len(values), axis=0)

@@ -22,7 +22,8 @@ from test_docs import COMMANDS
 
 import dpindex as dpi
 from dpindex.cli import commands
-from dpindex.mechanism.method_table import Method
+from dpindex.mechanism.method import Method
+from dpindex.mechanism.variants import parse_variant
 from dpindex.storage.journal import PrivateFolder
 
 QUICK = ("raw-staircase", "dp-rp-g-opt", "dp-sjlt-laplace", "dp-signoporp-geometric", "none-oporp")
@@ -484,7 +485,7 @@ def test_every_method_builds_and_answers(run: Run, files: Path, row: Method) -> 
     if "record" not in row.adjacencies:  # there any vectors will do
         stated["bounds"] = (0.0, 1.0)
         options += ["--bounds", 0, 1]
-    flags = {"epsilon": "--epsilon", "delta": "--delta", "min_norm": "--min-norm"}
+    flags = {"epsilon": "--epsilon", "delta": "--delta"}
     for name, flag in flags.items():
         if stated.get(name) is not None:
             options += [flag, stated[name]]
@@ -497,12 +498,10 @@ def test_every_method_builds_and_answers(run: Run, files: Path, row: Method) -> 
     if row.family.public is dpi.Design:
         stated["design"].save(files / "made.design")
         options += ["--design", "made.design"]
-    if row.family.entries:
-        stated["entries"] = row.family.entries[-1]
-        options += ["--entries", row.family.entries[-1]]
-    if row.family.blocks or stated.get("entries") == "very-sparse":
-        stated["sparsity"] = 2
-        options += ["--sparsity", 2]
+    texts = {dpi.Dense: "entries=very-sparse,sparsity=2", dpi.Blocks: "sparsity=2"}
+    if text := texts.get(type(row.family.variant)):
+        stated["variant"] = parse_variant(text)
+        options += ["--variant", text]
     code, out, err = run("spec", "--dim", 24, *options)
     assert code == 0, err
     assert dpi.Spec.from_json(out) == dpi.Spec(**stated)
@@ -522,30 +521,33 @@ def test_every_method_builds_and_answers(run: Run, files: Path, row: Method) -> 
         (("dp-rp-g-opt", "--epsilon", 1), "dp-rp-g-opt needs a delta"),
         (("dp-rp-g", "--epsilon", 1, "--delta", 0.5), "needs a delta in [1e-30, 0.5)"),
         (("dp-rp-l", "--epsilon", 1, "--delta", 1e-6), "takes no delta here"),
-        (("dp-signrp-rr", "--epsilon", 1, "--delta", 1e-6), "every vector (--min-norm)."),
-        (("dp-signrp-rr", "--epsilon", 1, "--min-norm", 3), "does not use min_norm with delta 0"),
+        (("dp-signrp-rr", "--epsilon", 1, "--delta", 1e-6), "every vector (--variant)."),
         (
-            ("dp-signrp-rr", "--epsilon", 1, "--delta", 1e-6, "--min-norm", 0.5),
+            ("dp-signrp-rr", "--epsilon", 1, "--variant", "min_norm=3"),
+            "does not use min_norm with delta 0",
+        ),
+        (
+            ("dp-signrp-rr", "--epsilon", 1, "--delta", 1e-6, "--variant", "min_norm=0.5"),
             "needs a min_norm above beta",
         ),
         (
             (
-                *("dp-signrp-rr", "--epsilon", 1, "--delta", 1e-6, "--min-norm", 3),
-                *("--entries", "rademacher"),
+                *("dp-signrp-rr", "--epsilon", 1, "--delta", 1e-6),
+                *("--variant", "entries=rademacher,min_norm=3"),
             ),
             "needs gaussian entries",
         ),
         (("dp-oporp-laplace", "--epsilon", 1, "--code-length", 25), "25 bins cannot be filled"),
         (
-            ("dp-sjlt-laplace", "--epsilon", 1, "--code-length", 10, "--sparsity", 4),
+            ("dp-sjlt-laplace", "--epsilon", 1, "--code-length", 10, "--variant", "sparsity=4"),
             "k = 10 is not a multiple of sparsity = 4",
         ),
-        (("dp-oporp-laplace", "--epsilon", 1, "--sparsity", 4), "takes no sparsity here"),
+        (("dp-oporp-laplace", "--epsilon", 1, "--variant", "sparsity=4"), "takes no sparsity here"),
         (
-            ("dp-rp-g-opt-b", "--epsilon", 1, "--delta", 1e-6, "--entries", "uniform"),
+            ("dp-rp-g-opt-b", "--epsilon", 1, "--delta", 1e-6, "--variant", "entries=uniform"),
             "takes no entries here; leave it out",
         ),
-        (("dp-rp-l", "--epsilon", 1, "--entries", "normal"), "must be one of gaussian"),
+        (("dp-rp-l", "--epsilon", 1, "--variant", "entries=normal"), "must be one of gaussian"),
         (("dp-oporp-laplace", "--epsilon", 1, "--l2", 1), "no guarantee under l2(radius=1)"),
         (
             ("row-oporp-g", "--epsilon", 1, "--delta", 1e-6),

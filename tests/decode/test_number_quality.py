@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -75,11 +76,11 @@ def _seeded(spec: dpi.Spec, seed: int) -> dpi.Spec:
 
 # Decoders of designs give posterior means, which are biased on purpose: test_designed.
 @pytest.mark.parametrize(
-    ("row", "entries"),
+    ("row", "variant"),
     [shape for shape in SHAPES if shape.values[0].family.public is None],
 )
 def test_distances_are_unbiased_with_honest_errors(
-    row: Any, entries: Any, known_noise: None
+    row: Any, variant: dpi.Dense, known_noise: None
 ) -> None:
     """Squared distances of the l2 index: 10 projections × 5 queries × 60 vectors, either mode.
 
@@ -90,10 +91,10 @@ def test_distances_are_unbiased_with_honest_errors(
     """
     rng = np.random.default_rng(0)
     dim, high = 48, 1.0 if "attribute" in row.adjacencies else 0.3
-    changes: dict[str, Any] = {"dim": dim, "epsilon": 6.0, "entries": entries}
+    changes: dict[str, Any] = {"dim": dim, "epsilon": 6.0, "variant": variant}
     changes["k"] = dim if row.family.keeps_all else 24
-    if entries == "very-sparse":
-        changes["sparsity"] = 3
+    if variant.entries == "very-sparse":
+        changes["variant"] = replace(variant, sparsity=3)
     errors: dict[Any, list[Any]] = {"exact": [], "private": []}
     claimed: dict[Any, list[Any]] = {"exact": [], "private": []}
     for seed in range(10):
@@ -124,7 +125,13 @@ def test_private_sparse_jl_distance_variance(name: str, delta: float) -> None:
     rng = np.random.default_rng(4)
     u, v = rng.uniform(-1, 1, (2, dim))
     spec = dpi.Spec(
-        name, dim, k=k, epsilon=6.0, delta=delta, sparsity=s, adjacency=dpi.attribute(1.0)
+        name,
+        dim,
+        k=k,
+        epsilon=6.0,
+        delta=delta,
+        variant=dpi.Blocks(s),
+        adjacency=dpi.attribute(1.0),
     )
     law, step = spec.law, spec.step
     rows = spec.grid.round(np.stack([u, v]))

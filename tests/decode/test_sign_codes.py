@@ -16,12 +16,14 @@ import numpy.typing as npt
 import pytest
 from streams import Seeded
 
+from dpindex import Repeated
 from dpindex.decode.sign_agreement import (
     agreement_curve,
     cosine_from_agreement,
     cosine_from_score,
     signal_kept,
 )
+from dpindex.mechanism.grid import GRID_BITS
 from dpindex.mechanism.noise.base import SignLaw
 from dpindex.mechanism.noise.signs import (
     IndividualFlips,
@@ -30,7 +32,6 @@ from dpindex.mechanism.noise.signs import (
     randomized_response,
     smooth_flips,
 )
-from dpindex.mechanism.parameters import GRID_BITS
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.spec import Spec
 from dpindex.privacy import attribute
@@ -137,7 +138,7 @@ CASES = {
         "dim": 768,
         "k": 512,
         "epsilon": 16.0,
-        "repetitions": 4,
+        "variant": Repeated(4),
     },
     "geometric": {"method": "dp-signoporp-geometric", "dim": 768, "k": 128, "epsilon": 3.0},
     "individual": {"method": "idp-signrp-rr", "dim": 256, "k": 256, "epsilon": 2.0},

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dpindex import Codebook, PrivateIndex, Privatizer, Spec, attribute, l2, record
+from dpindex import Codebook, Dense, PrivateIndex, Privatizer, Spec, attribute, l2, record
 from dpindex.mechanism.codes import codes_from_bytes
 from dpindex.race import PStable, RaceSketch, SketchSpec
 
@@ -40,7 +40,7 @@ SPECS = {
         k=6,
         epsilon=0.002,
         seed=3,
-        entries="gaussian",
+        variant=Dense("gaussian"),
         norm=1.0,
         adjacency=attribute(1.0),
     ),

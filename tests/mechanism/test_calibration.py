@@ -17,8 +17,10 @@ import pytest
 from specs import needed
 
 import dpindex as dpi
-from dpindex.mechanism.method_table import Method, find_method
+from dpindex.mechanism.method import Method
+from dpindex.mechanism.method_table import find_method
 from dpindex.mechanism.noise.gaussian import kenthapadi_sigma, optimal_sigma
+from dpindex.mechanism.variants import Variant
 
 EPSILON, DELTA, DIM = 1.3, 1e-6, 9
 ROWS = [
@@ -29,9 +31,9 @@ ROWS = [
 ATTRIBUTE = [row for row in ROWS if "attribute" in row.adjacencies]
 BALL = [row for row in ROWS if "l2" in row.adjacencies]
 SHAPES = [
-    pytest.param(row, entries, id=f"{row.name}-{entries}")
+    pytest.param(row, variant, id=f"{row.name}-{variant.entries}")
     for row in ATTRIBUTE
-    for entries in row.family.entries or (None,)
+    for variant in row.family.variant.forms
 ]
 
 
@@ -74,9 +76,9 @@ def _delta(mu: float, epsilon: float) -> float:
         return float(mpmath.ncdf(m / 2 - e / m) - mpmath.exp(e) * mpmath.ncdf(-m / 2 - e / m))
 
 
-@pytest.mark.parametrize(("row", "entries"), SHAPES)
-def test_attribute_noise_covers_the_worst_change(row: Method, entries: str | None) -> None:
-    spec = _spec(row, entries=entries)
+@pytest.mark.parametrize(("row", "variant"), SHAPES)
+def test_attribute_noise_covers_the_worst_change(row: Method, variant: Variant) -> None:
+    spec = _spec(row, variant=variant)
     cells = _moves(spec, _unit_changes(spec))
     if row.kind.startswith("pure"):
         worst = cells.sum(axis=1).max()
@@ -143,7 +145,7 @@ def test_ball_noise_covers_the_worst_direction(row: Method) -> None:
 
 def test_the_ball_reaches_every_pair_on_the_grid() -> None:
     """``neighbour_distance`` against the worst rounding of many pairs at exactly the radius."""
-    from dpindex.mechanism.parameters import neighbour_distance
+    from dpindex.mechanism.grid import neighbour_distance
 
     rng = np.random.default_rng(2)
     for dim in (1, 4, 50):
@@ -163,27 +165,21 @@ SIGNS = [
     if row.codes == "signs" and row.definition == "DP" and "attribute" in row.adjacencies
 ]
 SIGN_SHAPES = [
-    pytest.param(row.name, {"entries": entries} if entries else {}, id=f"{row.name}-{entries}")
+    pytest.param(row.name, variant, id=f"{row.name}-{variant.entries}-{variant.repetitions}")
     for row in SIGNS
     if row.kind.startswith("pure")
-    for entries in row.family.entries or (None,)
-] + [
-    pytest.param(row.name, {"repetitions": 2}, id=f"{row.name}-repeated")
-    for row in SIGNS
-    if row.family.repeats
+    for variant in row.family.variant.forms
 ]
 
 
-@pytest.mark.parametrize(("name", "changes"), SIGN_SHAPES)
-def test_sign_methods_share_epsilon_over_the_signs_that_move(
-    name: str, changes: dict[str, Any]
-) -> None:
+@pytest.mark.parametrize(("name", "variant"), SIGN_SHAPES)
+def test_sign_methods_share_epsilon_over_the_signs_that_move(name: str, variant: Variant) -> None:
     """log-ratio of every sign between neighbours, summed over coordinates: at most ε, and for some
     pair close to it."""
     given = {**needed(find_method(name), DIM), "k": 6}
     if "design" in given:
         given["k"] = None
-    spec = dpi.Spec(**{**given, "dim": DIM, "epsilon": EPSILON, "seed": 2, **changes})
+    spec = dpi.Spec(**{**given, "dim": DIM, "epsilon": EPSILON, "seed": 2, "variant": variant})
     law: Any = spec.law
     matrix = spec.projection.apply(np.eye(DIM))
     beta = 1 << spec.grid.bits

@@ -20,7 +20,8 @@ from dpindex.audit.exact import verify_each
 from dpindex.base.errors import DamagedError, InputError, NoGuaranteeError
 from dpindex.base.files import pack, unpack
 from dpindex.decode.designed import decoded
-from dpindex.mechanism.method_table import TABLE, Method
+from dpindex.mechanism.method import Method
+from dpindex.mechanism.method_table import TABLE
 from dpindex.mechanism.noise.base import Moves
 from dpindex.mechanism.public_parts import column_weight
 
@@ -89,13 +90,13 @@ def test_differences_from_a_far_centre_are_exact() -> None:
     made = dpi.Design.from_bytes(altered(made, entries=odd))
     ends = np.where(made.entries[0] >= 0, 1.0, -1.0)
     weight = int(np.abs(made.entries[0].astype(int)).sum())
-    step = dpi.Spec("dp-designed-laplace", 12, design=made, **ATTRIBUTE).rounding_grid.step
+    step = dpi.Spec("dp-designed-laplace", 12, design=made, **ATTRIBUTE).grid.step
     bound = 0.99 * 2**24 * step / weight  # one side alone would fit into single precision
     far = dpi.Design.from_bytes(altered(made, centre=(-bound * ends).astype(np.float32)))
     terms = {**ATTRIBUTE, "bounds": (-bound, bound)}
     spec = dpi.Spec("dp-designed-laplace", 12, design=far, **terms)
     rows = bound * ends * (1 - 0.01 * RNG.random((200, 12)))
-    grid = dpi.Privatizer(spec).spec.rounding_grid
+    grid = dpi.Privatizer(spec).spec.grid
     steps, centre = (grid.round(x).astype(np.int64) for x in (rows, far.centre[None]))
     wanted = (steps - centre) @ far.entries.astype(np.int64).T
     assert np.abs(wanted).max() > 2**24

@@ -9,11 +9,11 @@ import mpmath
 import numpy as np
 import pytest
 from scipy import sparse
-from specs import FAMILIES, codebook, designed, folded
+from specs import FAMILIES, codebook, designed, folded, with_variant
 
 import dpindex as dpi
 from dpindex.base.errors import InputError
-from dpindex.mechanism.method_table import Family
+from dpindex.mechanism.method import Family
 from dpindex.mechanism.parameters import Parameters
 from dpindex.mechanism.projections import Identity, Projection
 from dpindex.mechanism.projections.dense import (
@@ -27,11 +27,16 @@ from dpindex.mechanism.public_random import PublicStream
 
 DIM = 24
 EVERY = [pytest.param(family, id=name) for name, family in FAMILIES.items()]
+DENSE = [
+    pytest.param(family, id=name)
+    for name, family in FAMILIES.items()
+    if isinstance(family.variant, dpi.Dense)
+]
 
 
 def stated(**changes: Any) -> Parameters:
     plain = {"method": "a-method", "dim": DIM, "seed": 3, "adjacency": dpi.attribute(1.0)}
-    return Parameters(**{**plain, **changes})
+    return Parameters(**with_variant({**plain, **changes}))
 
 
 def stated_for(family: Family, **changes: Any) -> Parameters:
@@ -61,9 +66,12 @@ LINEAR = {
 Scores of codewords, whose number is that of the codebook, have theirs in test_softmax.py."""
 
 SHAPES = [
-    pytest.param(family, {"dim": dim, "k": k, "entries": entries}, id=f"{name}-{entries}-{dim}-{k}")
+    pytest.param(
+        family, {"dim": dim, "k": k, "variant": variant}, id=f"{name}-{variant.entries}-{dim}-{k}"
+    )
     for name, family in FAMILIES.items()
-    for entries in family.entries or (None,)
+    for variant in family.variant.forms
+    if variant.repetitions == 1
     for dim, k in ((1, 1), (24, 8), (23, 9), (40, 40), (300, 64))
     if family in LINEAR and not (family.keeps_all and k != dim)
 ]
@@ -73,7 +81,7 @@ RANDOM = [shape for shape in SHAPES if shape.values[0].public is None]  # type: 
 SHAPES += [
     pytest.param(family, {"dim": 23, "k": 36, "repetitions": 4}, id=f"{name}-repeated")
     for name, family in FAMILIES.items()
-    if family.repeats
+    if isinstance(family.variant, dpi.Repeated)
 ]
 
 
@@ -171,7 +179,7 @@ def test_the_default_length_is_allowed(family: Family, dim: int) -> None:
     if family.public is not None:  # which are as long
         dim = min(dim, 1000)
     values = family.resolved(stated_for(family, dim=dim))
-    assert set(values) == {"k", "entries", "sparsity", "subset"}
+    assert set(values) == {"k", "variant", "subset"}
     assert values["k"] >= 1
     if family.keeps_all:
         assert values["k"] == dim
@@ -276,11 +284,11 @@ def refused(family: Family, words: str, **changes: Any) -> None:
 
 @folded("family", EVERY)
 def test_what_a_family_does_not_use_is_refused(family: Family) -> None:
-    if not family.repeats:
+    if not isinstance(family.variant, dpi.Repeated):
         refused(family, "a-method takes no repetitions", repetitions=2)
-    if not family.entries:
+    if not isinstance(family.variant, dpi.Dense):
         refused(family, "a-method takes no entries", entries="gaussian")
-    if not family.blocks:
+    if not isinstance(family.variant, dpi.Blocks):
         refused(family, "a-method takes no sparsity", sparsity=2)
     if family.public is not dpi.Codebook:
         refused(family, "a-method takes no codebook here; leave it out", codebook=codebook(DIM))
@@ -315,11 +323,12 @@ def test_repetitions_divide_the_length() -> None:
     refused(family, "k = 25 is not a multiple of repetitions = 2", k=25, repetitions=2)
 
 
-@pytest.mark.parametrize("family", [f for f in EVERY if f.values[0].entries])  # type: ignore[attr-defined]
+@pytest.mark.parametrize("family", DENSE)
 def test_entries_are_chosen_from_those_of_the_family(family: Family) -> None:
-    assert sorted(family.entries) == ["gaussian", "rademacher", "uniform", "very-sparse"]
-    assert family.resolved(stated())["entries"] == family.entries[0]
-    kinds = {entries: type(made(family, entries=entries)).__name__ for entries in family.entries}
+    forms = [form.entries for form in family.variant.forms]
+    assert sorted(forms) == ["gaussian", "rademacher", "uniform", "very-sparse"]
+    assert family.resolved(stated())["variant"].entries == forms[0]
+    kinds = {entries: type(made(family, entries=entries)).__name__ for entries in forms}
     assert kinds == {
         "gaussian": "Gaussian",
         "rademacher": "Rademacher",
@@ -327,13 +336,13 @@ def test_entries_are_chosen_from_those_of_the_family(family: Family) -> None:
         "very-sparse": "VerySparse",
     }
     refused(family, "must be one of .*, not 'normal'", entries="normal")
-    refused(family, "a-method takes no sparsity", entries="uniform", sparsity=2)
+    refused(family, "sparsity is that of very-sparse", entries="uniform", sparsity=2)
 
 
-@pytest.mark.parametrize("family", [f for f in EVERY if f.values[0].entries])  # type: ignore[attr-defined]
+@pytest.mark.parametrize("family", DENSE)
 def test_sparsity_of_very_sparse_entries(family: Family) -> None:
     """The root of dim, as is customary, or what is stated: one entry in so many is not zero."""
-    assert family.resolved(stated(dim=400, entries="very-sparse"))["sparsity"] == 20
+    assert family.resolved(stated(dim=400, entries="very-sparse"))["variant"].sparsity == 20
     projection = made(family, dim=400, k=50, entries="very-sparse", sparsity=2)
     assert isinstance(projection, VerySparse)
     assert projection.sparsity == 2
@@ -352,8 +361,8 @@ def test_codebooks_belong_to_the_vectors() -> None:
 def test_sparsity_of_blocks_divides_the_length() -> None:
     family = FAMILIES["SPARSE_JL"]
     for k, sparsity in ((128, 4), (9, 3), (10, 2), (7, 1)):
-        assert family.resolved(stated(k=k))["sparsity"] == sparsity
-    assert family.resolved(stated(k=10, sparsity=5))["sparsity"] == 5
+        assert family.resolved(stated(k=k))["variant"].sparsity == sparsity
+    assert family.resolved(stated(k=10, sparsity=5))["variant"].sparsity == 5
     refused(family, "k = 10 is not a multiple of sparsity = 4", k=10, sparsity=4)
     for sparsity in (0, 1025, 1.5):
         refused(family, "sparsity must be a whole number", k=1 << 12, sparsity=sparsity)

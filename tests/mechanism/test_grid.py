@@ -15,7 +15,7 @@ from specs import folded
 
 from dpindex import Spec, attribute
 from dpindex.base.errors import InputError
-from dpindex.mechanism.parameters import Grid, grid_point, grid_step
+from dpindex.mechanism.grid import Grid, grid_point, grid_step
 
 DTYPES = (np.float32, np.float64)
 BETAS = (0.1, 1 / 3, 1.0, 255.0, 7e-9)
@@ -324,5 +324,5 @@ def test_low_the_grid_of_a_spec_is_that_of_scaled_attributes(scale: float) -> No
         "dp-oporp-staircase", dim=4, k=4, epsilon=1.0, scale=scale, adjacency=attribute(1.0)
     )
     beta = spec.guarantee.adjacency.size
-    low, high = spec.rounding_grid.round(np.array([0.0, beta]))
-    assert 0 <= (1 << spec.rounding_grid.bits) - (high - low) <= 1
+    low, high = spec.grid.round(np.array([0.0, beta]))
+    assert 0 <= (1 << spec.grid.bits) - (high - low) <= 1

@@ -28,7 +28,7 @@ EPSILONS = (0.3, 2.0, 9.0)
 
 
 def _spec(row: Any, epsilon: float | None, **changes: Any) -> dpi.Spec:
-    if row.family.entries:
+    if isinstance(row.family.variant, dpi.Dense):
         changes["entries"] = "gaussian"
     if row.definition == "iDP":  # stated for so many signs that the near ones have a mean number
         changes |= {"dim": 256, "k": 256}

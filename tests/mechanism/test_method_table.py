@@ -18,12 +18,13 @@ from typer.testing import CliRunner
 import dpindex as dpi
 from dpindex.base.errors import InputError
 from dpindex.cli import app
-from dpindex.mechanism.method_table import TABLE, Method, find_method
+from dpindex.mechanism.grid import GRID_BITS
+from dpindex.mechanism.method import Method
+from dpindex.mechanism.method_table import TABLE, find_method
 from dpindex.mechanism.noise.additive import AdditiveNoise
 from dpindex.mechanism.noise.gaussian import optimal_sigma, rounded_gaussian
 from dpindex.mechanism.noise.signs import share
 from dpindex.mechanism.noise.square_wave import SquareWave
-from dpindex.mechanism.parameters import GRID_BITS
 
 EVERY = [pytest.param(row, id=row.name) for row in dpi.methods()]
 

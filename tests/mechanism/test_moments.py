@@ -14,12 +14,12 @@ import pytest
 from specs import folded
 from streams import Seeded
 
+from dpindex.mechanism.grid import GRID_BITS
 from dpindex.mechanism.noise.additive import laplace_noise, staircase_noise
 from dpindex.mechanism.noise.base import NumberLaw
 from dpindex.mechanism.noise.gaussian import optimal_sigma, rounded_gaussian
 from dpindex.mechanism.noise.moments import NoiseMoments
 from dpindex.mechanism.noise.square_wave import square_wave
-from dpindex.mechanism.parameters import GRID_BITS
 
 Array = npt.NDArray[Any]
 UNIT = 1.0 / 2**GRID_BITS

@@ -296,7 +296,8 @@ def test_realised_projections_change_no_more_signs(shape: str) -> None:
     total = 0
     for seed in range(40):
         spec = dpi.Spec(
-            "dp-signrp-rr", dim, k=512, epsilon=1.0, delta=1e-6, min_norm=min_norm, seed=seed,
+            "dp-signrp-rr", dim, k=512, epsilon=1.0, delta=1e-6, seed=seed,
+            variant=dpi.Dense(min_norm=min_norm),
             bounds=(0, 4),
             adjacency=dpi.attribute(1.0),
         )  # fmt: skip
@@ -317,10 +318,11 @@ def test_flips_are_shared_by_the_signs_that_can_change() -> None:
         "dim": 100,
         "k": 256,
         "epsilon": 3.0,
-        "entries": "gaussian",
     }
-    pure = dpi.Spec("dp-signrp-rr", **common)
-    exact = dpi.Spec("dp-signrp-rr", **common, delta=1e-6, min_norm=8.0)
+    pure = dpi.Spec("dp-signrp-rr", **common, variant=dpi.Dense("gaussian"))
+    exact = dpi.Spec(
+        "dp-signrp-rr", **common, delta=1e-6, variant=dpi.Dense("gaussian", min_norm=8.0)
+    )
     chances = [spec.law.flip_probability(np.ones(1), 1.0)[0] for spec in (pure, exact)]
     shares = [math.log(1 / q - 1) for q in chances]
     assert shares[0] == pytest.approx(3.0 / 256)

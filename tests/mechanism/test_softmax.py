@@ -53,7 +53,7 @@ def law_of(made: dpi.Spec) -> SoftmaxResponse:
 def words_of(made: dpi.Spec, x: Any) -> list[int]:
     """Words, of 2^128, that each symbol has for one vector: from its grid integers on by hand."""
     law = law_of(made)
-    integers = [int(v) for v in made.rounding_grid.round(np.asarray(x)[None])[0]]
+    integers = [int(v) for v in made.grid.round(np.asarray(x)[None])[0]]
     weights = made.linear_projection.single  # type: ignore[attr-defined]
     scores = [
         sum(u * int(w) for u, w in zip(integers, column, strict=True)) + int(offset)

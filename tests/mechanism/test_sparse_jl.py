@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
+from dpindex import Blocks, Dense
 from dpindex.base.errors import InputError
 from dpindex.mechanism.projections.sparse import SparseJL, VerySparse
 
@@ -133,6 +134,7 @@ import re, sys
 import numpy as np
 from scipy import sparse
 import dpindex as dpi
+from dpindex import Blocks, Dense
 
 file, method, arguments = sys.argv[1], sys.argv[2], eval(sys.argv[3])
 with np.load(file) as stored:
@@ -151,8 +153,8 @@ print(re.search(r"VmHWM:\\s+(\\d+) kB", open("/proc/self/status").read())[1])
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads /proc/self/status")
 @pytest.mark.parametrize(("method", "arguments"), [
     ("dp-oporp-staircase", {}),
-    ("dp-sjlt-laplace", {"sparsity": 4}),
-    ("dp-rp-g-opt", {"delta": 1e-6, "entries": "very-sparse"}),
+    ("dp-sjlt-laplace", {"variant": Blocks(4)}),
+    ("dp-rp-g-opt", {"delta": 1e-6, "variant": Dense("very-sparse")}),
 ])  # fmt: skip
 def test_documents_of_2_to_the_24_columns_need_less_than_a_gigabyte(
     method: str, arguments: dict[str, Any], data_dir: Path

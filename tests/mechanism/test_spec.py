@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from specs import example, folded, needed, small
+from specs import example, folded, needed, small, with_variant
 
 import dpindex as dpi
 from dpindex.base.errors import InputError
@@ -34,8 +34,10 @@ def specs(draw: st.DrawFn) -> dpi.Spec:
     largest = 2**31 - 1 if row.family.bins else 64 if public else 2**20
     dim = draw(st.integers(1, largest))
     arguments = needed(row, dim) | {"dim": dim}
-    repetitions = draw(st.integers(1, 8)) if row.family.repeats else 1
-    arguments["repetitions"] = repetitions
+    repetitions = 1
+    if isinstance(row.family.variant, dpi.Repeated):
+        repetitions = draw(st.integers(1, 8))
+        arguments["variant"] = dpi.Repeated(repetitions)
     if row.family.lengths is not None:
         arguments["k"] = draw(st.none() | st.sampled_from(row.family.lengths))
     elif row.family.public is not dpi.Design and not row.family.keeps_all and draw(st.booleans()):
@@ -51,8 +53,6 @@ def specs(draw: st.DrawFn) -> dpi.Spec:
     kind = draw(st.sampled_from(row.adjacencies))
     size = draw(POSITIVE)
     arguments["adjacency"] = dpi.attribute(size) if kind == "attribute" else dpi.l2(size)
-    if "min_norm" in arguments:
-        arguments["min_norm"] = 100 * size
     if row.calibration.bounded:
         arguments["bounds"] = (0.0, size / 2)
     else:
@@ -95,7 +95,7 @@ BASE = dpi.Spec("dp-signoporp-rr", 24, k=8, epsilon=2.0, norm=1.0, adjacency=dpi
         {"k": 4},
         {"epsilon": 2.0000000000000004},
         {"adjacency": dpi.attribute(0.5)},
-        {"repetitions": 2},
+        {"variant": dpi.Repeated(2)},
         {"scale": 2.0},
         {"bounds": (0.0, 1.0)},
         {"clip": True},
@@ -122,8 +122,8 @@ def test_fingerprint_is_pinned() -> None:
 def test_equal_numbers_are_equal_specs() -> None:
     """However a number is written, the text and so the fingerprint are those of its value."""
     plain = dpi.Spec(
-        "dp-signoporp-rr", 24, k=8, epsilon=2.0, repetitions=2, scale=4.0, bounds=(0.0, 1.0),
-        norm=1.0, seed=3, adjacency=dpi.attribute(2.0),
+        "dp-signoporp-rr", 24, k=8, epsilon=2.0, scale=4.0, bounds=(0.0, 1.0),
+        variant=dpi.Repeated(2), norm=1.0, seed=3, adjacency=dpi.attribute(2.0),
     )  # fmt: skip
     for whole, real in (
         (int, int),
@@ -134,8 +134,9 @@ def test_equal_numbers_are_equal_specs() -> None:
         (np.float32, Fraction),
     ):
         other = dpi.Spec(
-            "dp-signoporp-rr", whole(24), k=whole(8), epsilon=real(2), repetitions=whole(2),
-            scale=real(4), bounds=[real(-0.0), real(1)], norm=real(1), seed=whole(3),
+            "dp-signoporp-rr", whole(24), k=whole(8), epsilon=real(2),
+            variant=dpi.Repeated(whole(2)), scale=real(4), bounds=[real(-0.0), real(1)],
+            norm=real(1), seed=whole(3),
             adjacency=dpi.attribute(real(2)), delta=real(-0.0),
         )  # fmt: skip
         assert other == plain
@@ -169,7 +170,7 @@ def refused(words: str, **changes: Any) -> None:
         "epsilon": 2.0,
     }
     with pytest.raises(InputError) as caught:
-        dpi.Spec(**{**arguments, **changes})
+        dpi.Spec(**with_variant({**arguments, **changes}))
     assert words in str(caught.value)
     assert str(caught.value).endswith(".")
     assert "\n" not in str(caught.value)
@@ -274,13 +275,13 @@ def test_no_guarantee_under_an_adjacency_it_was_not_analysed_for(row: Any) -> No
 def test_bins_cannot_outnumber_attributes(row: Any) -> None:
     assert example(row, k=24).k == 24
     refused("25 bins cannot be filled by 24 attributes", **needed(row), k=25)
-    if row.family.repeats:
+    if isinstance(row.family.variant, dpi.Repeated):
         assert example(row, k=48, repetitions=2).k == 48
         refused("25 bins", **needed(row), k=50, repetitions=2)
         refused("k = 25 is not a multiple of repetitions = 2", **needed(row), k=25, repetitions=2)
 
 
-@folded("row", [row for row in EVERY if not row.values[0].family.repeats])
+@folded("row", [row for row in EVERY if not isinstance(row.values[0].family.variant, dpi.Repeated)])
 def test_repetitions_only_where_they_mean_something(row: Any) -> None:
     refused(f"{row.name} takes no repetitions", **needed(row), k=None, repetitions=2)
 
@@ -298,7 +299,7 @@ def test_bounds_no_wider_than_beta(row: Any) -> None:
     example(row, bounds=(0.0, 255.0), adjacency=dpi.attribute(255))
 
 
-@folded("row", [r for r in EVERY if "min_norm" not in r.values[0].needs])
+@folded("row", [r for r in EVERY if isinstance(r.values[0].family.variant, dpi.Dense)])
 def test_no_parameter_is_accepted_and_ignored(row: Any) -> None:
     refused(f"{row.name} does not use min_norm", **needed(row), k=None, min_norm=1.0)
 
@@ -387,12 +388,16 @@ def test_a_spec_travels_light(row: Any) -> None:
 @folded("row", EVERY)
 def test_what_a_spec_resolves_to_is_made_once(row: Any) -> None:
     spec = small(row)
-    for name in ("projection", "law", "grid", "format"):
+    for name in ("projection", "law", "format"):
         assert getattr(spec, name) is getattr(spec, name)
     assert spec.code_length == spec.format.code_length
     assert spec.projection.k == (50 if row.family.public is dpi.Codebook else spec.code_length)
-    assert spec.grid.bits == spec.law.grid_bits
-    assert spec.step == spec.grid.step * spec.projection.scale
+    step = spec.projection.scale
+    if spec.is_rounded:
+        assert spec.grid is spec.grid
+        assert spec.grid.bits == spec.law.grid_bits
+        step *= spec.grid.step
+    assert spec.step == step
     assert spec.fingerprint == spec.format.fingerprint
 
 

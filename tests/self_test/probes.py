@@ -31,7 +31,7 @@ def probe_rows(spec: Spec) -> Doubles:
     """
     random = np.random.default_rng(1)
     low, high = (bound * spec.scale for bound in spec.bounds)
-    if spec.norm is not None or spec.min_norm is not None:
+    if spec.norm is not None or spec.variant.min_norm is not None:
         return _rows_of_norm(spec, random)
     rows = random.uniform(low, high, (_KINDS, spec.dim))
     if isinstance(spec.adjacency, Record):
@@ -56,7 +56,7 @@ def probe_rows(spec: Spec) -> Doubles:
 def _rows_of_norm(spec: Spec, random: np.random.Generator) -> Doubles:
     """Vectors of equal magnitudes, whose norm is the least one or about the declared one."""
     low, high = (bound * spec.scale for bound in spec.bounds)
-    norm = spec.norm or 1.02 * (spec.min_norm or 0.0)
+    norm = spec.norm or 1.02 * (spec.variant.min_norm or 0.0)
     size = norm * spec.scale / np.sqrt(spec.dim)
     if size > max(-low, high):
         raise InputError("no vector within the bounds has the norm of this spec; widen them.")
@@ -73,7 +73,7 @@ def typed_rows(spec: Spec, rows: Doubles) -> Iterator[AnyArray]:
     """The probes in other types of numbers, where they lie within the bounds and keep the norm."""
     low, high = (bound * spec.scale for bound in spec.bounds)
     records = isinstance(spec.adjacency, Record)
-    has_norm = spec.norm is not None or spec.min_norm is not None
+    has_norm = spec.norm is not None or spec.variant.min_norm is not None
     for dtype in _DTYPES:
         whole = issubclass(dtype, np.integer)
         if has_norm and (whole or dtype == np.float16):  # which would round it away
@@ -103,12 +103,12 @@ def wrong_rows(spec: Spec, rows: Doubles) -> dict[str, AnyArray]:
         whole = np.zeros(spec.dim)
         whole[-1] = np.floor(spec.bounds[1] * spec.scale) + 1.0
         wrong["of whole numbers beyond the bounds"] = whole
-    if spec.min_norm is not None:
+    if spec.variant.min_norm is not None:
         wrong["shorter than min_norm"] = 0.97 * rows[0]
         largest = max(abs(bound) for bound in spec.bounds)
-        if spec.clip and largest < spec.min_norm:
+        if spec.clip and largest < spec.variant.min_norm:
             peak = np.zeros(spec.dim)
-            peak[0] = 10.0 * spec.min_norm * spec.scale
+            peak[0] = 10.0 * spec.variant.min_norm * spec.scale
             wrong["shorter than min_norm once they are clipped"] = peak
     if spec.norm is not None:
         wrong["not of the declared norm"] = 0.8 * rows[0]
@@ -122,7 +122,7 @@ def exact_integers(spec: Spec, rows: AnyArray) -> Ints:
     """
     if law_verifier_class(spec).whole_code:
         return np.asarray(Projector(spec).project(rows))
-    grid = spec.rounding_grid
+    grid = spec.grid
     low, high = (bound * grid.scale for bound in grid.bounds)
     factor = np.array(1.0 / (grid.step * grid.scale), dtype=grid.dtype)
     floats: Any = np.clip(rows.astype(np.float64), low, high).astype(grid.dtype)

@@ -13,9 +13,10 @@ import pytest
 import scipy.sparse
 from made_datasets import low_rank
 
-from dpindex import Codebook, Spec, attribute, record
+from dpindex import Blocks, Codebook, Dense, Repeated, Spec, attribute, record
 from dpindex.base.errors import InputError
 from dpindex.data import open_vectors
+from dpindex.mechanism.variants import Variant
 from dpindex.study import MEASURES, Curve, evaluate, spec_grid, write_report
 
 TRIAL = import_module("dpindex.study.trial")
@@ -232,14 +233,14 @@ class TestSpecGrid:
             [1.0, 2.0],
             [16, 32],
             delta=1e-5,
-            repetitions=2,
+            variant=Repeated(2),
             bounds=(0, 1),
             seed=9,
             adjacency=attribute(1.0),
         )
         assert grid.refused == ()
         assert [
-            (s.method, s.code_length, s.epsilon, s.delta, s.repetitions) for s in grid.specs
+            (s.method, s.code_length, s.epsilon, s.delta, s.variant.repetitions) for s in grid.specs
         ] == [
             *(("dp-oporp", k, e, 1e-5, 1) for k in (16, 32) for e in (1.0, 2.0)),
             *(("dp-signoporp-rr", k, e, 0.0, 2) for k in (16, 32) for e in (1.0, 2.0)),
@@ -252,20 +253,20 @@ class TestSpecGrid:
         names = ["dp-signrp-rr", "dp-rp-g-opt", "dp-sjlt-laplace", "dp-oporp-staircase"]
         options = {
             "adjacency": attribute(1.0),
-            "min_norm": 3.0,
-            "entries": "very-sparse",
-            "sparsity": 2,
+            "variant": Dense("very-sparse", sparsity=2, min_norm=3.0),
         }
         grid = spec_grid(24, names[1:], [1], delta=1e-5, **options)
         assert grid.refused == ()
-        assert [(s.min_norm, s.entries, s.sparsity) for s in grid.specs] == [
-            (None, "very-sparse", 2),
-            (None, None, 2),
-            (None, None, None),
+        assert [s.variant for s in grid.specs] == [
+            Dense("very-sparse", sparsity=2),
+            Blocks(4),
+            Variant(),
         ]
-        grid = spec_grid(24, names, [1], delta=1e-5, min_norm=3.0, adjacency=attribute(1.0))
+        grid = spec_grid(
+            24, names, [1], delta=1e-5, variant=Dense(min_norm=3.0), adjacency=attribute(1.0)
+        )
         assert [s.method for s in grid.specs] == names
-        assert (grid.specs[0].delta, grid.specs[0].min_norm) == (1e-5, 3.0)
+        assert (grid.specs[0].delta, grid.specs[0].variant.min_norm) == (1e-5, 3.0)
 
     def test_what_has_no_guarantee_is_named_once(self):
         grid = spec_grid(

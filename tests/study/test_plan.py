@@ -560,7 +560,7 @@ def test_finding_7_no_default_has_a_delta_over_the_projection(
     sample: np.ndarray, adjacency: Any
 ) -> None:
     terms = {**TERMS, "public": sample, "adjacency": adjacency, "delta": 1e-6, "epsilon": 5.0}
-    terms["min_norm"] = 0.5
+    terms["variant"] = dpi.Dense(min_norm=0.5)
     rows = dpi.plan(**terms).rows
     assert {row.guarantee.delta_over for row in rows} == {"noise"}
     assert len({row.method for row in rows}) >= 3

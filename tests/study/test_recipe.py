@@ -34,10 +34,12 @@ import dpindex as dpi
 from dpindex.base.arrays import AnyArray, Bytes, Floats, Integers
 from dpindex.mechanism import method_table
 from dpindex.mechanism.codes import FORMATS, CodeFormat, Codes
-from dpindex.mechanism.method_table import IDENTITY, Method
+from dpindex.mechanism.grid import GRID_BITS
+from dpindex.mechanism.method import Method
+from dpindex.mechanism.method_table import IDENTITY
 from dpindex.mechanism.noise.base import Calibration, NumberLaw
 from dpindex.mechanism.noise.moments import Likelihood, NoiseMoments
-from dpindex.mechanism.parameters import GRID_BITS, Parameters
+from dpindex.mechanism.parameters import Parameters
 from dpindex.mechanism.projections import Projection
 from dpindex.mechanism.public_random import BitSource
 

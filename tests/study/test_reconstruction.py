@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpindex import Codebook, Privatizer, Spec, attribute, l2, record
+from dpindex import Codebook, Privatizer, Repeated, Spec, attribute, l2, record
 from dpindex.base.errors import InputError
 from dpindex.mechanism.public_parts import on_sphere_grid
 from dpindex.study import invert
@@ -31,7 +31,7 @@ SPECS = [
     public("raw-square-wave", epsilon=2.0),
     public("dp-oporp", k=5, epsilon=5.0, delta=1e-3, seed=3),
     public("dp-oporp-staircase", k=4, epsilon=3.0),
-    public("dp-signoporp-rr", k=12, repetitions=4, epsilon=6.0, seed=2),
+    public("dp-signoporp-rr", k=12, variant=Repeated(4), epsilon=6.0, seed=2),
     public("dp-signoporp-geometric", k=3, epsilon=1.0),
     public("idp-signrp-g", k=24, epsilon=2.0, delta=1e-4, seed=5),
     public("none-signrp", k=16),

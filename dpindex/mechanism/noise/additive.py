@@ -15,9 +15,10 @@ import numpy.typing as npt
 
 from dpindex.base.arrays import AnyArray, Doubles, Floats, Ints, Longs
 from dpindex.mechanism.codes import NumberFormat
+from dpindex.mechanism.grid import GRID_BITS
 from dpindex.mechanism.noise.base import Calibration, NumberLaw, check_deviation
 from dpindex.mechanism.noise.moments import Likelihood, NoiseMoments
-from dpindex.mechanism.parameters import GRID_BITS, Parameters
+from dpindex.mechanism.parameters import Parameters
 from dpindex.mechanism.projections import Projection
 from dpindex.mechanism.public_random import BitSource
 

@@ -16,8 +16,9 @@ import scipy
 from dpindex.base.arrays import AnyArray, Doubles, Floats, Integers, Longs, Words, spaced
 from dpindex.base.errors import NoGuaranteeError
 from dpindex.mechanism.codes import CodeFormat, NumberFormat, SignFormat, SymbolFormat
+from dpindex.mechanism.grid import GRID_BITS
 from dpindex.mechanism.noise.moments import Likelihood, LinearChannel, NoiseMoments
-from dpindex.mechanism.parameters import GRID_BITS, Parameters
+from dpindex.mechanism.parameters import Parameters
 from dpindex.mechanism.public_parts import Codebook
 from dpindex.mechanism.public_random import BitSource
 

@@ -25,6 +25,7 @@ import numpy as np
 from dpindex.base.arrays import Longs
 from dpindex.base.errors import NoGuaranteeError
 from dpindex.mechanism.codes import NumberFormat
+from dpindex.mechanism.grid import GRID_BITS, neighbour_distance
 from dpindex.mechanism.noise.additive import (
     AdditiveNoise,
     CellTable,
@@ -34,7 +35,7 @@ from dpindex.mechanism.noise.additive import (
 )
 from dpindex.mechanism.noise.base import Calibration, Law, check_deviation
 from dpindex.mechanism.noise.privacy_curve import least_sigma
-from dpindex.mechanism.parameters import GRID_BITS, Parameters, neighbour_distance
+from dpindex.mechanism.parameters import Parameters
 from dpindex.mechanism.projections import Projection
 from dpindex.mechanism.projections.dense import upper_tails
 from dpindex.mechanism.public_random import BitSource

@@ -22,6 +22,7 @@ import scipy
 from dpindex.base.arrays import Bools, Bytes, Doubles, Floats, Indices, Words
 from dpindex.base.errors import NoGuaranteeError
 from dpindex.mechanism.codes import SignFormat
+from dpindex.mechanism.grid import GRID_BITS, grid_step
 from dpindex.mechanism.noise.base import (
     ONE,
     Calibration,
@@ -30,7 +31,7 @@ from dpindex.mechanism.noise.base import (
     two_level_chance,
 )
 from dpindex.mechanism.noise.gaussian import gaussian_table, optimal_sigma
-from dpindex.mechanism.parameters import GRID_BITS, Parameters, grid_step
+from dpindex.mechanism.parameters import Parameters
 from dpindex.mechanism.projections import Projection
 from dpindex.mechanism.projections.dense import FINE_ENTRY_BITS
 from dpindex.mechanism.public_random import BitSource
@@ -211,7 +212,7 @@ def norm_slack(parameters: Parameters) -> float:
 
 def min_norm_on_grid(parameters: Parameters) -> float:
     """Return ``min_norm`` less two slacks: vectors may fall short of it by one."""
-    return (parameters.min_norm or 0.0) - 2.001 * norm_slack(parameters)
+    return (parameters.variant.min_norm or 0.0) - 2.001 * norm_slack(parameters)
 
 
 def change_probability(dim: int, ratio: float) -> float:

@@ -9,10 +9,11 @@ import numpy as np
 
 from dpindex.base.arrays import Floats, Integers, Ints, Longs
 from dpindex.mechanism.codes import NumberFormat
+from dpindex.mechanism.grid import GRID_BITS, grid_point
 from dpindex.mechanism.noise.base import ONE, Calibration, NumberLaw, two_level_chance
 from dpindex.mechanism.noise.moments import Likelihood, NoiseMoments
 from dpindex.mechanism.noise.signs import draw_flips
-from dpindex.mechanism.parameters import GRID_BITS, Parameters, grid_point
+from dpindex.mechanism.parameters import Parameters
 from dpindex.mechanism.public_random import BitSource
 
 _CELL_BITS = 5

@@ -47,6 +47,7 @@ from dpindex.base.arrays import (
     row_blocks,
 )
 from dpindex.mechanism.codes import SymbolFormat
+from dpindex.mechanism.grid import GRID_BITS, neighbour_distance
 from dpindex.mechanism.noise.base import (
     ONE,
     Calibration,
@@ -56,7 +57,7 @@ from dpindex.mechanism.noise.base import (
     power_below,
     uniform_share,
 )
-from dpindex.mechanism.parameters import GRID_BITS, Parameters, neighbour_distance
+from dpindex.mechanism.parameters import Parameters
 from dpindex.mechanism.projections import RecordEncoder
 from dpindex.mechanism.projections.dense import CodewordScores
 from dpindex.mechanism.public_parts import Codebook

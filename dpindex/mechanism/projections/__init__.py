@@ -12,7 +12,7 @@ import scipy
 
 from dpindex.base.arrays import AnyArray, Floats, Integers, Longs, matrix_product, row_blocks
 from dpindex.base.errors import NoGuaranteeError
-from dpindex.mechanism.parameters import GRID_BITS
+from dpindex.mechanism.grid import GRID_BITS
 from dpindex.mechanism.public_parts import RADIUS, Codebook, on_sphere_grid
 from dpindex.mechanism.windows import Windows
 
