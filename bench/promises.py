@@ -219,7 +219,7 @@ def uneven(case: Case, spec: dpi.Spec) -> str:
     if spec.codebook is None:
         return ""
     sample = dpi.Privatizer(spec).privatize(case.base[:4000])
-    return f"{crowding(sample, spec.symbol_law):.2f}"
+    return f"{crowding(sample, spec.law):.2f}"
 
 
 def main() -> None:

@@ -111,7 +111,7 @@ def _halfway(rng: np.random.Generator, dim: int) -> npt.NDArray[np.float64]:
 
 def hard_words(rng: np.random.Generator, spec: Spec) -> npt.NDArray[np.uint64]:
     """Return secret words, a third of them at the ends of outcomes, shape (ROWS, 3)."""
-    law = spec.symbol_law
+    law = spec.law
     words = rng.integers(0, ONE - 1, (ROWS, 3), np.uint64, endpoint=True)
     for row in range(0, ROWS, 3):
         words[row, 0] = law.uniform - row % 2

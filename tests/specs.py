@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpindex import Codebook, Design, Spec, attribute, l2, record
+from dpindex import Codebook, Design, Spec
 from dpindex.mechanism import method_table as families
 from dpindex.mechanism import optimiser
 from dpindex.mechanism.method import Family, Method
@@ -93,39 +93,26 @@ def with_variant(stated: dict[str, Any]) -> dict[str, Any]:
 
 
 def needed(row: Method, dim: int = 24) -> dict[str, Any]:
-    """What the method cannot do without, at ordinary values."""
-    epsilon = None if row.definition == "none" else 2.0
-    arguments: dict[str, Any] = {"method": row.name, "epsilon": epsilon}
-    if row.needs_delta:
-        arguments["delta"] = 1e-6
-    if row.calibration.bounded:
-        arguments["bounds"] = (0.0, 1.0)
-    if "min_norm" in row.needs:
-        arguments["min_norm"] = 2.0
-    adjacencies = {"attribute": attribute(1.0), "l2": l2(1.0), "record": record()}
-    arguments["adjacency"] = adjacencies[row.adjacencies[0]]
+    """What the method cannot do without, at ordinary values; its public part is made for tests."""
+    fields = row.example(dim)
+    for name in ("dim", "k"):
+        del fields[name]
     if row.family.public is Codebook:
-        arguments["codebook"] = codebook(dim)
+        fields["codebook"] = codebook(dim)
     if row.family.public is Design:
-        arguments["design"] = designed(dim, row.needs_delta)
-    return arguments
+        fields["design"] = designed(dim, row.needs_delta)
+    return fields
 
 
 def example(row: Method, dim: int = 24, **changes: Any) -> Spec:
     """A small spec of that method; parameters of its variant may stand among the changes."""
-    lengths = row.family.lengths
-    fixed = row.family.keeps_all or row.family.public is Design
-    k = None if fixed else lengths[0] if lengths else min(dim, 8)
-    return Spec(**with_variant({**needed(row, dim), "dim": dim, "k": k, **changes}))
+    fields = {**needed(row, dim), "dim": dim, "k": length(row, min(dim, 8)), **changes}
+    return Spec(**with_variant(fields))
 
 
 def length(row: Method, wanted: int) -> int | None:
     """A code length as near to the one wanted as the method has; None for its only one."""
-    lengths = row.family.lengths
-    fixed = row.family.keeps_all or row.family.public is Design
-    if fixed or (lengths and len(lengths) == 1):
-        return None
-    return max(wanted, lengths[0]) if lengths else wanted
+    return row.family.length_near(wanted)
 
 
 @cache

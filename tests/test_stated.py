@@ -177,8 +177,6 @@ def spec_of(row: Method, recipe: Any, epsilon: float = 3.0) -> dpi.Spec:
     terms: dict[str, Any] = {"epsilon": epsilon}
     if row.calibration.rounded:
         terms["bounds"] = (0.0, 1.0)
-    if "min_norm" in row.needs:
-        terms["min_norm"] = 0.01
     if row.family.public is not None:
         delta = 1e-6 if row.needs_delta else 0.0
         part = public_part(row.family.public, recipe, delta)

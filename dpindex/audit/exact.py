@@ -36,18 +36,16 @@ import numpy as np
 
 from dpindex.audit.input_checks import code_checks, sketch_checks
 from dpindex.audit.law_verifiers import law_verifier
-from dpindex.audit.outcomes import known_answers, public_codebook
+from dpindex.audit.outcomes import known_answers
 from dpindex.audit.verdict import Check, ExactReport, LawVerifier
 from dpindex.base.errors import InputError
 from dpindex.base.files import MAGIC, AnyPath, read_file
 from dpindex.index.private_index import PrivateIndex
 from dpindex.mechanism.codes import Codes, NumberFormat
-from dpindex.mechanism.method import Family, Method
+from dpindex.mechanism.method import Method
 from dpindex.mechanism.method_table import methods
-from dpindex.mechanism.optimiser import design
 from dpindex.mechanism.privatizer import Privatizer
-from dpindex.mechanism.public_parts import Codebook, Design
-from dpindex.mechanism.public_random import BitSource, PublicStream
+from dpindex.mechanism.public_random import BitSource
 from dpindex.mechanism.spec import Spec
 from dpindex.privacy import L2, Attribute, Neighbouring, VectorAdjacency, attribute, l2, record
 from dpindex.race import PStable, RaceSketch, SketchSpec
@@ -60,7 +58,6 @@ _BINS = 24
 _DENSE_K = 32
 _DELTAS = {"zero": (0.0,), "required": (1e-6,), "optional": (0.0, 1e-6)}
 _NORM = 4.0
-_PUBLIC_ROWS = 100
 _UNIT_ROUNDING = 1e-11
 """Sizes in the units of the data are rounded to twelve digits, for which the grid has room."""
 
@@ -282,13 +279,8 @@ def _candidates() -> Iterator[Spec]:
             continue
         family = row.family
         calibration = row.calibration
-        fields: dict[str, Any] = {"bounds": (-1.0, 1.0), "k": _length(family)}
-        if calibration.bounded:
-            fields["bounds"] = (0.0, 1.0)
-        if family.public is Codebook:
-            fields["codebook"] = public_codebook(_DIM)
-        if family.public is Design:
-            fields["design"] = _design(calibration.delta == "required")
+        fields = row.example(_DIM)
+        fields["k"] = family.length_near(_BINS if family.bins else _DENSE_K)
         record_epsilons = (None, 4.0) if calibration.joint else (None,)
         deltas = _DELTAS[calibration.delta]
         for kind, delta, form in product(row.adjacencies, deltas, family.variant.forms):
@@ -299,39 +291,14 @@ def _candidates() -> Iterator[Spec]:
                 variant = form.with_norm(_NORM)
             budgets = _budgets(row, kind, form.entries)
             for epsilon, second in product(budgets, record_epsilons):
-                yield Spec(
-                    row.name,
-                    _DIM,
-                    epsilon=epsilon,
-                    delta=delta,
-                    adjacency=_ADJACENCIES[kind],
-                    variant=variant,
-                    record_epsilon=second,
-                    **fields,
-                )
-
-
-def _length(family: Family) -> int | None:
-    """Return the length of the codes of a family; a design has its own."""
-    if family.public is Design:
-        return None
-    if family.keeps_all:
-        return _DIM
-    if family.bins:
-        return _BINS
-    if family.lengths:
-        return family.lengths[0]
-    return _DENSE_K
-
-
-@cache
-def _design(gaussian: bool) -> Design:
-    """A small design for public vectors with a few common causes."""
-    parts = PublicStream(0, "audit/design").uniform(_PUBLIC_ROWS, _DIM + 4) - 0.5
-    causes = parts[:, _DIM:].sum(axis=1, keepdims=True)
-    public = parts[:, :_DIM] / 4 + causes
-    delta = 1e-6 if gaussian else 0.0
-    return design(public, epsilon=1.0, code_length=_BINS, delta=delta)
+                stated = {
+                    "epsilon": epsilon,
+                    "delta": delta,
+                    "adjacency": _ADJACENCIES[kind],
+                    "variant": variant,
+                    "record_epsilon": second,
+                }
+                yield Spec(**fields | stated)
 
 
 def _budgets(row: Method, adjacency: str, entries: str | None) -> tuple[float, ...]:

@@ -25,7 +25,7 @@ from dpindex.base.arrays import AnyArray, Doubles, Longs, row_blocks
 from dpindex.base.errors import InputError
 from dpindex.base.files import unpack
 from dpindex.mechanism.grid import Grid
-from dpindex.mechanism.projections import Sensitivity
+from dpindex.mechanism.projections import Projection, Sensitivity
 from dpindex.mechanism.public_parts import Design
 from dpindex.mechanism.public_random import BitSource, PublicStream
 from dpindex.mechanism.spec import Spec
@@ -98,7 +98,7 @@ def code_checks(spec: Spec) -> tuple[list[Check], Difference]:
     if spec.is_designed:
         checks.append(_design_check(spec, spec.part(Design)))
     if realised_map.entries is not None:
-        operator_norm = Fraction(float(spec.linear_projection.operator_norm))
+        operator_norm = Fraction(float(Projection.of(spec.projection).operator_norm))
         square = operator_norm**2
         checks.append(_norm_check(realised_map.entries, square))
         moves = replace(moves, count=spec.code_length)
@@ -294,7 +294,7 @@ def _exactness_check(spec: Spec, largest_sum: int) -> Check:
 
 def _projection_check(spec: Spec, realised_map: RealisedMap) -> Check:
     """The sensitivities that the law was calibrated for are those of the map that is applied."""
-    map_ = spec.linear_projection
+    map_ = Projection.of(spec.projection)
     moves = astuple(realised_map.moves)
     claimed = astuple(map_.sensitivity)
     within = all(a <= b for a, b in zip(moves, claimed, strict=True))

@@ -34,11 +34,9 @@ from dpindex.mechanism.noise.gaussian import optimal_sigma
 from dpindex.mechanism.noise.privacy_curve import least_epsilon
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.projections import Projection, Sensitivity
-from dpindex.mechanism.public_parts import Codebook
 from dpindex.mechanism.public_random import BitSource, PublicStream
 from dpindex.mechanism.secret_random import fill
 from dpindex.mechanism.spec import Spec
-from dpindex.privacy import attribute, record
 from dpindex.race import PStable, SketchSpec
 
 _KEY = "603deb1015ca71be2b73aef0857d77811f352c073b6108d72d9810a30914dff4"
@@ -113,20 +111,8 @@ def _spec(method: str) -> Any:
     if method == "RACE":
         return SketchSpec(3, 10, 32, PStable(1.0, 2), 1.0)
     _, stated = _KNOWN[method]
-    fields = {"epsilon": 1.0, "adjacency": attribute(1.0), **stated}
-    row = find_method(method)
-    if "record" in row.adjacencies:
-        fields["adjacency"] = record()
-    if row.family.public is Codebook:
-        fields["codebook"] = public_codebook(_DIM)
-    return Spec(method, _DIM, **fields)
-
-
-@cache
-def public_codebook(dim: int) -> Codebook:
-    """Fifty codewords, to test methods that need some."""
-    words = PublicStream(0, "audit/self-test").words(50 * dim, np.uint16)
-    return Codebook(words.reshape(50, dim) - 2.0**15)
+    fields = find_method(method).example(_DIM)
+    return Spec(**{**fields, "k": None, "epsilon": 1.0, **stated})
 
 
 def _vectors(spec: Spec) -> Doubles:

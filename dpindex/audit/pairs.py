@@ -23,7 +23,9 @@ from dpindex.audit.verdict import Counts
 from dpindex.base.arrays import AnyArray, Doubles, Floats, Indices
 from dpindex.base.errors import InputError
 from dpindex.mechanism.codes import Codes
+from dpindex.mechanism.noise.base import SymbolLaw
 from dpindex.mechanism.privatizer import Privatizer
+from dpindex.mechanism.projections import Projection
 from dpindex.mechanism.public_random import PublicStream
 from dpindex.mechanism.spec import Spec
 from dpindex.privacy import Attribute, Record
@@ -86,7 +88,7 @@ def worst_pairs(spec: Spec) -> Sequence[Pair]:
         raise InputError(f"there is no attack under {spec.adjacency} yet.")
     if spec.symbols:
         # Mean codewords that differ in their first attribute, which moves half of all scores.
-        mean = spec.symbol_law.codebook.stated.mean(axis=0) / spec.scale
+        mean = SymbolLaw.of(spec.law).codebook.stated.mean(axis=0) / spec.scale
         before = np.clip(mean, *spec.bounds)
         after = before.copy()
         before[0], after[0] = _ends(spec, 0)
@@ -258,7 +260,7 @@ def _ends(spec: Spec, attribute: int) -> tuple[float, float]:
     In a window its ends, or one beta from its low one.
     """
     low, high = spec.bounds
-    windows = spec.linear_projection.windows
+    windows = Projection.of(spec.projection).windows
     if windows is not None:
         lows, highs = windows.ends(spec.bounds)
         low = float(lows[attribute])

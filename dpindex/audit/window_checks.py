@@ -18,6 +18,7 @@ from dpindex.audit.verdict import Check
 from dpindex.base.arrays import AnyArray, Doubles
 from dpindex.base.files import unpack
 from dpindex.mechanism.grid import Grid
+from dpindex.mechanism.projections import Projection
 from dpindex.mechanism.public_parts import Design
 from dpindex.mechanism.public_random import PublicStream
 from dpindex.mechanism.spec import Projector, Spec
@@ -30,7 +31,7 @@ _NARROWEST = 2.0**-20
 def windows_of(spec: Spec) -> Windows | None:
     """Return the windows that a spec states: of a design those in its bytes."""
     if not spec.is_designed:
-        return spec.linear_projection.windows
+        return Projection.of(spec.projection).windows
     facts, arrays = unpack(spec.part(Design).to_bytes(), "design")
     if not len(arrays["width"]):
         return None

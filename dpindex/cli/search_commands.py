@@ -288,7 +288,7 @@ def _lines(about: Summary, recall: float | None) -> dict[str, str]:
         f"epsilon = {settings.query_spec.budget:g}",
     }
     if spec.public is not None:
-        use = "codes are decoded and then compared" if spec.design else spec.symbol_law.summary
+        use = spec.law.summary or "codes are decoded and then compared"
         lines[spec.public.kind] = f"{spec.public.contents}, {spec.public.digest[:12]}…; {use}"
     if recall is not None:
         lines["recall"] = (

@@ -20,7 +20,7 @@ from dpindex.base.files import checked_array, pack, unpack
 from dpindex.base.threads import cores
 from dpindex.decode.mixture import MixtureFilter
 from dpindex.mechanism.codes import Codes
-from dpindex.mechanism.noise.base import NumberLaw
+from dpindex.mechanism.noise.base import NumberLaw, SignLaw
 from dpindex.mechanism.noise.moments import Likelihood
 from dpindex.mechanism.spec import Spec
 
@@ -69,7 +69,7 @@ class Channel:
             self.variance = spec.noise_moments.variance_of_x
         else:  # signs are read as ±1; flips are likeliest near zero: this is an upper bound
             nearest = np.full(1, 0.5)
-            flip, *_ = spec.sign_law.flip_probability(nearest, 0.5).tolist()
+            flip, *_ = SignLaw.of(spec.law).flip_probability(nearest, 0.5).tolist()
             kept = 1.0 - 2.0 * flip
             self.variance = (1.0 - kept**2, 0.0, 0.0)
 

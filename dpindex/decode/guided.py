@@ -103,7 +103,7 @@ def guide_of(spec: Spec) -> Guide | None:
 
 def _channel(spec: Spec) -> Doubles:
     """Chances of reports for a query in each cell, shape (K, K)."""
-    law = spec.codebook_law
+    law = CodebookResponse.of(spec.law)
     others = (1.0 - law.chance_inside) / (law.size - 1)
     channel = np.full((law.size, law.size), others)
     np.fill_diagonal(channel, law.chance_inside)

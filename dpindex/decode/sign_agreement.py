@@ -245,13 +245,15 @@ def unlike_signs(spec: Spec, query_spec: Spec) -> float:
     deviation, query_deviation = sign_deviation(spec), sign_deviation(query_spec)
     if math.isnan(deviation + query_deviation):
         return 0.0
-    curve = agreement_curve(spec.sign_law, deviation, query_spec.sign_law, query_deviation)
+    curve = agreement_curve(
+        SignLaw.of(spec.law), deviation, SignLaw.of(query_spec.law), query_deviation
+    )
     return float(1 - curve.agreement[-1]) / 2
 
 
 def sign_deviation(spec: Spec) -> float:
     """Deviation of a sign code's projected coordinate in betas; NaN if needed and unknown."""
-    law = spec.sign_law
+    law = SignLaw.of(spec.law)
     if law.scale_free:
         return 1.0
     if spec.norm is not None:

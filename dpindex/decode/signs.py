@@ -30,6 +30,7 @@ from dpindex.decode.sign_agreement import (
     signal_kept,
 )
 from dpindex.mechanism.codes import Codes, SignFormat
+from dpindex.mechanism.noise.base import SignLaw
 from dpindex.mechanism.spec import Projector, Spec
 
 _TINY = 1e-300
@@ -71,13 +72,13 @@ class SignPosterior(TablePosterior):
     def law(self, query_spec: Spec | None) -> ObservationLaw:
         factor = self.spec.projection.inner_product_factor
         k = self.spec.code_length
-        law = self.spec.sign_law
+        law = SignLaw.of(self.spec.law)
         rms = sign_deviation(self.spec)
         if query_spec is None:
             variance = score_variance(GRID, k, law, rms, factor)
             return ObservationLaw(GRID, variance)
         query_rms = sign_deviation(query_spec)
-        curve = agreement_curve(law, rms, query_spec.sign_law, query_rms)
+        curve = agreement_curve(law, rms, SignLaw.of(query_spec.law), query_rms)
         expected = np.interp(np.arcsin(GRID), curve.angles, curve.agreement)
         return ObservationLaw(expected, agreement_variance(GRID, k, curve, factor))
 
@@ -91,13 +92,13 @@ class SignPosterior(TablePosterior):
             return Decoded.plain(per_sign.astype(np.float32))
         # Over what a vector equal to the query scores: so its cosine is 1 whatever the law of the
         # coordinates.
-        full = self_score(y, self.spec.sign_law, sign_deviation(self.spec))
+        full = self_score(y, SignLaw.of(self.spec.law), sign_deviation(self.spec))
         scaled = y / full[:, None]
         return Decoded.plain(scaled.astype(np.float32))
 
     def hidden_error(self, cosine: Doubles, queries: Queries) -> Doubles:
         k = self.spec.code_length
-        law = self.spec.sign_law
+        law = SignLaw.of(self.spec.law)
         rms = sign_deviation(self.spec)
         # Of one pair without flips: the share of signs that agree, and its error as an angle.
         angle = np.arcsin(np.clip(cosine, -1.0, 1.0))
@@ -153,7 +154,7 @@ def _expected_signs(spec: Spec, projected: Floats) -> Doubles:
     in_betas = projected / beta
     mean_squares = np.square(in_betas).mean(axis=1, keepdims=True)
     deviations = np.maximum(np.sqrt(mean_squares), 1e-30)
-    return spec.sign_law.expected_signs(in_betas, deviations)
+    return SignLaw.of(spec.law).expected_signs(in_betas, deviations)
 
 
 def _half_log_odds(signs: Doubles | Singles) -> Doubles:
@@ -207,7 +208,7 @@ class SignDecoder(InnerProductDecoder):
         queries: Queries,
     ) -> Estimate:
         k = x.shape[2]
-        law = self.spec.sign_law
+        law = SignLaw.of(self.spec.law)
         factor = self.spec.projection.inner_product_factor
         rms = sign_deviation(self.spec)
         query_rms = 1.0
@@ -219,5 +220,5 @@ class SignDecoder(InnerProductDecoder):
         if isinstance(queries, ExactQueries):
             norms = np.linalg.norm(y, axis=1)
             return cosine_from_score(ip, norms[:, None], k, law, rms, factor)
-        curve = agreement_curve(law, rms, queries.spec.sign_law, query_rms)
+        curve = agreement_curve(law, rms, SignLaw.of(queries.spec.law), query_rms)
         return cosine_from_agreement(ip / k, k, curve, factor)

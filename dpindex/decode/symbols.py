@@ -183,7 +183,7 @@ def codeword_similarities(queries: Queries) -> Singles:
     if isinstance(queries, ExactQueries):
         cosines = queries.projections.astype(np.float64) * CodewordMap.scale
         return cosines.astype(np.float32)
-    words = queries.spec.symbol_law.codebook.vectors
+    words = SymbolLaw.of(queries.spec.law).codebook.vectors
     reported = queries.codes.stored[:, 0]
     return matrix_product(words[reported], words.T)
 
@@ -198,9 +198,9 @@ def estimates_by_curve(
     symbols = codes.stored.astype(np.intp).reshape(groups, -1)
     by_symbol = codeword_similarities(queries).astype(np.float64)
     seen = np.take_along_axis(by_symbol, symbols, axis=1)
-    curve = pair_curve(spec.symbol_law)
+    curve = pair_curve(SymbolLaw.of(spec.law))
     if isinstance(queries, PrivateQueries):
-        curve = curve.after(pair_curve(queries.spec.symbol_law))
+        curve = curve.after(pair_curve(SymbolLaw.of(queries.spec.law)))
     return curve(seen)
 
 
@@ -221,7 +221,7 @@ class SymbolPosterior(Posterior):
     def fit(cls, spec: Spec, codes: Codes, rows: int) -> SimilarityCalibration:
         uncovered = 0.0
         if len(codes) >= 2:
-            crowded = max(crowding(codes, spec.symbol_law), 1.0)
+            crowded = max(crowding(codes, SymbolLaw.of(spec.law)), 1.0)
             uncovered = 1.0 - 1.0 / crowded
         return SimilarityCalibration(rows, uncovered=uncovered)
 
@@ -242,7 +242,7 @@ class SymbolLikelihoods(CodeLikelihoods):
     """The chances of symbols, by their law."""
 
     def __init__(self, projector: Projector, known: Vectors) -> None:
-        law = projector.spec.symbol_law
+        law = SymbolLaw.of(projector.spec.law)
         count = known.shape[0]
         chances = np.empty((count + 1, law.size), dtype=np.float32)
         for block in row_blocks(count, _VECTORS):

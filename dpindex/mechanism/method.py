@@ -16,9 +16,15 @@ from dpindex.mechanism.parameters import Parameters, is_stated
 from dpindex.mechanism.projections import Encoder
 from dpindex.mechanism.public_parts import Codebook, Design, PublicPart
 from dpindex.mechanism.variants import Variant
+from dpindex.privacy import attribute, l2, record
 
 Length = Callable[[Parameters], int]
 """A default code length."""
+
+EXAMPLE_ADJACENCIES = {"attribute": attribute(1.0), "l2": l2(1.0), "record": record()}
+"""An adjacency of each kind."""
+
+_EXAMPLE_LENGTH = 8
 
 _KINDS = {
     "zero": "pure",
@@ -70,6 +76,8 @@ class Family:
     moves : "one", "units" or "any"
         What one attribute does to a projected vector: see
         :class:`dpindex.mechanism.noise.base.Calibration`.
+    example : callable, optional
+        Makes the public part of an example, from dim and a delta.
     """
 
     make: Callable[[Parameters], Encoder]
@@ -82,6 +90,14 @@ class Family:
     subset: bool = False
     windows: bool = False
     moves: Moves = "any"
+    example: Callable[[int, float], PublicPart] | None = None
+
+    def length_near(self, wanted: int) -> int | None:
+        """Return the code length next to one that is wanted; None where it has only one."""
+        has_one = self.lengths is not None and len(self.lengths) == 1
+        if has_one or self.keeps_all or self.public is Design:
+            return None
+        return wanted if self.lengths is None else max(wanted, self.lengths[0])
 
     def resolved(self, parameters: Parameters) -> dict[str, Any]:
         """``k``, ``variant`` and ``subset``, checked, with defaults filled in."""
@@ -229,6 +245,27 @@ class Method:
         if self.family.public is not None:
             needs.append(f"a {self.family.public.kind}")
         return " and ".join(needs)
+
+    def example(self, dim: int) -> dict[str, Any]:
+        """Return fields of a small spec: all that the method needs, at ordinary values.
+
+        Vectors have ``dim`` attributes.
+        """
+        delta = 1e-6 if self.needs_delta else 0.0
+        low = 0.0 if self.calibration.bounded else -1.0
+        fields: dict[str, Any] = {
+            "method": self.name,
+            "dim": dim,
+            "k": self.family.length_near(min(dim, _EXAMPLE_LENGTH)),
+            "epsilon": 2.0 if self.private else None,
+            "delta": delta,
+            "adjacency": EXAMPLE_ADJACENCIES[self.adjacencies[0]],
+            "bounds": (low, 1.0),
+        }
+        if self.family.example is not None:
+            part = self.family.example(dim, delta)
+            fields[part.kind] = part
+        return fields
 
     @property
     def delta_over(self) -> str:

@@ -6,9 +6,11 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 from difflib import get_close_matches
-from functools import partial
+from functools import cache, partial
 from typing import Any
 from weakref import WeakValueDictionary
+
+import numpy as np
 
 from dpindex.base.errors import InputError, NoGuaranteeError
 from dpindex.mechanism.method import Family, Length, Method
@@ -26,9 +28,11 @@ from dpindex.mechanism.projections.dense import (
 )
 from dpindex.mechanism.projections.sparse import FastJL, Rotation, SparseJL, VerySparse
 from dpindex.mechanism.public_parts import Codebook, Design
+from dpindex.mechanism.public_random import PublicStream
 from dpindex.mechanism.variants import Blocks, Dense, Repeated
 from dpindex.privacy import Attribute
 
+_EXAMPLE_ROWS = 100
 _MIN_BINS = 128
 _MAX_BINS = 1024
 _MIN_SIGN_BINS = 8
@@ -127,6 +131,24 @@ def _sign_length(parameters: Parameters) -> int:
     return parameters.variant.repetitions * bins
 
 
+@cache
+def _example_codebook(dim: int, delta: float) -> Codebook:
+    """Return fifty codewords."""
+    words = PublicStream(0, "audit/self-test").words(50 * dim, np.uint16)
+    return Codebook(words.reshape(50, dim) - 2.0**15)
+
+
+@cache
+def _example_design(dim: int, delta: float) -> Design:
+    """Return a small design for public vectors of a few common causes."""
+    from dpindex.mechanism.optimiser import design  # which needs more than a table of methods does
+
+    parts = PublicStream(0, "audit/design").uniform(_EXAMPLE_ROWS, dim + 4) - 0.5
+    causes = parts[:, dim:].sum(axis=1, keepdims=True)
+    public = parts[:, :dim] / 4 + causes
+    return design(public, epsilon=1.0, code_length=min(-(-dim // 2), 24), delta=delta)
+
+
 def _always(length: int) -> Length:
     return lambda parameters: length
 
@@ -160,6 +182,7 @@ DESIGNED = Family(
     lambda parameters: Designed(parameters.part(Design)),
     lambda parameters: parameters.part(Design).code_length,
     public=Design,
+    example=_example_design,
 )
 RADEMACHER = Family(partial(_made, Rademacher), _numbers, moves="units")
 SIGN_RADEMACHER = Family(partial(_made, Rademacher), _signs, moves="units")
@@ -172,6 +195,7 @@ CODEWORDS = Family(
     _always(1),
     lengths=range(1, 2),
     public=Codebook,
+    example=_example_codebook,
     subset=True,
 )
 SCORES = replace(CODEWORDS, make=_scores, subset=False, windows=True)

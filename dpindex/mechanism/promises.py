@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 
 from dpindex.base.display import UpperBound
+from dpindex.mechanism.noise.symbols import CodebookResponse
 from dpindex.mechanism.spec import Spec
 from dpindex.privacy import Attribute, Record
 
@@ -162,7 +163,7 @@ def information_lines(spec: Spec, n: int) -> tuple[str, ...]:
         return ()
     carried = ""
     if spec.codebook is not None:
-        law = spec.codebook_law
+        law = CodebookResponse.of(spec.law)
         share = law.subset / law.size
         inside = law.chance_inside
         bits = inside * math.log2(inside / share)

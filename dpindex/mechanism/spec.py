@@ -19,10 +19,9 @@ from dpindex.mechanism.codes import CodeFormat
 from dpindex.mechanism.grid import Grid
 from dpindex.mechanism.method import Method
 from dpindex.mechanism.method_table import find_method
-from dpindex.mechanism.noise.base import Law, NumberLaw, SignLaw, SymbolLaw
+from dpindex.mechanism.noise.base import Law, NumberLaw, SignLaw
 from dpindex.mechanism.noise.moments import Likelihood, LinearChannel, NoiseMoments
 from dpindex.mechanism.noise.signs import norm_slack
-from dpindex.mechanism.noise.symbols import CodebookResponse
 from dpindex.mechanism.parameters import Parameters
 from dpindex.mechanism.projections import CodewordMap, Encoder, Projection, RecordEncoder
 from dpindex.mechanism.public_parts import PublicPart
@@ -163,17 +162,8 @@ class Spec(Parameters):
         would be.
         """
         made = self.method_row.family.make(self)
-        kind = Projection if self.method_row.calibration.rounded else RecordEncoder
-        if not isinstance(made, kind):
-            raise TypeError(f"the law of {self.method} is not calibrated to {type(made).__name__}")
-        return made
-
-    @cached_property
-    def linear_projection(self) -> Projection:
-        """:attr:`projection` of a method that has one with a sensitivity; TypeError for others."""
-        if not isinstance(self.projection, Projection):
-            raise TypeError(f"{self.method} has no linear projection")
-        return self.projection
+        kind: type[Encoder] = Projection if self.is_rounded else RecordEncoder
+        return kind.of(made)
 
     @cached_property
     def law(self) -> Law:
@@ -191,50 +181,22 @@ class Spec(Parameters):
         if isinstance(self.law, SignLaw):
             beta = self.projection.scale * self.unit
             return self.law.linear_channel(mean, variance, beta)
-        return self.number_law.linear_channel(mean, variance, self.step)
-
-    @cached_property
-    def number_law(self) -> NumberLaw:
-        """:attr:`law` of a method of number codes; TypeError for others."""
-        if not isinstance(self.law, NumberLaw):
-            raise TypeError(f"{self.method} has no law of numbers")
-        return self.law
+        return NumberLaw.of(self.law).linear_channel(mean, variance, self.step)
 
     @cached_property
     def noise_moments(self) -> NoiseMoments:
         """Moments of the noise of a decoded number, in units of the scaled attributes."""
-        return self.number_law.moments.in_units(self.step)
+        return NumberLaw.of(self.law).moments.in_units(self.step)
 
     @cached_property
     def likelihood(self) -> Likelihood:
         """Likelihood of a decoded number given its coordinate, in units of scaled attributes."""
-        return self.number_law.likelihood.in_units(self.step)
-
-    @cached_property
-    def sign_law(self) -> SignLaw:
-        """:attr:`law` of a method of sign codes; TypeError for others."""
-        if not isinstance(self.law, SignLaw):
-            raise TypeError(f"{self.method} has no law of signs")
-        return self.law
-
-    @cached_property
-    def symbol_law(self) -> SymbolLaw:
-        """:attr:`law` of a method of symbol codes; TypeError for others."""
-        if not isinstance(self.law, SymbolLaw):
-            raise TypeError(f"{self.method} has no law of symbols")
-        return self.law
-
-    @property
-    def codebook_law(self) -> CodebookResponse:
-        """:attr:`law` of ``record-codebook``; TypeError for other methods."""
-        if not isinstance(self.law, CodebookResponse):
-            raise TypeError(f"{self.method} has no sets of nearest codewords")
-        return self.law
+        return NumberLaw.of(self.law).likelihood.in_units(self.step)
 
     @cached_property
     def grid(self) -> Grid:
         """How attributes are rounded; TypeError for a method that takes any numbers."""
-        most_summed = self.linear_projection.max_column_l1
+        most_summed = Projection.of(self.projection).max_column_l1
         if self.design is not None:
             # A projected vector and a projected centre are at most twice as large as one of them.
             most_summed *= 2

@@ -38,6 +38,7 @@ from dpindex.data.stores import Bucket
 from dpindex.decode.calibration import SimilarityCalibration, calibration_from_bytes
 from dpindex.decode.crowding import SAMPLED_SYMBOLS, crowding
 from dpindex.mechanism.codes import Codes, codes_from_bytes
+from dpindex.mechanism.noise.base import SymbolLaw
 from dpindex.mechanism.spec import Spec
 from dpindex.storage.code_store import (
     MAPPED_BYTES,
@@ -623,7 +624,7 @@ def sampled_crowding(spec: Spec, codes: CodeStore | Codes) -> float | None:
     if not spec.symbols or len(codes) < 2:
         return None
     sample = codes.take(spaced(len(codes), SAMPLED_SYMBOLS))
-    return crowding(sample, spec.symbol_law)
+    return crowding(sample, SymbolLaw.of(spec.law))
 
 
 def refuse_occupied(path: Path) -> None:

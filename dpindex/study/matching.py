@@ -130,14 +130,13 @@ def rank_by_law(
         projected = privatizer.project(candidates) * spec.step
         readings = codes.to_float().astype(np.float64)
         return _rank_numbers(spec.likelihood, readings, projected, own)
-    of_nearest = bool(spec.symbols) and spec.symbol_law.of_nearest
     likelihoods = decoder_of(spec).likelihoods(privatizer, candidates)
     directions = unit(candidates)
 
     def scores(rows: slice) -> Floats:
         chosen = codes.take(rows)
         logs = likelihoods.logs(chosen)[:-1].T
-        if not of_nearest:
+        if not spec.law.of_nearest:
             return logs
         # It has two levels: cosines order the ties.
         cosine = unit(chosen.to_float()) @ directions.T

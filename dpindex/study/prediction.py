@@ -19,6 +19,7 @@ from dpindex.decode.denoiser import Denoiser
 from dpindex.decode.fit import DenoiserKind, fit_denoiser, fit_if_possible
 from dpindex.decode.kinds import decoder_of
 from dpindex.mechanism.codes import Codes
+from dpindex.mechanism.noise.base import SymbolLaw
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.public_random import PublicStream
 from dpindex.mechanism.spec import Spec
@@ -39,7 +40,7 @@ _NO_NOISE = 1e-3
 def noise_share(spec: Spec, vectors: Vectors) -> float:
     """Return how much of codes is noise: see :attr:`Row.noise`."""
     if spec.symbols:
-        return spec.symbol_law.random_share
+        return SymbolLaw.of(spec.law).random_share
     privatizer = Privatizer(spec)
     exact = privatizer.project(vectors) * spec.step
     return spec.format.noise_share(privatizer.privatize(vectors).to_float(), exact)
@@ -123,12 +124,13 @@ class Prediction:
         groups = self._population.codewords
         if groups is None:
             return self._privatizer.privatize(stacked([vectors] * rounds))
+        law = SymbolLaw.of(spec.law)
         stream = PublicStream(0, "plan symbols")
         drawn = []
-        for rows in row_blocks(vectors.shape[0], _MAX_NUMBERS // spec.symbol_law.size):
+        for rows in row_blocks(vectors.shape[0], _MAX_NUMBERS // law.size):
             scores = self._privatizer.project(vectors[rows])
             own = (labels[rows, :, None] == groups).any(axis=1)
-            likelihoods = spec.symbol_law.chances_without(scores, own)
+            likelihoods = law.chances_without(scores, own)
             sums = np.cumsum(likelihoods, axis=1)
             places = stream.uniform(len(sums), rounds) * sums[:, -1:]
             drawn.append(np.stack([*map(np.searchsorted, sums, places)]))

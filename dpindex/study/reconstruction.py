@@ -32,6 +32,8 @@ from dpindex.decode.fit import fit_denoiser, fit_if_possible
 from dpindex.decode.kinds import decoder_of
 from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.method_table import IDENTITY
+from dpindex.mechanism.noise.base import SymbolLaw
+from dpindex.mechanism.noise.symbols import CodebookResponse
 from dpindex.mechanism.privatizer import Privatizer
 from dpindex.mechanism.public_parts import Design
 from dpindex.mechanism.spec import Projector, Spec
@@ -297,7 +299,7 @@ class Reconstructor:
 
     def symbol_estimate(self) -> _Estimate:
         """Return the estimate of the vector behind each symbol from codewords alone."""
-        law = self._spec.symbol_law
+        law = SymbolLaw.of(self._spec.law)
         words = law.codebook.vectors.astype(np.float64)
         if not law.of_nearest:
             # The mean of codewords, as often as they give the symbol if it is not their own.
@@ -305,7 +307,7 @@ class Reconstructor:
             chances = law.of_codewords(records)
             totals = chances.sum(axis=0)[:, None]
             return partial(_of_symbols, (chances.T @ words[records]) / totals)
-        near_law = self._spec.codebook_law
+        near_law = CodebookResponse.of(self._spec.law)
         # The codeword, as near as codewords are to their w nearest others, and the mean of those
         # not near it.
         some = words[spaced(law.size, _CODEWORDS)] @ words.T
@@ -362,7 +364,7 @@ def not_codewords(spec: Spec, vectors: Doubles) -> Doubles:
     """Return the vectors that are no codewords: those would be encoded by themselves."""
     if not spec.symbols:
         return vectors
-    similarity = unit(vectors) @ spec.symbol_law.codebook.vectors.T
+    similarity = unit(vectors) @ SymbolLaw.of(spec.law).codebook.vectors.T
     return vectors[(similarity <= _SAME).all(axis=1)]
 
 

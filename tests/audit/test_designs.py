@@ -68,7 +68,7 @@ def test_a_column_that_is_left_out_of_the_bound(
     entries[:, heaviest] = design.entries[:, heaviest]
     lighter = dpi.Design.from_bytes(altered(design, entries))
     short = example(spec.method_row, epsilon=1.0, design=lighter)
-    made = short.linear_projection
+    made = short.projection
     assert isinstance(made, Designed)
     rest = np.abs(np.delete(entries, heaviest, axis=1).astype(int))
     told = type(made.sensitivity)(
@@ -85,7 +85,7 @@ def test_a_column_that_is_left_out_of_the_bound(
 def test_levels_of_signs_in_bins_are_as_wide_as_an_attribute_moves_them(narrower: float) -> None:
     """Narrower ones flip less far from 0 than they may."""
     spec = bins()
-    law = spec.sign_law
+    law = spec.law
     assert isinstance(law, FlipsByLevel)
     weights = np.trunc(narrower * law.weights)
     spec.__dict__["law"] = FlipsByLevel([*law.thresholds], weights, law.grid_bits)
@@ -95,7 +95,7 @@ def test_levels_of_signs_in_bins_are_as_wide_as_an_attribute_moves_them(narrower
 def test_levels_as_wide_as_one_entry_are_for_bins_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where an attribute moves two coordinates, each of such levels costs it a whole epsilon."""
     spec = example(find_method("dp-signdesigned-geometric"), epsilon=1.0)
-    made = spec.linear_projection
+    made = spec.projection
     assert made.sensitivity.count > 1
     alone = Sensitivity(1, made.sensitivity.l1, made.sensitivity.l2_squared)
     monkeypatch.setattr(made, "sensitivity", alone)

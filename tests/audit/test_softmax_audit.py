@@ -69,17 +69,17 @@ def thin(made: Any) -> None:
 
 
 def heavy(made: Any) -> None:
-    made.linear_projection.single[5, 3] = 2.0
+    made.projection.single[5, 3] = 2.0
 
 
 def all_heavier(made: Any) -> None:
-    made.linear_projection.single *= 1.05
+    made.projection.single *= 1.05
 
 
 def opposite(made: Any) -> None:
-    made.linear_projection.single[4, 1] -= 1.0
-    made.linear_projection.single[4, 2] = 1.0
-    made.linear_projection.single[4, 3] = -1.0
+    made.projection.single[4, 1] -= 1.0
+    made.projection.single[4, 2] = 1.0
+    made.projection.single[4, 3] = -1.0
 
 
 def half_offsets(made: Any) -> None:
@@ -111,7 +111,7 @@ def test_what_is_weakened_below_is_proved() -> None:
 )
 def test_weaker_integers_are_refused(weaken: Callable[[Any], None], check: str) -> None:
     made = spec()
-    assert made.law.size == made.linear_projection.k  # it is calibrated before it is weakened
+    assert made.law.size == made.projection.k  # it is calibrated before it is weakened
     weaken(made)
     assert any(check in name for name in verify(made).failed)
 
@@ -119,7 +119,7 @@ def test_weaker_integers_are_refused(weaken: Callable[[Any], None], check: str) 
 def test_a_ball_is_proved_by_the_distance_of_the_weights_that_are_used() -> None:
     made = spec(adjacency=dpi.l2(0.5))
     assert verify(made).passed
-    made.linear_projection.single[:, 3] *= 3.0
+    made.projection.single[:, 3] *= 3.0
     assert any("steps of the table" in name for name in verify(made).failed)
 
 

@@ -104,7 +104,7 @@ def test_weights_that_are_scaled_by_a_window(
     spec: dpi.Spec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The reciprocal of a width in W, which the verifier adds up as it is applied."""
-    kind = type(spec.linear_projection)
+    kind = type(spec.projection)
     apply = kind.apply
     widths = np.ones(spec.dim, np.float32)
     widths[4] = 2.0
@@ -153,13 +153,13 @@ def test_windows_about_the_mean_of_the_private_vectors(
 @pytest.mark.parametrize("method", METHODS[:3])
 def test_windows_of_the_design_that_no_vector_is_clipped_to(method: str) -> None:
     spec = spec_of(method)
-    spec.linear_projection.windows = None
+    spec.projection.windows = None
     assert STEPS in verify(spec).failed
 
 
 def test_windows_that_the_spec_does_not_state() -> None:
     spec = example(find_method("dp-designed-laplace"), epsilon=1.0)
-    spec.linear_projection.windows = spec_of("dp-designed-laplace").linear_projection.windows
+    spec.projection.windows = spec_of("dp-designed-laplace").projection.windows
     assert STEPS in verify(spec).failed
 
 
@@ -179,7 +179,7 @@ def test_no_change_of_an_attribute_moves_integers_by_more_than_the_law_was_told(
     rng = np.random.default_rng(3)
     values = np.linspace(-1.0, 1.0, 21)
     rows = rng.uniform(-1, 1, (3, spec.dim)) * rng.choice([0.1, 0.5, 1.0], (3, 1))
-    told = spec.linear_projection.sensitivity.l1 << spec.grid.bits
+    told = spec.projection.sensitivity.l1 << spec.grid.bits
     if method == "codebook-softmax":
         told = 1 << spec.grid.bits
     moved = 0

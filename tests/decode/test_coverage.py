@@ -37,9 +37,9 @@ def spec(epsilon: float, subset: int, words: Any) -> dpi.Spec:
 def test_what_resembles_the_codebook_does_not_crowd(epsilon: float, subset: int) -> None:
     made = spec(epsilon, subset, topics(800, 1))
     privatizer = dpi.Privatizer(made)
-    assert crowding(privatizer.privatize(topics(4000, 2)), made.symbol_law) < 1.0
+    assert crowding(privatizer.privatize(topics(4000, 2)), made.law) < 1.0
     others = privatizer.privatize(topics(4000, 3, last=12))
-    assert crowding(others, made.symbol_law) > 1.3
+    assert crowding(others, made.law) > 1.3
 
 
 def test_few_codewords_tell_own_topics_from_others() -> None:
@@ -49,8 +49,8 @@ def test_few_codewords_tell_own_topics_from_others() -> None:
         privatizer = dpi.Privatizer(made)
         own = privatizer.privatize(topics(4000, 200 + seed))
         others = privatizer.privatize(topics(4000, 300 + seed, last=20))
-        assert crowding(own, made.symbol_law) < 1.0
-        assert crowding(others, made.symbol_law) > 1.15
+        assert crowding(own, made.law) < 1.0
+        assert crowding(others, made.law) > 1.15
 
 
 @pytest.mark.slow
@@ -59,11 +59,10 @@ def test_the_noise_is_taken_out() -> None:
     words, vectors = topics(600, 1), topics(200_000, 2, last=10)
     loud, silent = spec(5.0, 3, words), spec(40.0, 3, words)
     estimates = [
-        crowding(dpi.Privatizer(each).privatize(vectors), each.symbol_law)
-        for each in (loud, silent)
+        crowding(dpi.Privatizer(each).privatize(vectors), each.law) for each in (loud, silent)
     ]
     assert estimates[0] == pytest.approx(estimates[1], rel=0.1)
-    assert loud.symbol_law.chance_inside < 0.5
+    assert loud.law.chance_inside < 0.5
 
 
 @pytest.mark.parametrize("mode", ["exact", "private"])

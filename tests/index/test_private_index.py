@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from scipy import sparse
-from specs import codebook, designed
+from specs import designed, needed
 
 import dpindex as dpi
 from dpindex.base.errors import InputError
@@ -44,26 +44,13 @@ FLOAT, BITS = "dp-oporp-staircase", "dp-signoporp-rr"
 def _spec(method: str = FLOAT, **changes: Any) -> Spec:
     """One object for all tests, so that its law is worked out once."""
     row = next(m for m in dpi.methods() if m.name == method)
-    fields: dict[str, Any] = {
-        "adjacency": attribute(1.0),
-        "method": method,
-        "dim": DIM,
-        "bounds": (0.0, 1.0),
-    }
-    if row.definition != "none":
+    fields = {**needed(row, DIM), "dim": DIM}
+    if row.calibration.rounded:
+        fields["bounds"] = (0.0, 1.0)
+    if row.private:
         fields["epsilon"] = 40.0
-    if row.needs_delta:
-        fields["delta"] = 1e-6
-    if "record" in row.adjacencies:
-        fields |= {"adjacency": dpi.record(), "bounds": (-1.0, 1.0)}
-    elif "attribute" not in row.adjacencies:
-        fields["adjacency"] = dpi.l2(1.0)
-    if row.family.public is dpi.Codebook:
-        fields["codebook"] = codebook(DIM)
     if row.family.public is dpi.Design:
         fields["design"] = designed(DIM, row.needs_delta, DIM)
-    if "min_norm" in row.needs:
-        fields |= {"min_norm": 0.4, "adjacency": dpi.attribute(0.05)}
     if method == "idp-signrp-g":
         fields["epsilon"] = 2.0  # its table takes many seconds at large epsilon
     return Spec(**{**fields, **changes})

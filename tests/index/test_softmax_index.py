@@ -61,9 +61,9 @@ def test_sparse_queries_and_scaled_bytes_are_the_same_vectors() -> None:
 def test_a_collection_of_another_kind_is_noticed() -> None:
     made = spec(epsilon=8.0)
     like = dpi.Privatizer(made).privatize(kind(4000, 5))
-    assert crowding(like, made.symbol_law) < 1.5
+    assert crowding(like, made.law) < 1.5
     unlike = dpi.Privatizer(made).privatize(np.tile(kind(1, 6), (4000, 1)))
-    assert crowding(unlike, made.symbol_law) > 3
+    assert crowding(unlike, made.law) > 3
 
 
 @pytest.mark.usefixtures("known_noise")
@@ -75,7 +75,7 @@ def test_likelihoods_are_the_chances_of_symbols() -> None:
     known = kind(40, 7)
     codes = privatizer.privatize(kind(30, 8))
     logs = decoder_of(made).likelihoods(privatizer, known).logs(codes)
-    chances = made.symbol_law.chances(privatizer.project(known))
+    chances = made.law.chances(privatizer.project(known))
     np.testing.assert_allclose(np.exp(logs[:-1]), chances[:, codes.stored.ravel()], rtol=1e-4)
 
 

@@ -111,7 +111,7 @@ def test_parts_fit_together(row: Method) -> None:
     assert codes.to_float().shape == (5, spec.dim if row.codes == "symbols" else spec.k)
     assert codes.fingerprint == spec.fingerprint
     if row.calibration.rounded:
-        assert spec.law.grid_bits >= spec.linear_projection.grid_bits
+        assert spec.law.grid_bits >= spec.projection.grid_bits
     assert spec.guarantee.definition == row.definition
 
 
@@ -208,7 +208,7 @@ def test_shares_never_add_up_to_more_than_the_budget(epsilon: float, repetitions
     spec = example(
         find_method("dp-signoporp-rr"), epsilon=epsilon, repetitions=repetitions, k=repetitions
     )
-    part = Fraction(share(spec, spec.linear_projection.sensitivity.count))
+    part = Fraction(share(spec, spec.projection.sensitivity.count))
     assert part * repetitions <= Fraction(epsilon)
     assert part * repetitions >= Fraction(epsilon) * (1 - Fraction(1, 2**50))
 
@@ -235,5 +235,5 @@ def test_no_row_calibrates_noise_to_a_record_encoder(
         changes = {"adjacency": dpi.attribute(1.0), "k": None if name == "record-codebook" else 64}
         spec = example(wrong, **changes)
         assert not hasattr(row.family.make(spec), "sensitivity")
-        with pytest.raises(TypeError, match="not calibrated to"):
+        with pytest.raises(TypeError, match="is no Projection"):
             _ = spec.law

@@ -54,7 +54,7 @@ def words_of(made: dpi.Spec, x: Any) -> list[int]:
     """Words, of 2^128, that each symbol has for one vector: from its grid integers on by hand."""
     law = law_of(made)
     integers = [int(v) for v in made.grid.round(np.asarray(x)[None])[0]]
-    weights = made.linear_projection.single  # type: ignore[attr-defined]
+    weights = made.projection.single  # type: ignore[attr-defined]
     scores = [
         sum(u * int(w) for u, w in zip(integers, column, strict=True)) + int(offset)
         for column, offset in zip(weights.T, law.offsets, strict=True)
@@ -118,7 +118,7 @@ def test_five_percent_more_is_no_longer_private(weaker: str) -> None:
         if weaker == "table":
             law.table = falling_weights(Fraction(4) / 4096 * Fraction(factor))
         else:
-            made.linear_projection.single *= np.float32(20 * factor)  # type: ignore[attr-defined]
+            made.projection.single *= np.float32(20 * factor)  # type: ignore[attr-defined]
             law.table = falling_weights(Fraction(4) / 4096 / 20)
         # One attribute decides between codewords that have it and those that have not; a vector at
         # its end has nearly all of its chance on one side.
@@ -225,7 +225,7 @@ def test_any_two_records_are_as_close_as_the_second_promise_says() -> None:
 @pytest.mark.parametrize("kind", [np.float32, np.float64])
 def test_scores_are_exact_in_any_layout(kind: Any) -> None:
     for adjacency in (dpi.attribute(0.5), dpi.l2(0.5)):
-        made = spec(epsilon=1.0, adjacency=adjacency).linear_projection
+        made = spec(epsilon=1.0, adjacency=adjacency).projection
         x = np.random.default_rng(9).integers(-5000, 5000, (30, DIM)).astype(kind)
         exact = x.astype(np.int64) @ made.single.astype(np.int64)  # type: ignore[attr-defined]
         assert np.array_equal(made.apply(x), exact)
@@ -233,16 +233,16 @@ def test_scores_are_exact_in_any_layout(kind: Any) -> None:
 
 
 def test_what_neighbours_move_is_read_off_the_map() -> None:
-    made: Any = spec(epsilon=1.0, adjacency=dpi.l2(0.5)).linear_projection
+    made: Any = spec(epsilon=1.0, adjacency=dpi.l2(0.5)).projection
     columns = made.single.T.astype(np.float64)
     apart = max(np.linalg.norm(a - b) for a in columns for b in columns)
     assert apart <= made.distance <= apart * (1 + 1e-12)
-    signs: Any = spec(epsilon=1.0, adjacency=dpi.attribute(0.5)).linear_projection
+    signs: Any = spec(epsilon=1.0, adjacency=dpi.attribute(0.5)).projection
     assert signs.spread == 1
     assert set(np.unique(signs.single)) == {0.0, 1.0}
     constant: Any = spec(
         epsilon=1.0, adjacency=dpi.attribute(0.5), codebook=dpi.Codebook(np.ones((3, DIM)))
-    ).linear_projection
+    ).projection
     assert constant.spread == 1  # no score ever moves, which costs less than is counted
 
 

@@ -186,7 +186,7 @@ def test_a_symbol_stands_for_the_public_vectors_that_may_give_it(
     kept = np.delete(learned, np.s_[::4], axis=0)
     kept = kept[(kept @ book.vectors.T).max(axis=1) < 1 - 1e-5]  # codewords recognise themselves
     codes = Privatizer(spec).privatize(directions(50, 3))
-    inside = spec.symbol_law.chance_inside
+    inside = spec.law.chance_inside
     # The other estimate, from codewords, is at times as near.
     monkeypatch.setattr(Reconstructor, "symbol_estimate", lambda _: lambda codes: 9.0)
     near = np.argsort(-on_sphere_grid(kept) @ book.grid, axis=1)[:, :4]

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, lru_cache
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, TypeVar
 
 import mpmath
 import numpy as np
@@ -21,6 +21,8 @@ from dpindex.mechanism.noise.moments import Likelihood, LinearChannel, NoiseMome
 from dpindex.mechanism.parameters import Parameters
 from dpindex.mechanism.public_parts import Codebook
 from dpindex.mechanism.public_random import BitSource
+
+_Kind = TypeVar("_Kind", bound="Law")
 
 ONE = 1 << 64
 """The chance 1: chances are whole numbers over it."""
@@ -102,6 +104,21 @@ class Law(ABC):
 
     depends_on_size: bool = False
     """True if the chance of an outcome depends on the magnitude of a coordinate."""
+
+    of_nearest: ClassVar[bool] = False
+    """True if a symbol is one of the nearest codewords, each as likely, or any other."""
+
+    @property
+    def summary(self) -> str:
+        """How a symbol comes about, in words; empty for other codes."""
+        return ""
+
+    @classmethod
+    def of(cls: type[_Kind], law: Law) -> _Kind:
+        """Return the law of a spec as one of this kind; TypeError for another kind of code."""
+        if not isinstance(law, cls):
+            raise TypeError(f"{type(law).__name__} is no {cls.__name__}")
+        return law
 
     @property
     def drawn_from(self) -> object:
@@ -290,9 +307,6 @@ class SymbolLaw(Law):
 
     codebook: Codebook
     uniform: int
-
-    of_nearest: ClassVar[bool] = False
-    """True if a symbol is one of the nearest codewords, each as likely, or any other."""
 
     @property
     def size(self) -> int:

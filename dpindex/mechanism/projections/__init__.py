@@ -6,6 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TypeVar
 
 import numpy as np
 import scipy
@@ -15,6 +16,8 @@ from dpindex.base.errors import NoGuaranteeError
 from dpindex.mechanism.grid import GRID_BITS
 from dpindex.mechanism.public_parts import RADIUS, Codebook, on_sphere_grid
 from dpindex.mechanism.windows import Windows
+
+_Kind = TypeVar("_Kind", bound="Encoder")
 
 MAX_BYTES = 1 << 30
 """What the tables of one projection may take; making them takes up to three times that."""
@@ -131,6 +134,13 @@ class Encoder(ABC):
     inner_product_factor: float
     block_numbers = 1 << 20
     windows: Windows | None = None
+
+    @classmethod
+    def of(cls: type[_Kind], encoder: Encoder) -> _Kind:
+        """Return the map of a spec as one of this kind; TypeError for another kind."""
+        if not isinstance(encoder, cls):
+            raise TypeError(f"{type(encoder).__name__} is no {cls.__name__}")
+        return encoder
 
     @abstractmethod
     def apply(self, x: Floats) -> Floats:
