@@ -166,7 +166,7 @@ def of_method(row: Any) -> Iterator[tuple[str, str]]:
 def planned() -> Iterator[tuple[str, str]]:
     """Plans for one vector an attribute and for records."""
     base, _ = vectors()
-    terms = {"dim": DIM, "n": 20_000, "epsilon": 4.0, "bounds": (0.0, 1.0)}
+    terms = {"n": 20_000, "epsilon": 4.0, "bounds": (0.0, 1.0)}
     for metric in ("cosine", "l2"):
         made = dpi.plan(base, adjacency=dpi.attribute(0.5), metric=metric, **terms)
         yield f"attribute {metric}", digest(made.to_dict())

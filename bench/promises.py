@@ -176,7 +176,7 @@ CASES: dict[str, Callable[[], Case]] = {
 
 def measured(case: Case, query: QueryMode, builds: int, alone: bool) -> Iterator[tuple[Any, ...]]:
     """Yield what each plan of a case promises for a query mode, and what its indexes find."""
-    count, dim = case.base.shape
+    count = len(case.base)
     metric = case.terms.get("metric", "cosine")
     base, asked = case.base, case.queries
     if case.terms.get("clip"):
@@ -187,7 +187,7 @@ def measured(case: Case, query: QueryMode, builds: int, alone: bool) -> Iterator
     for epsilon in case.epsilons:
         for told, knowledge in case.told.items():
             plan = dpi.plan(
-                case.public, dim=dim, n=count, epsilon=epsilon, query=query,
+                case.public, n=count, epsilon=epsilon, query=query,
                 candidates=FOUND if alone else count // 100, **knowledge, **case.terms,
             )  # fmt: skip
             best = plan.best

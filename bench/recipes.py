@@ -125,25 +125,27 @@ def measured(recipe: Recipe, folder: Path) -> tuple[Any, ...]:
     for name, rows in (("queries", queries), ("public", public), ("vectors", base)):
         save(folder / name, rows)
     suffix = next(folder.glob("public.*")).suffix
-    line = (
-        f"dpindex plan {recipe.options} --public-sample public{suffix} --dim {base.shape[1]} "
-        f"--n {base.shape[0]} --json"
-    )
-    print(line, flush=True)
-    said, *use = run(line, folder)
-    uses, plan = [use], json.loads(said)
+    count = base.shape[0]
+    plan_line = f"dpindex plan {recipe.options} --public public{suffix} --n {count} --save my.plan"
+    build_line = f"dpindex build vectors{suffix} my-index --plan my.plan"
+    uses = []
+    said = ""
+    plan: dict[str, Any] = {}
+    for line in (f"{plan_line} --json", build_line):
+        print(line, flush=True)
+        said, *use = run(line, folder)
+        uses.append(use)
+        plan = plan or json.loads(said)
+    print(said, flush=True)
     measure = PRECISION
     if plan["candidates"] > plan["at"]:
         measure = f"recall@{FOUND} of {plan['candidates']} reranked"
     promised = plan["rows"][0][f"{measure}, exact queries"]
-    for command in plan["commands"]:
-        print(command, flush=True)
-        is_query = command.startswith("dpindex query")
-        said, *use = run(f"{command} --json" if is_query else command, folder)
-        uses.append(use)
-        if not is_query:
-            print(said, flush=True)
-    ids = np.array(json.loads(said)["ids"])  # of the last command, which searches
+    query_line = said.rpartition("Search it: ")[2].strip().replace("QUERIES", f"queries{suffix}")
+    print(query_line, flush=True)
+    said, *use = run(f"{query_line} --json", folder)
+    uses.append(use)
+    ids = np.array(json.loads(said)["ids"])
     truth = ground_truth(base, queries, NEIGHBOURS)
     if measure == PRECISION:
         found = truth.precision(ids, FOUND, NEIGHBOURS)

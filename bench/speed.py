@@ -160,7 +160,7 @@ def studies() -> None:
     10 000 vectors and 500 queries of 64 numbers, four methods at five epsilons.
     """
     with made_files() as at:
-        plan = f"plan --dim 64 --n 100000 --epsilon 5 --beta 2 --public-sample {at}/public.npy"
+        plan = f"plan --n 100000 --epsilon 5 --beta 2 --public {at}/public.npy"
         evaluation = f"evaluate {at}/base.npy {at}/queries.npy --report {at}/report {MEASURING}"
         for name, line, allowed in (
             ("dpindex evaluate of docs/measuring.md", evaluation, 12.0),

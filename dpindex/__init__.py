@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from dpindex.mechanism.spec import Spec
     from dpindex.mechanism.variants import Blocks, Dense, Repeated
     from dpindex.privacy import Guarantee, attribute, l2, record
+    from dpindex.storage.building import build
     from dpindex.study.evaluation import evaluate
     from dpindex.study.planner import plan
 
@@ -69,6 +70,7 @@ __all__ = [
     "Spec",
     "StorageError",
     "attribute",
+    "build",
     "codes_from_bytes",
     "compose",
     "design",
@@ -103,6 +105,7 @@ _HOME = {
     "integrations.published": ["PublishedIndex"],
     "accounting.ledger": ["Ledger"],
     "mechanism.optimiser": ["design"],
+    "storage.building": ["build"],
     "mechanism.method_table": ["methods"],
     "study.evaluation": ["evaluate"],
     "study.planner": ["plan"],

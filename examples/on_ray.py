@@ -18,9 +18,7 @@ import pyarrow.parquet as pq
 import ray
 
 import dpindex as dpi
-from dpindex.data import open_dataset
 from dpindex.storage.release import Shard
-from dpindex.storage.targets import build_index
 
 
 def on_ray(function: Callable[[Shard], Any], shards: Sequence[Shard]) -> Iterator[Any]:
@@ -47,8 +45,8 @@ def main() -> None:
         spec = dpi.Spec(
             "dp-oporp-staircase", dim=32, k=16, epsilon=3.0, adjacency=dpi.attribute(1.0)
         )
-        dataset = open_dataset(f"{folder}/vectors", id_column="id")
-        outcome = build_index(dataset, f"{folder}/index", spec, engine=on_ray, threads=1)
+        dataset = dpi.open_dataset(f"{folder}/vectors", id_column="id")
+        outcome = dpi.build(dataset, f"{folder}/index", spec, engine=on_ray, threads=1)
 
         index = dpi.PrivateIndex.open(f"{folder}/index")
         print(f"{outcome.drawn} of {len(index)} vectors privatized in {len(dataset.parts)} shards")

@@ -23,9 +23,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
 import dpindex as dpi
-from dpindex.data import open_dataset
 from dpindex.storage.release import Engine, Shard
-from dpindex.storage.targets import build_index
 
 
 def on_spark(spark: SparkSession) -> Engine:
@@ -61,8 +59,8 @@ def main() -> None:
         spec = dpi.Spec(
             "dp-oporp-staircase", dim=32, k=16, epsilon=3.0, adjacency=dpi.attribute(1.0)
         )
-        dataset = open_dataset(f"{folder}/vectors", id_column="id")
-        outcome = build_index(dataset, f"{folder}/index", spec, engine=on_spark(spark), threads=1)
+        dataset = dpi.open_dataset(f"{folder}/vectors", id_column="id")
+        outcome = dpi.build(dataset, f"{folder}/index", spec, engine=on_spark(spark), threads=1)
 
         index = dpi.PrivateIndex.open(f"{folder}/index")
         print(f"{outcome.drawn} of {len(index)} vectors privatized in {len(dataset.parts)} shards")

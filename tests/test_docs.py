@@ -90,10 +90,7 @@ def test_the_tutorial_runs(call: Call, tmp_path: Path) -> None:
     assert "epsilon = 5 (pure DP) under attribute(beta=16)" in said
     assert said.count("most of ten answers show a") == 7
     assert "What is not protected" in said
-    (planned,) = re.findall(r"^ *dpindex build vectors.npy my-index (.*)$", said, re.MULTILINE)
-    (build,) = [command for command in _commands(TUTORIAL) if " build " in command]
-    options = planned.replace("raw-square-wave-narrow", "raw-square-wave")
-    assert options in re.sub(r"\s+", " ", build)
+    assert re.search("^Chosen: raw-square-wave", said, re.MULTILINE)
 
 
 RECIPES = dict(re.findall(r"^## (.*?)$(.*?)(?=^## |\Z)", TEXT[COOKBOOK], re.MULTILINE | re.DOTALL))
@@ -225,7 +222,7 @@ def test_methods_commands_and_options_exist(name: str) -> None:
     helps = "".join(map(_help, COMMANDS))
     commands = [command for command in _commands(name) if command.startswith("dpindex ")]
     for command in commands:  # a promise is always stated
-        if re.match("dpindex (build|plan|evaluate|spec) ", command):
+        if re.match("dpindex (build|plan|evaluate|spec) ", command) and "--plan" not in command:
             assert len(re.findall(r" --(?:beta|l2|record)(?= |$)", command)) == 1, command
     for code in [*re.findall(r"`([^`\n]+)`", prose(TEXT[name])), *commands]:
         if code.startswith(OTHER_TOOLS) or "::" in code:  # the name of a test is no method's

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from documents import ROOT, blocks, inline_code, paste, prose, run_python
+from documents import ROOT, blocks, inline_code, paste, prose
 
 import dpindex as dpi
 
@@ -40,22 +40,10 @@ def test_every_block_runs(call: Call, tmp_path: Path) -> None:
     assert len(call("dpindex query my-index queries.parquet --query private").splitlines()) > 5
 
 
-@pytest.mark.slow
-@pytest.mark.usefixtures("known_noise")
-def test_the_build_line_is_that_of_the_plan(call: Call, tmp_path: Path) -> None:
-    (sample,) = [block.text for block in BLOCKS if "itertools" in block.text]
-    run_python(sample, tmp_path)
-    embed, plan, *pasted, _ = COMMANDS
-    call(embed)
-    said = call(plan)
-    for line, command in zip(said.splitlines()[-len(pasted) :], pasted, strict=True):
-        assert f"  {command}".startswith(line), "ids are added, and nothing else"
-
-
 def test_every_command_and_option_named_exists(call: Call) -> None:
     code = [*inline_code(TEXT), *COMMANDS]
     names = set(re.findall(r"\bdpindex ([a-z]+)\b", "\n".join(code)))
-    assert {"plan", "build", "query", "info", "audit"} <= names
+    assert {"build", "query", "info", "audit"} <= names
     helps = {name: call(f"dpindex {name} --help") for name in names}
     for line in code:
         named = re.search(r"\bdpindex ([a-z]+)\b", line)

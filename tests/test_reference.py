@@ -139,10 +139,10 @@ def test_the_checker_of_an_editor_knows_the_keywords(tmp_path: Path) -> None:
 import dpindex as dpi
 secret = dpi.attribute(beta=1.0)
 spec = dpi.Spec("dp-oporp-staircase", dim=8, k=8, epsilon=1.0, adjacency=secret, bounds=(0, 1))
-print(dpi.plan([], dim=8, n=100, epsilon=1.0, adjacency=secret, candidates=20).why)
+print(dpi.plan([], n=100, epsilon=1.0, adjacency=secret, candidates=20).why)
 print(dpi.evaluate([], [], [spec], runs=1, neighbours=5)[0].query_modes)
 dpi.Spec("dp-oporp-staircase", dim=8, eps=1.0, adjacency=secret)
-dpi.plan([], dim=8, n=100, eps=1.0, adjacency=secret)
+dpi.plan([], n=100, eps=1.0, adjacency=secret)
 dpi.evaluate([], [], [spec], times=1)
 """)
     options = ["--strict", "--no-incremental", "--follow-imports=silent"]

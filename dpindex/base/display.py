@@ -15,7 +15,7 @@ from html import escape
 from importlib.util import find_spec
 from typing import Any, ClassVar, TypeAlias
 
-from dpindex.base.errors import import_extra
+from dpindex.base.errors import escaped, import_extra
 
 __all__ = ["no_progress", "progress_bar"]  # what the reference shows
 
@@ -37,8 +37,7 @@ def progress_bar(what: str, *, quarters: bool = False) -> Iterator[Callable[...,
     In a pipe a line for each quarter if ``quarters``, for what takes minutes; else nothing.
 
     Yields ``report(done, total, task="")``, which the ``progress`` argument of
-    :func:`dpindex.plan`, :func:`dpindex.evaluate` and
-    :func:`dpindex.storage.targets.build_index` takes.
+    :func:`dpindex.plan`, :func:`dpindex.evaluate` and :func:`dpindex.build` takes.
 
     >>> with progress_bar("planning") as report:
     ...     report(1, 2)
@@ -101,6 +100,22 @@ def facts_html(title: str, facts: Mapping[str, object]) -> str:
     for name, fact in facts.items():
         rows.append(f"<th{_LEFT}>{_text(name)}</th><td{_LEFT}>{_text(fact)}</td>")
     return f"<b>{_text(title)}</b><table>{_lines(rows)}</table>"
+
+
+def text_table(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Return rows as aligned text; what cannot be printed of a cell is escaped, None is empty.
+
+    >>> print(text_table(["id", "score"], [[7, "0.5"], ["doc-1", None]]))
+    id     score
+    7      0.5
+    doc-1
+    """
+    lines = [
+        ["" if cell is None else escaped(str(cell)) for cell in row] for row in [headings, *rows]
+    ]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    padded = [map(str.ljust, line, widths) for line in lines]
+    return "\n".join("  ".join(line).rstrip() for line in padded)
 
 
 def table_html(

@@ -225,17 +225,17 @@ _HEADINGS = {
     "max_epsilon neighbouring",
     "The code": "method methods code_length codebook design public_part subset window variant "
     "seed denoise kind index_type bits bandwidth hashes rows expected_count width",
-    "Input": "header columns ids id_column ranges payload payload_columns public_sample groups "
+    "Input": "header columns ids id_column ranges payload payload_columns public plan groups "
     "public_queries public_texts labels base_texts query_texts",
     "Search": "k at query queries metric query_epsilon filter where rerank candidates show "
-    "collection recall neighbours",
+    "show_from text model collection recall neighbours",
     "Ledger and resuming": "ledger allow_rerelease private dask upsert replace",
 }
 """Headings of help, and the options below each; the others stand below the last one."""
 _HEADING_OF = {name: heading for heading, names in _HEADINGS.items() for name in names.split()}
 _ARGUMENTS = "Arguments"
 _NEEDED = "Needed first"
-_ONE_NEEDED = frozenset(("method", "epsilon", "beta", "l2_radius", "record"))
+_ONE_NEEDED = frozenset(("method", "public", "epsilon", "beta", "l2_radius", "record"))
 """Options that a release cannot do without, unless another takes their place."""
 _OTHERS = "Other"
 _METAVARS = {str: "TEXT", Path: "FILE", int: "N", float: "X", tuple[float, float]: "LOW HIGH"}
@@ -258,7 +258,7 @@ class Command(TyperCommand):
             if option.param_type_name == "argument":
                 heading = _ARGUMENTS
                 flag = option.name
-            elif option.required or (option.name in _ONE_NEEDED and not option.default):
+            elif option.required or _may_be_needed(option):
                 heading = _NEEDED
             row = (flag.ljust(_FLAG_WIDTH), text.removesuffix("  [required]"))
             groups[heading].append(row)
@@ -271,6 +271,10 @@ class Command(TyperCommand):
         lines = wrap(self.epilog or "", formatter.width - 8, break_on_hyphens=False)
         with formatter.section("Example"):
             formatter.write("  " + " \\\n      ".join(lines) + "\n")
+
+
+def _may_be_needed(option: Any) -> bool:
+    return option.name in _ONE_NEEDED and option.default in (None, False)
 
 
 def as_command(function: Callable[..., None]) -> Callable[..., None]:
@@ -327,7 +331,7 @@ def as_command(function: Callable[..., None]) -> Callable[..., None]:
 
 _VECTOR_FILES = (
     *("vectors", "items", "base", "queries", "rerank"),
-    *("public", "public_sample", "public_queries"),
+    *("public", "public_queries"),
 )
 """Names of parameters that take a file of vectors, where they take text."""
 

@@ -150,7 +150,7 @@ def query(
     lines = []
     for row, values in enumerate(zip(*answers.values(), strict=True)):
         lines.append([row, *(f"{value:.6g}" for value in values)])
-    typer.echo(o.table(["query", *answers], lines))
+    typer.echo(o.text_table(["query", *answers], lines))
 
 
 def info(sketch: Sketch, as_json: o.AsJson = False) -> None:

@@ -59,6 +59,12 @@ def build(
         str, typer.Argument(help="Directory, or s3://, gs:// or az:// prefix, to make.")
     ],
     *,
+    public: Annotated[
+        str | None,
+        "--public FILE",
+        "500 or more PUBLIC vectors of the same kind: chooses the method for you.",
+    ] = None,
+    plan: Annotated[Path | None, "Instead: the file of `dpindex plan --save`."] = None,
     method: o.MethodOptions,
     options: o.SpecOptions,
     release: o.CodeReleaseOptions,
@@ -80,9 +86,11 @@ def build(
 ) -> None:
     """Privatize vectors into an index; run again to resume.
 
-    $ dpindex build pictures.npy my-index --method dp-oporp-staircase --epsilon 3
-    --beta 1 --scale 255 --bounds 0 1
+    With --public it plans first, and says what it chose and what a search should find.
+
+    $ dpindex build vectors.parquet my-index --record --epsilon 8 --public public.parquet
     """
+    from dpindex.cli.planned_build import Unfinished, check_choice, plan_of, query_line
     from dpindex.storage.manifest import Settings
     from dpindex.storage.statement import coverage_warning
     from dpindex.storage.targets import IndexOptions, build_index
@@ -91,6 +99,8 @@ def build(
     if id_column is not None and ids is not None:
         raise InputError("give --ids or --id-column, not both.")
     terms = release.terms()
+    check_choice(method, options, public, plan)
+    unfinished = Unfinished.of(index, private)
     columns: tuple[str, ...] = ()  # those that lie in the files of the vectors
     if payload.payload is None:
         columns = payload.names
@@ -104,7 +114,21 @@ def build(
         if payload.payload is not None:
             table = payload.read(vectors)
         dataset = opened.with_labels(ids, table)
-        spec = method.spec(dataset.columns, options)
+        planned = None
+        if public is not None:
+            planned = plan_of(dataset, public, method.epsilon, metric, options, unfinished)
+            stack.enter_context(unfinished.kept())
+        elif plan is not None:
+            from dpindex.study.saved_plan import SavedPlan
+
+            planned = SavedPlan.read(plan)
+        if planned is None:
+            spec = method.spec(dataset.columns, options)
+        else:
+            spec = planned.spec
+            metric = planned.metric
+            denoise = denoise or planned.denoiser
+            o.say(planned.choice)
         o.note_warnings(spec, dataset.rows)
         o.announce_size(dataset.rows, spec.format)
         where: dict[str, Any] = {}
@@ -138,6 +162,9 @@ def build(
     if uncovered is not None:
         o.note(uncovered.removesuffix("."))
     o.say(f"What this protects and what it does not: dpindex info {shlex.quote(index)}")
+    if planned is not None:
+        names = f"{vectors}:{id_column}" if id_column else release.ids
+        o.say(f"Search it: {query_line(planned, index, vectors, names)}")
 
 
 def _tell_clipped(share: float) -> None:

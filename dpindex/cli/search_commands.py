@@ -17,6 +17,7 @@ from dpindex.base.errors import InputError, naming
 from dpindex.base.threads import limited_threads
 from dpindex.cli import shared as o
 from dpindex.data import open_vectors, read_ids
+from dpindex.data.source import split_key
 from dpindex.data.stores import is_url
 from dpindex.mechanism.codes import read_codes
 
@@ -32,10 +33,14 @@ _MEASURES = {"ip": "inner product", "l2": "squared distance"}
 def query(
     index: o.IndexPath,
     queries: Annotated[
-        str,
-        typer.Argument(help="Vector file, or codes of devices."),
+        str | None,
+        typer.Argument(help="Vector file, or codes of devices; or give --text."),
         o.Takes(("vectors", "codes")),
-    ],
+    ] = None,
+    text: Annotated[str | None, "Instead of QUERIES: one question, which is embedded here."] = None,
+    model: Annotated[
+        str | None, "Model of --text: the one that `dpindex embed` used.  [default: as there]"
+    ] = None,
     k: Annotated[int, "-k", "Neighbours of each query."] = 10,
     query: Annotated[
         Literal["exact", "private"] | None,
@@ -55,6 +60,11 @@ def query(
         "Rows for --rerank to order, or 5%: a share of the index on average.  [default: 1000]",
     ] = None,
     show: Annotated[str | None, "--show A,B", "Payload columns to show with the hits."] = None,
+    show_from: Annotated[
+        str | None,
+        "--show-from FILE:COLUMN",
+        "Show the texts of your own file, by the ids of the hits.",
+    ] = None,
     collection: o.Collection = "dpindex",
     as_json: o.AsJson = False,
     allow_unprotected: o.Unprotected = False,
@@ -68,6 +78,9 @@ def query(
     lies within two errors about 95 times in 100. The unbiased estimates, which are too high for the
     best of many, are in the JSON.
 
+    --text embeds one question with the model of `dpindex embed`. --show-from reads texts on this
+    machine; the index does not hold them.
+
     $ dpindex query my-index queries.npy -k 10 --rerank vectors.npy --candidates 1000
     """
     from dpindex.integrations import open
@@ -76,15 +89,13 @@ def query(
     if not hasattr(opened, "payload_columns"):
         raise InputError(f"{index} is a collector: it is asked in Python, with dpindex.open.")
     payload_names = _payload_names(show, index, opened.payload_columns)
-    vectors: Any = read_codes(queries)
-    if vectors is None:
-        with open_vectors(queries) as source:
-            vectors = source.read()
+    shown_texts = _texts_to_show(show_from)
+    vectors = _queries(queries, text, model)
     if k > len(opened):
         o.note(f"-k {k} is more than the {len(opened)} vectors of {index}: all are listed")
     owner = _owner(rerank, ids)
     with (
-        naming(queries, but=("filter", "where", "k", "candidates", "rerank", "ids")),
+        naming(queries or "--text", but=("filter", "where", "k", "candidates", "rerank", "ids")),
         limited_threads(),
     ):
         hits = opened.search(
@@ -107,6 +118,9 @@ def query(
         name: np.array(hits.payload[name].to_pylist(), object).reshape(hits.ids.shape)
         for name in payload_names
     }
+    if show_from is not None:
+        texts = [shown_texts.get(id) for id in hits.ids.ravel().tolist()]
+        payload["text"] = np.array(texts, object).reshape(hits.ids.shape)
     if as_json:
         shown = {f"payload_{name}": column for name, column in payload.items()}
         listed: dict[str, Any] = json_columns({**columns, **shown})
@@ -120,6 +134,35 @@ def query(
     typer.echo(_hits_table(columns, payload, opened.metric, rows))
     if rows < len(hits.ids):
         typer.echo(f"… and {len(hits.ids) - rows} more queries: see --json.")
+
+
+def _queries(file: str | None, text: str | None, model: str | None) -> Any:
+    """Return the queries of a file, codes or vectors, or the vector of a text."""
+    if (file is None) == (text is None):
+        raise InputError("give a file of QUERIES, or one question with --text.")
+    if file is None:
+        from dpindex.integrations.embed import embedded
+
+        assert text is not None
+        with naming("--text"):
+            return embedded([text], model)
+    if model is not None:
+        raise InputError("--model is for --text; a file holds vectors already.")
+    codes = read_codes(file)
+    if codes is not None:
+        return codes
+    with open_vectors(file) as source:
+        return source.read()
+
+
+def _texts_to_show(stated: str | None) -> dict[Any, str]:
+    """Return the texts of FILE:COLUMN by their ids."""
+    from dpindex.integrations.embed import texts_by_id
+
+    if stated is None:
+        return {}
+    file, column = split_key(stated)
+    return texts_by_id(Path(file), column or "text")
 
 
 def _candidates(stated: str | None) -> int | str | None:
@@ -166,7 +209,7 @@ def _hits_table(
         extra = [column[row, rank] for column in payload.values()]
         lines.append((row, rank + 1, columns["ids"][row, rank], estimate, *extra))
     heading = _MEASURES.get(metric, metric)
-    return o.table(["query", "rank", "id", f"{heading} (estimate ± error)", *payload], lines)
+    return o.text_table(["query", "rank", "id", f"{heading} (estimate ± error)", *payload], lines)
 
 
 def publish(

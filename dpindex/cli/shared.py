@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
@@ -14,6 +14,7 @@ import typer
 
 from dpindex.base.arrays import AnyArray
 from dpindex.base.display import progress_bar as progress_bar
+from dpindex.base.display import text_table as text_table
 from dpindex.base.errors import InputError, escaped
 from dpindex.cli import Takes as Takes
 from dpindex.cli import flag_of, options_of
@@ -208,7 +209,7 @@ class CurveOptions(SpecOptions):
 class MethodOptions:
     """The method, its budget and the length of its codes."""
 
-    method: Annotated[str, "A name from `dpindex methods`."]
+    method: Annotated[str | None, "A name from `dpindex methods`."] = None
     epsilon: Annotated[float | None, "Budget of one code; lower protects more."] = None
     code_length: Annotated[
         int | None,
@@ -219,6 +220,8 @@ class MethodOptions:
         """Return the spec for vectors of ``dim`` attributes."""
         from dpindex.mechanism.spec import Spec
 
+        if self.method is None:
+            raise InputError("name a method, such as --method dp-oporp-staircase.")
         return Spec(self.method, dim, self.code_length, self.epsilon, **options.stated())
 
 
@@ -352,22 +355,6 @@ def refuse_existing(path: Path) -> None:
 def print_json(facts: Any, indent: int | None = 1) -> None:
     """Print plain values as JSON, and dates as text; without an indent on one line."""
     typer.echo(json.dumps(facts, indent=indent, default=str))
-
-
-def table(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Return rows as aligned text; what cannot be printed of a cell is escaped, None is empty.
-
-    >>> print(table(["id", "score"], [[7, "0.5"], ["doc-1", None]]))
-    id     score
-    7      0.5
-    doc-1
-    """
-    lines = [
-        ["" if cell is None else escaped(str(cell)) for cell in row] for row in [headings, *rows]
-    ]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    padded = [map(str.ljust, line, widths) for line in lines]
-    return "\n".join("  ".join(line).rstrip() for line in padded)
 
 
 def say(text: object = "", *, error: bool = False) -> None:

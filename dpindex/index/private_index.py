@@ -51,7 +51,7 @@ from dpindex.storage.directory import (
     write_index,
 )
 from dpindex.storage.history import History, Tags
-from dpindex.storage.manifest import EXACT, Settings
+from dpindex.storage.manifest import EXACT, Planned, Settings
 
 if TYPE_CHECKING:
     from dpindex.accounting.ledger import Ledger
@@ -86,10 +86,12 @@ class PrivateIndex(Searchable):
 
     Parameters
     ----------
-    spec : Spec
-        The public description of the mechanism.
+    spec : Spec or Plan
+        The public description of the mechanism, or what :func:`dpindex.plan` returned: its spec and
+        its metric are taken.
     metric : "cosine", "ip" or "l2"
-        What neighbours are ranked by; sign codes know cosines only.
+        What neighbours are ranked by; default that of the plan, or the cosine. Sign codes support
+        cosines only.
     index_type : str
         How number codes, denoised or not, are kept for searching: a Faiss factory string such as
         "SQ8", "IVF1024,PQ32x4fs" or "ROT64,SQ4", or "f32" (Flat, exact), "f16" (SQfp16) or "int8"
@@ -123,19 +125,22 @@ class PrivateIndex(Searchable):
 
     def __init__(
         self,
-        spec: Spec,
+        spec: Spec | Planned,
         *,
-        metric: Metric = "cosine",
+        metric: Metric | None = None,
         index_type: str = EXACT,
         query_epsilon: float | None = None,
     ) -> None:
+        if isinstance(spec, Planned):
+            metric = metric or spec.metric
+            spec = spec.spec
         if not isinstance(spec, Spec):
             raise InputError(
-                f"a new index needs a Spec, not {type(spec).__name__}; dpindex.open(path) opens "
-                f"one that was saved.",
+                f"a new index needs a Spec or a plan, not {type(spec).__name__}; "
+                f"dpindex.open(path) opens one that was saved.",
                 field="spec",
             )
-        super().__init__(Settings(spec, metric, index_type, query_epsilon))
+        super().__init__(Settings(spec, metric or "cosine", index_type, query_epsilon))
         self.index_type: Final = index_type
         self._store = CodeStore(spec.format)
         self._view = self._store.view()

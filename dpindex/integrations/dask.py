@@ -8,11 +8,11 @@ log.
 
     import dpindex
     from dask.distributed import Client
-    from dpindex.storage.targets import build_index
     from dpindex.integrations.dask import engine
     vectors = dpindex.open_dataset("s3://lake/vectors", id_column="id")
     spec = dpindex.Spec("dp-oporp-staircase", dim=768, epsilon=3, adjacency=dpindex.attribute(1.0))
-    build_index(vectors, "my-index", spec, engine=engine(Client("tcp://scheduler:8786")), threads=1)
+    on_dask = engine(Client("tcp://scheduler:8786"))
+    dpindex.build(vectors, "my-index", spec, engine=on_dask, threads=1)
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def connected(address: str | None = None) -> Iterator[Any]:
         If there is no scheduler.
 
     >>> with connected() as client:  # doctest: +SKIP
-    ...     build_index(dataset, "my-index", spec, engine=engine(client), threads=1)
+    ...     dpindex.build(dataset, "my-index", spec, engine=engine(client), threads=1)
     """
     distributed = import_extra("distributed", _NEED, "dask")
     options: dict[str, Any] = {"threads_per_worker": 1, "dashboard_address": "127.0.0.1:0"}

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from dpindex.base.arrays import Singles
 from dpindex.base.errors import InputError, import_extra, naming, one_line
 from dpindex.base.files import create_file
 from dpindex.base.ids import check_unique, ids_of_file
@@ -59,12 +60,6 @@ def embed(
             raise InputError(f"{file} already exists; choose another folder.", field="to")
     texts = texts.expanduser()
     table = _table(texts, column)
-    if column not in table.column_names:
-        count = table.num_columns
-        raise InputError(
-            f"{texts} has no column {column!r} among its {count} columns; name another.",
-            field="column",
-        )
     if "vector" in table.column_names:
         raise InputError(f"{texts} has a column 'vector', as the output has; rename it.")
     sizes["vectors"] = len(table) - public - queries
@@ -78,12 +73,9 @@ def embed(
         table = table.append_column("id", pa.array(np.arange(len(table))))
     with naming(f"{texts}, column 'id'"):
         check_unique(ids_of_file(table["id"]))
-    vectors = _encoder(model)(words).astype(np.float32)
-    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-    if not lengths.all():
-        row = int(np.argmin(lengths))
-        raise InputError(f"{texts}: row {row} has no word that the model knows; leave it out.")
-    numbers = pa.array((vectors / lengths).ravel())
+    with naming(str(texts)):
+        vectors = embedded(words, model)
+    numbers = pa.array(vectors.ravel())
     table = table.drop([column])
     lists = pa.FixedSizeListArray.from_arrays(numbers, vectors.shape[1])
     table = table.append_column("vector", lists)
@@ -100,6 +92,54 @@ def embed(
             written[files[name]] = size
             first += size
     return written
+
+
+def embedded(words: list[str], model: str | None = None) -> Singles:
+    """Return the vectors of texts, float32, shape (n, dim), of length 1.
+
+    Parameters
+    ----------
+    words : list of str
+    model : str, optional
+        As of :func:`embed`.
+
+    Raises
+    ------
+    InputError
+        For a text without a word that the model knows.
+
+    >>> embedded(["can I change my insurance"]).shape
+    (1, 256)
+    """
+    vectors = _encoder(model)(words).astype(np.float32)
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    if not lengths.all():
+        row = int(np.argmin(lengths))
+        raise InputError(f"row {row} has no word that the model knows; leave it out.")
+    return np.asarray(vectors / lengths)
+
+
+def texts_by_id(texts: Path, column: str) -> dict[Any, str]:
+    """Return the texts of a file by their ids, as :func:`embed` takes them.
+
+    Parameters
+    ----------
+    texts : path
+        As of :func:`embed`.
+    column : str
+        Of the texts; ids are in the column ``id``, or the numbers of the rows.
+
+    Raises
+    ------
+    InputError
+        For texts that cannot be read.
+    """
+    table = _table(texts, column)
+    words = _words(texts, table, column)
+    ids = range(len(words))
+    if "id" in table.column_names:
+        ids = ids_of_file(table["id"]).tolist()
+    return dict(zip(ids, words, strict=True))
 
 
 def _encoder(model: str | None) -> Callable[[list[str]], Any]:
@@ -119,6 +159,12 @@ def _words(texts: Path, table: Any, column: str) -> list[str]:
     """Return the texts of a column, "" for a missing one; InputError if they are no texts."""
     import pyarrow as pa
 
+    if column not in table.column_names:
+        count = table.num_columns
+        raise InputError(
+            f"{texts} has no column {column!r} among its {count} columns; name another.",
+            field="column",
+        )
     values = plain(table[column])
     if not (pa.types.is_string(values.type) or pa.types.is_large_string(values.type)):
         raise InputError(

@@ -204,7 +204,8 @@ class Parameters:
         """Return this spec for vectors that are brought to 0 … 1 by ranges."""
         codebook = None
         if self.codebook is not None:
-            codebook = Codebook(ranges.unscale(self.codebook.stated))
+            book = self.codebook
+            codebook = Codebook(ranges.unscale(book.stated), book.guide)
         return replace(self, ranges=ranges, codebook=codebook)
 
     @cached_property

@@ -18,11 +18,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from dpindex.base.errors import DamagedError, InputError
 from dpindex.base.files import Buffer
 from dpindex.decode.base import Metric
+from dpindex.decode.fit import DenoiserKind
 from dpindex.decode.kinds import decoder_of
 from dpindex.mechanism.spec import Spec
 from dpindex.version import __version__
@@ -168,6 +169,23 @@ def parse_index_type(index_type: Any, width: int) -> IndexType:
         lists=numbers.get("lists", 0),
         links=numbers.get("links", 0),
     )
+
+
+@runtime_checkable
+class Planned(Protocol):
+    """The choice of a plan: what :func:`dpindex.plan` returns has these attributes."""
+
+    @property
+    def spec(self) -> Spec: ...
+
+    @property
+    def metric(self) -> Metric: ...
+
+    @property
+    def denoiser(self) -> DenoiserKind | None: ...
+
+    @property
+    def choice(self) -> str: ...
 
 
 @dataclass(frozen=True)

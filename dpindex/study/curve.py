@@ -21,7 +21,8 @@ from typing import Any
 
 import numpy as np
 
-from dpindex.base.errors import InputError
+from dpindex.base.display import text_table
+from dpindex.base.errors import InputError, import_extra
 from dpindex.base.files import AnyPath, holding_lock, make_folder, read_file
 from dpindex.decode.base import Metric
 from dpindex.decode.fit import DenoiserKind
@@ -162,6 +163,48 @@ class Curve:
     query_epsilon: float | None
     denoise: DenoiserKind | None = None
     examples: Examples | None = None
+
+    def __str__(self) -> str:
+        """Tables of what is found in each query mode, also among candidates, and of exposure."""
+        levels = self.candidates[1:]
+        tables: list[tuple[str, QueryMode, dict[str, str]]] = [
+            (
+                f"{mode} queries: {self.full_name('recall@10')}, {self.full_name('precision@10')},"
+                "\nand recall@10 once the data holder re-ranks R candidates",
+                mode,
+                {
+                    "recall": "recall@10",
+                    "precision": "precision@10",
+                    **{f"R={level}": recall_within(level) for level in levels},
+                },
+            )
+            for mode in self.query_modes
+        ]
+        exposed = {"linked": LINKED, "cosine": "reconstruction_cosine"}
+        title = f"share of known vectors whose code an attacker finds among {self.base[1]},\n"
+        title += "and cosine of reconstructed vectors to the originals"
+        tables.append((title, self.query_modes[0], exposed))
+        parts = [self.adjacency]
+        for title, mode, columns in tables:
+            rows = []
+            for name, line in self.series(mode).items():
+                for point in line:
+                    epsilon = "–" if point.spec.epsilon is None else f"{point.spec.epsilon:g}"
+                    values = (point.mean[measure] for measure in columns.values())
+                    rows.append((name, epsilon, *(f"{value:.2f}" for value in values)))
+            parts.append(f"{title}\n{text_table(['', 'ε', *columns], rows)}")
+        return "\n\n".join(parts)
+
+    def to_pandas(self) -> Any:
+        """Return a pandas frame with a line for each run: spec, query mode, and every measure.
+
+        Raises
+        ------
+        InputError
+            If pandas is missing.
+        """
+        pandas = import_extra("pandas", "a frame of a curve needs pandas", "eval")
+        return pandas.DataFrame([self.line(run) for run in self.runs])
 
     @property
     def trial(self) -> dict[str, Any]:

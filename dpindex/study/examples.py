@@ -103,6 +103,8 @@ class Examples:
         The true neighbours of each query, best first.
     builds : tuple of ExampleBuild
         One for each spec of the curve.
+    vectors : (VectorSource, VectorSource), optional
+        The base and the queries, which the rows are of.
 
     >>> rows = np.zeros(0, dtype=np.int64)
     >>> Examples(rows, rows, rows[:, None], ()).builds
@@ -113,6 +115,7 @@ class Examples:
     records: Rows
     truth: Rows
     builds: tuple[ExampleBuild, ...]
+    vectors: tuple[VectorSource, VectorSource] | None = None
 
 
 class Gallery:
@@ -146,6 +149,7 @@ class Gallery:
         self._rows = spaced(queries.shape[0], count)
         attacked = attacked_rows(base.shape[0])
         self._records: Rows = attacked[spaced(len(attacked), count)]
+        self._vectors = (base, queries)
         self._queries = dense_rows(queries, self._rows)
         self._truth = truth.of_queries(self._rows)
         self._scores = _scores(base, self._queries, metric)
@@ -173,7 +177,7 @@ class Gallery:
     def examples(self, builds: Iterable[ExampleBuild]) -> Examples:
         """Return what builds make of the queries and records, with these."""
         truth = self._truth.ids[:, :ANSWERS]
-        return Examples(self._rows, self._records, truth, tuple(builds))
+        return Examples(self._rows, self._records, truth, tuple(builds), self._vectors)
 
 
 def _scores(base: VectorSource, queries: AnyArray, metric: Metric) -> Doubles:

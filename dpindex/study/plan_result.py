@@ -14,13 +14,18 @@ from dpindex.base.display import (
     legend_below,
     new_figure,
     table_html,
+    text_table,
     tidy,
     to_png,
 )
+from dpindex.base.files import AnyPath, create_file
 from dpindex.decode.base import Metric
+from dpindex.decode.fit import DenoiserKind
 from dpindex.index.search import QueryMode
 from dpindex.mechanism.promises import information_lines, quality_warnings
+from dpindex.mechanism.spec import Spec
 from dpindex.privacy import Attribute
+from dpindex.study.saved_plan import SavedPlan
 from dpindex.study.target import (
     PRECISION,
     AttackFigures,
@@ -31,7 +36,9 @@ from dpindex.study.target import (
 )
 
 _POOR = 0.2
-_SHOWN = 10
+_SHOWN = 10  # rows in a notebook, and in print
+_PRINTED = 12
+_NAMED = 5  # columns
 _UNLIKE = (
     "Codebooks find less where vectors are unlike the sample: half of what is predicted was "
     "measured on sentence embeddings of other topics."
@@ -84,6 +91,8 @@ class Plan:
         The query mode that was planned for.
     metric : "cosine" or "l2"
         What neighbours are ranked by.
+    deciding : tuple of (str, float)
+        Columns with ranges that decide which rows of the sample are near, each with its share.
     narrowed : bool
         The bounds of the recommended spec hold the middle three quarters of the sample's values.
     n, at : int
@@ -130,6 +139,7 @@ class Plan:
     curves: tuple[tuple[Row, ...], ...] = ()
     metric: Metric = "cosine"
     narrowed: bool = False
+    deciding: tuple[tuple[str, float], ...] = ()
 
     def __repr__(self) -> str:
         return f"<Plan: {len(self.rows)} specs for {self.n} vectors; {self.best.method} is best>"
@@ -147,6 +157,45 @@ class Plan:
         title = f"{self.why} Predicted {measure}:"
         return table_html(title, header, rows)
 
+    def __str__(self) -> str:
+        """A line of at most 80 columns for each spec, what is recommended, and notes."""
+        measures = self.measures
+        heads = "".join(f"{measure.kind:>15}" for measure in measures)
+        terms = "".join(f"{measure.terms:>17}" for measure in measures)
+        modes = "".join(f"{'private':>9}{'exact':>6}" for _ in measures)
+        lines = [
+            f"Predicted for {self.n} vectors",
+            f"{'':44}{heads}",
+            f"{'':42}{terms}",
+            f"{'method':22} {'k':12}{'denoiser':9}{modes}{'bytes':>6}",
+        ]
+        for row in (*self.rows[:_PRINTED], *self.contrast):
+            code = f"{row.method:22} {row.size}"
+            shares = ""
+            for measure in measures:
+                shares += f"{measure.of(row.private):9.2f}{measure.of(row.exact):6.2f}"
+            lines.append(f"{code:35}{row.denoiser or '–':9}{shares}{row.bytes_per_vector:6}")
+        if any(row.centroids for row in self.rows):
+            lines.append("K: codewords that are public vectors; C: centroids of public vectors")
+        lines.append(f"under {self.best.guarantee}")
+        for row in self.contrast:
+            lines.append(f"{row.method}, for contrast: {row.guarantee}, any two vectors of norm 1")
+        if len(self.rows) > _PRINTED:
+            lines.append(f"and {len(self.rows) - _PRINTED} more (--json shows all).")
+        lines += [f"Recommended: {self.why}", self.expected, self._candidate_table()]
+        lines += ["What it protects:", *(f"  - {line}" for line in self.protection)]
+        lines += [f"Note: {line}" for line in self.remarks]
+        return "\n".join(lines)
+
+    def _candidate_table(self) -> str:
+        """Return how recall grows with the candidates that the data holder re-ranks."""
+        numbers = sorted({*self.shown_candidates, self.candidates})
+        rows = [("", *(f"{number / self.n:.2%}" for number in numbers))]
+        for mode, found in (("private", self.best.private), ("exact", self.best.exact)):
+            rows.append((mode, *(f"{found.recall_within(number):.2f}" for number in numbers)))
+        table = text_table(["R", *map(str, numbers)], rows)
+        return f"recall@{self.at} once the data holder re-ranks the first R answers:\n{table}"
+
     @property
     def measures(self) -> tuple[Measure, ...]:
         """What is shown for each spec; specs are ranked by the first."""
@@ -159,6 +208,37 @@ class Plan:
     def best(self) -> Row:
         """Recommended row; ``fit_denoiser(best.denoiser)`` unless its denoiser is None."""
         return self.rows[0]
+
+    @property
+    def spec(self) -> Spec:
+        """The recommended spec, with its codebook or design: all that an index needs."""
+        return self.best.spec
+
+    @property
+    def denoiser(self) -> DenoiserKind | None:
+        """The denoiser that the prediction counts on, as of ``fit_denoiser``; None without one."""
+        return self.best.denoiser
+
+    @property
+    def choice(self) -> str:
+        """One sentence: what was chosen, and what a query should find."""
+        best = self.best
+        code = f"{best.contents} ({best.bytes_per_vector} bytes a vector)"
+        return f"Chosen: {best.method} with {code}; {self._expected(self.measures[:1])}."
+
+    def save(self, path: AnyPath) -> None:
+        """Write what ``dpindex build --plan`` needs to a new file.
+
+        Parameters
+        ----------
+        path : path
+
+        Raises
+        ------
+        InputError
+            If the file exists or cannot be written.
+        """
+        create_file(path, SavedPlan.of(self).to_bytes())
 
     @property
     def why(self) -> str:
@@ -198,11 +278,17 @@ class Plan:
     @property
     def expected(self) -> str:
         """One sentence on what will be found, with its range."""
+        sentence = self._expected(self.measures)
+        return f"{sentence[0].upper()}{sentence[1:]}."
+
+    def _expected(self, measures: Sequence[Measure]) -> str:
         parts = []
-        for measure in self.measures:
-            low, high = self.range_of(measure)
-            parts.append(f"{measure} between {low:.2f} and {high:.2f}")
-        return f"{self.query.capitalize()} queries are expected to find {' and '.join(parts)}."
+        for measure in measures:
+            low, high = (f"{share:.0%}".removesuffix("%") for share in self.range_of(measure))
+            share = f"{high} %" if low == high else f"{low} to {high} %"
+            parts.append(measure.sentence.format(share))
+        article = "an" if self.query == "exact" else "a"
+        return f"{article} {self.query} query should {' and '.join(parts)}"
 
     @property
     def protection(self) -> tuple[str, ...]:
@@ -247,6 +333,11 @@ class Plan:
             lines.append(_UNLIKE)
         if self.embeddings and not self.told:
             lines.append(_UNGROUPED)
+        if self.deciding:
+            columns = ", ".join(f"{name} ({share:.0%})" for name, share in self.deciding[:_NAMED])
+            if len(self.deciding) > _NAMED:
+                columns += f" and {len(self.deciding) - _NAMED} more"
+            lines.append(f"These columns decide which rows of the sample are near: {columns}.")
         lines.append(_FROM_SAMPLE)
         if self.tried and self.n > _TESTED * self.tried:
             lines.append(self._beyond_test())

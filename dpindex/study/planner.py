@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from dpindex.base.display import Progress, no_progress
 from dpindex.base.errors import InputError, NoGuaranteeError
 from dpindex.base.threads import idle_cores, limited_threads
-from dpindex.data import as_source
+from dpindex.data import Ranges, as_source
 from dpindex.decode.base import Metric
 from dpindex.decode.fit import DenoiserKind
 from dpindex.index.search import QueryMode
@@ -82,7 +82,6 @@ _Item = TypeVar("_Item")
 def plan(
     public: Any,
     *,
-    dim: int,
     n: int,
     adjacency: VectorAdjacency,
     epsilon: float | None = None,
@@ -96,6 +95,7 @@ def plan(
     groups: Any | None = None,
     public_queries: Any | None = None,
     scale: float = 1.0,
+    ranges: Ranges | None = None,
     bounds: tuple[float, float] = (-1.0, 1.0),
     clip: bool = False,
     norm: float | None = None,
@@ -116,12 +116,12 @@ def plan(
     Parameters
     ----------
     public : array, sparse matrix or VectorSource, shape (m, dim)
-        At least 500 public vectors of the collection's kind; up to 2000 of them are used,
-        and of less than 524 attributes as many as have a million numbers, up to 8192. Under
-        ``adjacency=record()`` up to 65 536 of them may become codewords.
-    dim, n : int
-        Attributes of a vector, [2, 2^31), or at most 4096 under ``record()``; vectors in the
-        collection, [500, 2^40].
+        At least 500 public vectors of the collection's kind, with dim in [2, 2^31), or at most 4096
+        under ``record()``. Up to 2000 of them are used, and of less than 524 attributes as many as
+        have a million numbers, up to 8192. Under ``adjacency=record()`` up to 65 536 of them may
+        become codewords.
+    n : int
+        Vectors in the collection, [500, 2^40].
     adjacency : Attribute, L2 or Record
         What neighbouring vectors may differ in: the promise.
     epsilon : float, optional
@@ -151,10 +151,12 @@ def plan(
         such as captions of one picture. Queries are taken to have no siblings in the collection.
     public_queries : array, sparse matrix or VectorSource, optional
         Public vectors like the queries, where those differ from vectors of the collection.
-    scale, bounds, clip, norm, delta, record_epsilon, seed, variant
+    ranges, scale, bounds, clip, norm, delta, variant : optional
         As of :class:`dpindex.Spec`. With ``clip`` neighbours are those of the clipped vectors. With
         a delta of 0 methods that need one are not considered. Under ``record()`` the delta is for
         Gaussian noise of radius 2, which is shown for contrast, and the others must be left out.
+    record_epsilon, seed : optional
+        As of :class:`dpindex.Spec`.
     curves : bool
         Predict the best methods at other epsilons too, from a quarter of the plan's to four times
         as much, for a plot.
@@ -172,11 +174,13 @@ def plan(
     >>> import numpy as np
     >>> from dpindex import attribute
     >>> public = np.random.default_rng(0).uniform(-1, 1, (600, 16))
-    >>> outcome = plan(public, dim=16, n=5000, epsilon=60.0, adjacency=attribute(1.0),
+    >>> outcome = plan(public, n=5000, epsilon=60.0, adjacency=attribute(1.0),
     ...                methods=["raw-staircase", "dp-signoporp-rr"])
-    >>> outcome.best.method
+    >>> outcome.spec.method
     'raw-staircase'
     """
+    source = as_source(public, "the public sample")
+    dim = source.shape[1]
     target = PlanTarget(
         dim, n, adjacency, epsilon, recall, candidates, at, query, metric, max_bytes, methods
     )
@@ -184,9 +188,13 @@ def plan(
         "scale": scale, "bounds": bounds, "clip": clip, "norm": norm,
         "delta": delta, "record_epsilon": record_epsilon, "seed": seed, "variant": variant,
     }  # fmt: skip
-    source = as_source(public, "the public sample")
-    checked_sample(source, dim, n, skip_leak_check)
+    checked_sample(source, n, skip_leak_check)
     asked = None if public_queries is None else checked_queries(public_queries, dim)
+    deciding: tuple[tuple[str, float], ...] = ()
+    if ranges is not None:
+        deciding = tuple(ranges.deciding(source))
+        source = ranges.source(source)
+        asked = None if asked is None else ranges.source(asked)
     if clip and adjacency.largest_change(bounds) == adjacency.size:
         limits = (scale * bounds[0], scale * bounds[1])
         source = source.clipped(*limits)
@@ -202,8 +210,11 @@ def plan(
         target = replace(target, recall=None, candidates=fewest)
         rows = tuple(target.ranked(rows))
     best = rows[0]
+    published = (replace(best, spec=planner.candidates.published(best.spec)), *rows[1:])
+    if ranges is not None:  # a promise counts in ranges, and not in the units of the data
+        published = tuple(replace(row, spec=row.spec.with_ranges(ranges)) for row in published)
     return Plan(
-        rows=(replace(best, spec=planner.candidates.published(best.spec)), *rows[1:]),
+        rows=published,
         query=query,
         n=n,
         at=at,
@@ -220,6 +231,7 @@ def plan(
         largest=sample.played,
         told=groups is not None or public_queries is not None,
         embeddings=sample.at_norm_1,
+        deciding=deciding,
     )
 
 

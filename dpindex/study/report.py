@@ -92,7 +92,8 @@ def write_report(
     curves : sequence of Curve
         What :func:`dpindex.evaluate` measured, at least one.
     shown : Shown, optional
-        How examples are shown; without it the page has none.
+        How examples are shown; default as stripes of numbers, if they were measured: see
+        ``evaluate(examples=…)``. Name pictures or texts here.
     additions : Additions, optional
         Further sections of the page; ``texts.csv`` and ``attacks.csv`` if it has such.
     title : str
@@ -123,6 +124,8 @@ def write_report(
     means = [line for curve in curves for line in _mean_lines(curve)]
     tables = {"curve.csv": means, RUNS_FILE: lines}
     more = additions or Additions()
+    if shown is None:
+        shown = _originals(curves)
     if more.texts:
         tables["texts.csv"] = [guess.line() for guess in more.texts]
     if more.attacks:
@@ -131,6 +134,14 @@ def write_report(
     html = page_html(curves, shown, more, title=title)
     write_all(folder, {"report.html": html.encode()})
     return folder / "report.html"
+
+
+def _originals(curves: Sequence[Curve]) -> Shown | None:
+    """Return the vectors that examples were measured of; None without examples."""
+    for curve in curves:
+        if curve.examples is not None and curve.examples.vectors is not None:
+            return Shown(*curve.examples.vectors)
+    return None
 
 
 def _mean_lines(curve: Curve) -> Iterator[dict[str, Any]]:

@@ -235,21 +235,19 @@ def checked_queries(queries: Any, dim: int) -> VectorSource:
     """Return public queries; InputError unless they have ``dim`` columns."""
     source = as_source(queries, "the public queries")
     if source.shape[1] != dim:
-        raise InputError(f"{source.name} has {source.shape[1]} columns, not dim = {dim}.")
+        raise InputError(f"{source.name} has {source.shape[1]} columns, and the sample {dim}.")
     return source
 
 
-def checked_sample(source: VectorSource, dim: int, n: int, skip_leak_check: bool) -> None:
-    """Refuse a public sample that is too small, of other vectors, or looks private.
+def checked_sample(source: VectorSource, n: int, skip_leak_check: bool) -> None:
+    """Refuse a public sample that is too small or looks private.
 
     Raises
     ------
     InputError
         With the remedy.
     """
-    rows, columns = source.shape
-    if columns != dim:
-        raise InputError(f"{source.name} has {columns} columns, not dim = {dim}.")
+    rows = source.shape[0]
     if rows < _MIN_ROWS:
         raise InputError(
             f"{source.name} has {rows} rows; a plan needs at least {_MIN_ROWS} public vectors."

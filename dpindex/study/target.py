@@ -321,6 +321,8 @@ class Measure:
         ``recall@10``, say.
     terms : str
         What is counted.
+    sentence : str
+        What a query should do, with ``{}`` for the share.
     of : callable
         From what is found to the share.
 
@@ -330,6 +332,7 @@ class Measure:
 
     kind: str
     terms: str
+    sentence: str
     of: Callable[[FoundShares], float]
 
     def __str__(self) -> str:
@@ -338,17 +341,22 @@ class Measure:
 
 def recall_measure(at: int) -> Measure:
     """Return recall@k of the first k answers of the codes."""
-    return Measure(f"recall@{at}", f"of the true {at}", lambda found: found.recall)
+    sentence = f"find {{}} of the {at} nearest in its first {at} answers"
+    return Measure(f"recall@{at}", f"of the true {at}", sentence, lambda found: found.recall)
 
 
 def reranked(at: int, candidates: int) -> Measure:
-    """Return recall@k after the owner of the vectors has ordered so many candidates."""
+    """Return recall@k after the data holder has re-ranked that many candidates."""
     terms = f"of {candidates} reranked"
-    return Measure(f"recall@{at}", terms, lambda found: found.recall_within(candidates))
+    sentence = f"find {{}} of the {at} nearest once {candidates} candidates are re-ranked"
+    return Measure(f"recall@{at}", terms, sentence, lambda found: found.recall_within(candidates))
 
 
 PRECISION = Measure(
-    f"precision@{FOUND}", f"of the true {NEIGHBOURS}", lambda found: found.precision
+    f"precision@{FOUND}",
+    f"of the true {NEIGHBOURS}",
+    f"place {{}} of its first {FOUND} answers among the {NEIGHBOURS} nearest",
+    lambda found: found.precision,
 )
 
 

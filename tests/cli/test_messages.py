@@ -98,7 +98,7 @@ class TestFlags:
         bare = ("--method", "none-oporp", "--beta", 1)
         fails(run("build", "x.npy", "new", *bare), "to build with it (--allow-unprotected).")
         fails(run("build", "x.npy", "new", *STAIRCASE, "--beta", -1), "not -1.0 (--beta).")
-        fails(run("plan", "--beta", 1, "--dim", 6, "--n", 500, "--epsilon", 1), "public-sample")
+        fails(run("plan", "--beta", 1, "--n", 500, "--epsilon", 1), "--public")
         fails(run("build", "far.npy", "new", *STAIRCASE), "set scale or bounds", "or clip")
 
     def test_a_wrong_option_is_not_the_fault_of_the_query_file(self, run: Run, files: Path) -> None:
@@ -330,8 +330,8 @@ def test_a_value_of_a_public_sample_that_is_not_finite_is_named(run: Run, files:
     np.save(files / "bad.npy", sample)
     where = "bad.npy: row 17, column 3 is NaN"
     terms = ("--epsilon", "3", "--beta", "1")
-    public = ("--public-sample", "bad.npy")
-    fails(run("plan", "--dim", "24", "--n", "1000", *terms, *public), where)
+    public = ("--public", "bad.npy")
+    fails(run("plan", "--n", "1000", *terms, *public), where)
     fails(run("design", "bad.npy", "design.npz", *terms), where)
     measured = ("evaluate", "x.npy", "q.npy", "--report", "report", *public)
     fails(

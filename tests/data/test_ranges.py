@@ -143,19 +143,14 @@ def test_commands_take_ranges(run: Callable[..., tuple[int, str, str]], tmp_path
         assert code == 0, error
         return output
 
-    options = "--bounds 0 1 --clip --beta 0.1 --epsilon 60 --dim 3 --n 600"
-    planned = out(f"plan {options} --public-sample public.npy --ranges ranges.csv")
-    assert "Note: these columns decide which rows of the sample are near: " in planned
+    options = "--bounds 0 1 --clip --beta 0.1 --epsilon 60 --n 600"
+    planned = out(f"plan {options} --public public.npy --ranges ranges.csv --save my.plan")
+    assert "Note: These columns decide which rows of the sample are near: " in planned
     assert "changed by at most 0.1 where the public range of each column is 1" in planned
     assert f"under attribute(beta=0.1 of ranges {TABLE.digest[:8]})" in planned
     assert "in the units of the data" not in planned
-    lines = [line.split("dpindex ", 1)[1] for line in planned.splitlines() if "  dpindex " in line]
-    assert [line.split()[0] for line in lines[-2:]] == ["build", "query"]
-    assert " --ranges ranges.csv" in lines[-2]
-    assert " --ranges " not in lines[-1]  # the index knows them
-    for line in lines[:-1]:
-        out(line)
-    hits = json.loads(out(f"{lines[-1]} --json"))
+    out("build vectors.npy my-index --plan my.plan")
+    hits = json.loads(out("query my-index queries.npy --json"))  # the index knows its ranges
     assert [row[0] for row in hits["ids"]] == list(range(10))
     reranked = json.loads(
         out("query my-index queries.npy -k 3 --candidates 20 --rerank vectors.npy --json")
@@ -207,7 +202,7 @@ def test_evaluate_takes_ranges(run: Callable[..., tuple[int, str, str]], tmp_pat
     options = "--methods none-oporp --beta 1 --bounds 0 1 --clip --examples 0"
     tables = []
     for suffix, ranges in (("", "--ranges ranges.csv"), ("-scaled", "")):
-        files = f"vectors{suffix}.npy queries{suffix}.npy --public-sample public{suffix}.npy"
+        files = f"vectors{suffix}.npy queries{suffix}.npy --public public{suffix}.npy"
         code, output, error = run(
             *f"evaluate {files} --report report{suffix} {options} {ranges}".split()
         )

@@ -5,17 +5,12 @@ The noise is known: these tests are about predictions, not about privacy.
 
 from __future__ import annotations
 
-import json
-import shlex
-import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 import dpindex as dpi
-from dpindex.cli import main
 from dpindex.study import evaluate, ground_truth
 from dpindex.study.sample import Sample
 from dpindex.study.trial import Trial
@@ -25,7 +20,6 @@ DIM = 96
 DESIGNED = "dp-designed-laplace"
 METHODS = [DESIGNED, "dp-signdesigned-geometric", "dp-oporp-staircase"]
 TERMS: dict[str, Any] = {
-    "dim": DIM,
     "epsilon": 1.0,
     "adjacency": dpi.attribute(1.0),
     "bounds": (0.0, 1.0),
@@ -39,46 +33,6 @@ def collection(rows: int, seed: int) -> np.ndarray:
     rng = np.random.default_rng(seed)
     values = 0.5 + 0.12 * rng.normal(size=(rows, 8)) @ maps + 0.02 * rng.normal(size=(rows, DIM))
     return np.clip(values, 0, 1).astype(np.float32)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("methods", "promise"),
-    [
-        (METHODS, "--beta 1"),
-        (["codebook-softmax", "dp-oporp-staircase"], "--beta 1"),
-        (["codebook-softmax"], "--beta 1 --record-epsilon 6"),
-    ],
-)
-@pytest.mark.usefixtures("few_queries")
-def test_what_is_made_of_the_whole_sample_can_be_pasted(
-    methods: list[str],
-    promise: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    for name, rows, seed in (("sample", 600, 1), ("vectors", 900, 2), ("queries", 3, 3)):
-        np.save(f"{name}.npy", (collection(rows, seed) * 255).astype(np.uint8))
-
-    def run(line: str) -> str:
-        monkeypatch.setattr(sys, "argv", shlex.split(line))
-        with pytest.raises(SystemExit) as stop:
-            main()
-        said = capsys.readouterr()
-        assert not stop.value.code, said.err
-        return said.out
-
-    stated = f"--scale 255 --bounds 0 1 {promise} --epsilon 1 --public-sample sample.npy"
-    sizes = f"--dim {DIM} --n 900 --methods {','.join(methods)}"
-    plan = json.loads(run(f"dpindex plan {sizes} {stated} --json"))
-    for line in plan["commands"]:
-        run(line)
-    built = dpi.PrivateIndex.open(tmp_path / "my-index").spec
-    assert built == dpi.Spec.from_dict(plan["recommended"]["spec"])
-    assert "designed" in built.method or built.method == "codebook-softmax"
-    assert any("One attribute is hidden, not the vector" in line for line in plan["remarks"])
 
 
 def test_the_denoiser_of_a_design_is_learned_from_vectors_that_it_is_not_tried_on() -> None:
@@ -170,7 +124,7 @@ def test_a_design_of_few_directions_is_promised_no_more_than_it_finds() -> None:
     vectors = np.clip(rng.random((4200, 4)) @ rng.random((4, 24)) / 4, 0, 1)
     asked, public, base = np.split(vectors, (200, 1200))
     terms: dict[str, Any] = {"adjacency": dpi.attribute(1.0), "epsilon": 2.0, "bounds": (0.0, 1.0)}
-    made = dpi.plan(public, dim=24, n=3000, methods=["dp-designed-laplace"], **terms)
+    made = dpi.plan(public, n=3000, methods=["dp-designed-laplace"], **terms)
     index = dpi.PrivateIndex(made.best.spec)
     index.add(base)
     base = base / np.linalg.norm(base, axis=1, keepdims=True)

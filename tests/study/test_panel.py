@@ -329,7 +329,7 @@ def test_the_command_writes_a_table_and_a_section(
     np.save(tmp_path / "lp.npy", np.arange(150) % 2)
     code, _, _ = run(
         "evaluate", "x.npy", "q.npy", "--report", "r", "--record", "--runs", 1,
-        "--epsilons", "4,8", "--public-sample", "p.npy", "--labels", "lx.npy",
+        "--epsilons", "4,8", "--public", "p.npy", "--labels", "lx.npy",
         "lp.npy",
     )  # fmt: skip
     assert code == 0

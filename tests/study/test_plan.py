@@ -8,7 +8,6 @@ these tests are about predictions, not about privacy.
 from __future__ import annotations
 
 import json
-import shlex
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -32,9 +31,10 @@ from dpindex.study.target import NEIGHBOURS
 DIM, N = 24, 6000
 TERMS: dict[str, Any] = {
     "adjacency": dpi.attribute(1.0),
-    "dim": DIM, "n": N, "bounds": (0.0, 1.0), "epsilon": 4.0, "query": "private",
+    "n": N, "bounds": (0.0, 1.0), "epsilon": 4.0, "query": "private",
 }  # fmt: skip
 pytestmark = pytest.mark.usefixtures("known_noise")
+WIDE = np.zeros((600, 5000))
 FEW = ["raw-square-wave", "dp-oporp-staircase", "dp-signoporp-rr"]
 
 
@@ -122,7 +122,6 @@ def test_a_sample_is_clipped_as_the_vectors_will_be() -> None:
     rows = rows[rows.any(axis=1)]
     terms: dict[str, Any] = {
         "adjacency": dpi.attribute(1.0),
-        "dim": 60,
         "n": N,
         "epsilon": 8.0,
         "scale": 10.0,
@@ -184,7 +183,6 @@ def test_predictions_for_sparse_vectors(tmp_path: Path) -> None:
     base, queries = wide(N, 2), wide(300, 3)
     terms = {
         "adjacency": dpi.attribute(1.0),
-        "dim": 5000,
         "n": N,
         "epsilon": 6.0,
         "bounds": (0.0, 1.0),
@@ -369,10 +367,13 @@ def test_record_level_terms_lead_to_record_level_methods(sample: np.ndarray) -> 
         ),
         ({"at": 51}, "at must be a whole number from 1 to 50"),
         ({"n": 10}, "n must be a whole number from 500"),
-        ({"dim": 1}, "dim must be a whole number from 2"),
-        ({"dim": 5000, "public": np.zeros((600, 5000))}, "is not planned above 4096 attributes"),
-        ({"dim": 5000, "adjacency": dpi.record()}, "dim must be a whole number from 2 to 4096"),
-        ({"dim": 23}, "has 24 columns, not dim = 23"),
+        ({"public": np.zeros((600, 1))}, "dim must be a whole number from 2"),
+        ({"public": WIDE}, "is not planned above 4096 attributes"),
+        (
+            {"public": WIDE, "adjacency": dpi.record()},
+            "dim must be a whole number from 2 to 4096",
+        ),
+        ({"public_queries": np.zeros((20, 23))}, "has 23 columns, and the sample 24"),
         ({"query": "both"}, "'private' or 'exact'"),
         ({"max_bytes": 0}, "max_bytes must be"),
         ({"methods": ["none-oporp"]}, "not private"),
@@ -432,8 +433,6 @@ def run(
     def call(*arguments: object) -> tuple[int, str, str]:
         common = (
             "plan",
-            "--dim",
-            DIM,
             "--n",
             N,
             "--methods",
@@ -454,7 +453,7 @@ def run(
 @pytest.mark.slow
 @pytest.mark.usefixtures("few_queries")
 def test_the_command_line_shows_a_table_and_a_reason(run: Callable[..., Any]) -> None:
-    code, out, err = run("--epsilon", 4, "--public-sample", "sample.npy")
+    code, out, err = run("--epsilon", 4, "--public", "sample.npy")
     assert code == 0, err
     assert "dp-signoporp-rr" in out
     assert "Recommended: dp-signoporp-rr with" in out
@@ -468,7 +467,7 @@ def test_the_command_line_shows_a_table_and_a_reason(run: Callable[..., Any]) ->
 @pytest.mark.slow
 @pytest.mark.usefixtures("few_queries")
 def test_the_command_line_writes_json(run: Callable[..., Any]) -> None:
-    code, out, _ = run("--epsilon", 4, "--public-sample", "sample.npy", "--json")
+    code, out, _ = run("--epsilon", 4, "--public", "sample.npy", "--json")
     assert code == 0
     rows = json.loads(out)["rows"]
     assert {
@@ -484,7 +483,7 @@ def test_the_command_line_writes_json(run: Callable[..., Any]) -> None:
 @pytest.mark.usefixtures("few_queries")
 def test_a_plan_has_a_picture(run: Callable[..., Any], tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    terms = ("--epsilon", 4, "--public-sample", "sample.npy", "--max-bytes", 3)
+    terms = ("--epsilon", 4, "--public", "sample.npy", "--max-bytes", 3)
     code, out, err = run(*terms, "--plot", "plan.png")
     assert code == 0, err
     assert "Plot: plan.png" in out
@@ -507,41 +506,13 @@ def test_curves_go_through_the_recommended_point(sample: np.ndarray) -> None:
         assert [row.spec.budget for row in line] == [1.0, 2.0, 4.0, 8.0, 16.0]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("query", ["exact", "private"])
-@pytest.mark.usefixtures("few_queries")
-def test_the_lines_of_a_plan_can_be_pasted(
-    run: Callable[..., Any],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    query: str,
-) -> None:
-    """They build what was planned, options and all, and ask in the mode that was planned for."""
-    np.save(tmp_path / "vectors.npy", (collection(800, 2) * 255).astype(np.uint8))
-    np.save(tmp_path / "queries.npy", (collection(3, 3) * 255).astype(np.uint8))
-    np.save(tmp_path / "sample.npy", (collection(600, 1) * 255).astype(np.uint8))
-    stated = ("--scale", 255, "--bounds", 0, 1, "--clip", "--beta", 0.5, "--query", query)
-    terms = (*stated, "--epsilon", 4, "--public-sample", "sample.npy")
-    plan = json.loads(run(*terms, "--json")[1])
-    build, ask = plan["commands"]
-    assert ("--query private" in ask) == (query == "private")
-    for line in (build, ask):
-        monkeypatch.setattr(sys, "argv", shlex.split(line))
-        with pytest.raises(SystemExit) as stop:
-            main()
-        assert not stop.value.code, capsys.readouterr().err
-    built = dpi.PrivateIndex.open(tmp_path / "my-index").spec
-    assert built == dpi.Spec.from_dict(plan["recommended"]["spec"])
-
-
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("--epsilon", 4), "--public-sample"),
-        (("--epsilon", 4, "--public-sample", "absent.npy"), "absent.npy"),
-        (("--epsilon", 4, "--public-sample", "sample.npy", "--l2", 1), "different promises"),
-        (("--epsilon", 4, "--public-sample", "sample.npy", "--n", 600), "--skip-leak-check"),
+        (("--epsilon", 4), "--public"),
+        (("--epsilon", 4, "--public", "absent.npy"), "absent.npy"),
+        (("--epsilon", 4, "--public", "sample.npy", "--l2", 1), "different promises"),
+        (("--epsilon", 4, "--public", "sample.npy", "--n", 600), "--skip-leak-check"),
     ],
 )
 def test_bad_input_is_one_sentence(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -34,7 +32,7 @@ def test_promises_by_distance_are_found(epsilon: float) -> None:
     rows = table(8200)
     base, sample, queries = rows[:6000], rows[6000:8000], rows[8000:]
     outcome = dpi.plan(
-        dim=6, n=6000, epsilon=epsilon, public=sample, metric="l2",
+        n=6000, epsilon=epsilon, public=sample, metric="l2",
         methods=["raw-staircase"], **TERMS,
     )  # fmt: skip
     assert outcome.metric == outcome.to_dict()["metric"] == "l2"
@@ -53,7 +51,7 @@ def test_promises_by_distance_are_found(epsilon: float) -> None:
 @pytest.mark.slow
 @pytest.mark.usefixtures("few_queries")
 def test_a_plan_says_that_cosines_rank_unless_distances_do() -> None:
-    options: dict[str, Any] = {"dim": 6, "n": 3000, "epsilon": 6.0, "public": table(700)}
+    options: dict[str, Any] = {"n": 3000, "epsilon": 6.0, "public": table(700)}
     by_cosine = dpi.plan(methods=["raw-staircase"], **options, **TERMS)
     assert any("ranked by cosine, which knows no lengths" in line for line in by_cosine.remarks)
     by_distance = dpi.plan(methods=["raw-staircase"], metric="l2", **options, **TERMS)
@@ -63,7 +61,7 @@ def test_a_plan_says_that_cosines_rank_unless_distances_do() -> None:
 
 @pytest.mark.usefixtures("few_queries")
 def test_a_plan_names_a_delta_above_one_over_n() -> None:
-    options: dict[str, Any] = {"dim": 6, "n": 3000, "epsilon": 6.0, "public": table(700)}
+    options: dict[str, Any] = {"n": 3000, "epsilon": 6.0, "public": table(700)}
     outcome = dpi.plan(methods=["raw-gaussian"], delta=0.01, **options, **TERMS)
     assert any("delta = 0.01 is more than one over" in line for line in outcome.remarks)
 
@@ -72,7 +70,7 @@ def test_a_plan_names_a_delta_above_one_over_n() -> None:
 @pytest.mark.usefixtures("few_queries")
 def test_a_plan_names_a_beta_that_is_a_small_part_of_the_range() -> None:
     """Bytes without a scale: one grey level is hidden, and only the build said so."""
-    options: dict[str, Any] = {"dim": 6, "n": 3000, "epsilon": 6.0, "methods": ["raw-staircase"]}
+    options: dict[str, Any] = {"n": 3000, "epsilon": 6.0, "methods": ["raw-staircase"]}
     outcome = dpi.plan(
         public=255 * table(700), bounds=(0, 255), adjacency=dpi.attribute(1.0), **options
     )
@@ -89,7 +87,7 @@ def test_a_plan_names_a_beta_that_is_a_small_part_of_the_range() -> None:
         ({"metric": "ip"}, "metric must be 'cosine' or 'l2'"),
         ({"adjacency": dpi.record(), "bounds": (-1, 1)}, "neighbours in an attribute or a radius"),
         (
-            {"public": sparse.identity(9000, format="csr")[:700], "dim": 9000},
+            {"public": sparse.identity(9000, format="csr")[:700]},
             "takes a dense public sample",
         ),
         ({"methods": ["dp-signoporp-rr"]}, "has no codes that are ranked by l2"),
@@ -97,26 +95,7 @@ def test_a_plan_names_a_beta_that_is_a_small_part_of_the_range() -> None:
 )
 def test_what_has_no_plan_by_distance(changes: dict[str, Any], words: str) -> None:
     options = {
-        "dim": 6, "n": 3000, "epsilon": 6.0, "public": table(700), "metric": "l2", **TERMS,
+        "n": 3000, "epsilon": 6.0, "public": table(700), "metric": "l2", **TERMS,
     }  # fmt: skip
     with pytest.raises(InputError, match=words):
         dpi.plan(**{**options, **changes})
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("few_queries")
-def test_the_printed_lines_name_the_metric(
-    run: Callable[..., tuple[int, str, str]], tmp_path: Path
-) -> None:
-    np.save("public.npy", table(700))
-    np.save("vectors.npy", table(600, seed=1))
-    np.save("queries.npy", table(5, seed=2))
-    options = "--bounds 0 1 --beta 0.1 --epsilon 6 --dim 6 --n 600 --metric l2"
-    code, planned, error = run("plan", *options.split(), "--public-sample", "public.npy")
-    assert code == 0, error
-    lines = [line.split("dpindex ", 1)[1] for line in planned.splitlines() if "  dpindex " in line]
-    assert " --metric l2" in lines[0]
-    for line in lines:
-        code, _, error = run(*line.split())
-        assert code == 0, error
-    assert dpi.PrivateIndex.open("my-index").metric == "l2"

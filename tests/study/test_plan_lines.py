@@ -5,9 +5,6 @@ The noise is known: these tests are about predictions, not about privacy.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -41,7 +38,7 @@ def embeddings(rows: int, seed: int) -> Any:
 
 
 def plan(public: Any, **changes: Any) -> Any:
-    terms: dict[str, Any] = {"dim": COLUMNS, "n": 4000, "epsilon": 4.0}
+    terms: dict[str, Any] = {"n": 4000, "epsilon": 4.0}
     return dpi.plan(public, **{**terms, "adjacency": dpi.attribute(1.0), **changes})
 
 
@@ -55,52 +52,12 @@ def test_public_parts_are_made_of_the_sample_as_it_is_clipped(method: str, outli
     assert plan(far, **terms).best.spec == plan(far.clip(0, 1), **terms).best.spec
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("method", ["dp-designed-laplace", "codebook-softmax"])
-def test_the_printed_lines_clip_the_sample_too(
-    method: str, tmp_path: Path, call: Callable[[str], str]
-) -> None:
-    for name, rows, seed in (("sample", 600, 1), ("vectors", 900, 2), ("queries", 3, 3)):
-        np.save(tmp_path / f"{name}.npy", 5.0 * table(rows, seed, 40.0))
-    ends = "".join(f"\n{column},0,5" for column in range(COLUMNS))
-    (tmp_path / "ranges.csv").write_text(f"column,low,high{ends}\n")
-    stated = "--ranges ranges.csv --bounds 0 1 --clip --beta 1 --epsilon 4 --n 900"
-    line = f"dpindex plan --public-sample sample.npy --dim {COLUMNS} {stated} --methods {method}"
-    made = json.loads(call(f"{line} --json"))
-    for command in made["commands"]:
-        call(command)
-    built = dpi.PrivateIndex.open(tmp_path / "my-index").spec
-    promised = dpi.Spec.from_dict(made["recommended"]["spec"])
-    if promised.design is not None:
-        assert built == promised
-    else:
-        assert built.codebook is not None
-        assert np.ptp(built.codebook.stated) <= 5.0 + 1e-6
-
-
 def test_embeddings_are_built_with_their_norm() -> None:
     """Without narrow bounds, within which vectors have other norms."""
     terms = {"methods": ["raw-staircase"], "epsilon": 20.0}
     assert plan(embeddings(600, 1), **terms).best.spec.norm == 1.0
     assert plan(2.0 * embeddings(600, 1), bounds=(-2.0, 2.0), **terms).best.spec.norm is None
     assert plan(table(600, 1), **terms).best.spec.norm is None
-
-
-def test_ids_of_the_sample_name_those_of_the_vectors(
-    tmp_path: Path, call: Callable[[str], str]
-) -> None:
-    """`dpindex embed` writes a column of ids into every file."""
-    arrow = pytest.importorskip("pyarrow")
-    parquet = pytest.importorskip("pyarrow.parquet")
-    vectors = list(embeddings(600, 1))
-    ids = [f"note-{row}" for row in range(600)]
-    parquet.write_table(arrow.table({"vector": vectors}), tmp_path / "plain.parquet")
-    parquet.write_table(arrow.table({"id": ids, "vector": vectors}), tmp_path / "named.parquet")
-    common = f"--dim {COLUMNS} --n 4000 --epsilon 6 --record --methods record-cap"
-    named = call(f"dpindex plan --public-sample named.parquet {common}")
-    assert "--id-column id" in named
-    assert "--rerank-ids vectors.parquet:id" in named
-    assert "id-column" not in call(f"dpindex plan --public-sample plain.parquet {common}")
 
 
 def test_notes_stand_where_they_apply() -> None:
@@ -114,6 +71,6 @@ def test_notes_stand_where_they_apply() -> None:
     assert secret not in of_table
     assert lengths in of_table
     wide = np.tile(table(600, 1), 8)
-    of_pictures = " ".join(plan(wide, dim=80, bounds=(0.0, 1.0), **terms).remarks)
+    of_pictures = " ".join(plan(wide, bounds=(0.0, 1.0), **terms).remarks)
     assert secret not in of_pictures
     assert lengths not in of_pictures

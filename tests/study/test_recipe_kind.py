@@ -141,7 +141,7 @@ def test_evaluations_and_plans_run_it(vectors: Floats) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(CoinDecoder, "items", lambda *a: planned.append(plain) or plain(*a))
         made = dpi.plan(
-            vectors, dim=16, n=10_000, epsilon=24.0, adjacency=dpi.attribute(1.0),
+            vectors, n=10_000, epsilon=24.0, adjacency=dpi.attribute(1.0),
             methods=[LAW.name],
         )  # fmt: skip
     assert made.best.spec.method == LAW.name

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
-import shlex
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +33,7 @@ def collection(rows: int, seed: int) -> Any:
 def plan(**changes: Any) -> Any:
     terms: dict[str, Any] = {"epsilon": 7.0, "public": collection(800, 1)}
     terms["query"] = "private"
-    return dpi.plan(**{"dim": DIM, "n": N, "adjacency": dpi.record(), **terms, **changes})
+    return dpi.plan(**{"n": N, "adjacency": dpi.record(), **terms, **changes})
 
 
 def measured(spec: dpi.Spec, base: Any, queries: Any, query: Any) -> float:
@@ -116,29 +114,6 @@ def test_what_cannot_be_planned(changes: dict[str, Any], words: str) -> None:
         plan(**changes)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("epsilon", [4, 9])
-@pytest.mark.usefixtures("few_queries")
-def test_the_commands_of_a_plan_can_be_pasted(
-    run: Command,
-    tmp_path: Path,
-    epsilon: int,
-) -> None:
-    np.save(tmp_path / "public.npy", collection(800, 1))
-    np.save(tmp_path / "vectors.npy", collection(900, 2))
-    np.save(tmp_path / "queries.npy", collection(3, 3))
-    terms = ("--dim", DIM, "--n", N, "--epsilon", epsilon, "--record")
-    code, output, error = run("plan", *terms, "--public-sample", "public.npy")
-    assert code == 0, error
-    commands = re.findall(r"^  dpindex (.+)$", output, re.MULTILINE)
-    assert commands[-2].startswith("build vectors.npy my-index --method record-codebook")
-    for command in commands:
-        assert run(*shlex.split(command))[0] == 0
-    facts = run("info", "my-index")[1]
-    assert "public codewords" in facts
-    assert "any two vectors" in facts
-
-
 def test_codebook_files(run: Command, tmp_path: Path) -> None:
     public = collection(100, 1)
     np.save(tmp_path / "public.npy", public)
@@ -162,7 +137,7 @@ def test_predictions_for_sentence_embeddings(data_dir: Path) -> None:
     with np.load(data_dir / "clinc150_minilm.npz") as data:
         vectors = np.random.default_rng(0).permutation(data["E"].astype(np.float32))
     queries, public, base = np.split(vectors, [500, 2500])
-    terms = {"dim": 384, "n": len(base), "methods": ["record-codebook"]}
+    terms = {"n": len(base), "methods": ["record-codebook"]}
     outcome = plan(**terms, epsilon=10.0, candidates=10, public=public, query="exact")
     assert len(outcome.best.spec.codebook) == len(public)
     for query in ("private", "exact"):

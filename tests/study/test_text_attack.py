@@ -95,10 +95,10 @@ def test_command_line(run: Command, tmp_path: Path) -> None:
     (tmp_path / "x.txt").write_text("\n".join(TEXTS) + "\n")
     terms = ("evaluate", "x.npy", "q.npy", "--report", "r", "--record", "--runs", 1)
     texts = ("--public-texts", "public.txt", "--base-texts", "x.txt")
-    fails(run(*terms, *texts), "--public-sample FILE")
+    fails(run(*terms, *texts), "--public FILE")
     fails(run(*terms, "--labels", "x.txt"), "'--labels' requires 2 arguments")
     both = ("--labels", "x.txt", "public.txt")
-    fails(run(*terms, *both), "--labels needs --public-sample")
+    fails(run(*terms, *both), "--labels needs --public")
     code, output, _ = run(*terms, *texts, "--codebook", "public.npy", "--epsilons", "4,8,12")
     assert code == 0
     assert "any two vectors" in output

@@ -1,0 +1,133 @@
+"""Builds that a plan chose: `dpindex build --public`, a saved plan, and the same in Python."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from commands import Run, fails
+
+import dpindex as dpi
+from dpindex.study.saved_plan import SavedPlan
+
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("known_noise", "few_queries")]
+DIM = 16
+RECORD = ("--record", "--epsilon", 8, "--public", "public.npy")
+
+
+def collection(rows: int, seed: int) -> Any:
+    """Forty topics of vectors at norm 1."""
+    centres = np.random.default_rng(0).normal(size=(40, DIM))
+    rng = np.random.default_rng(seed)
+    x = centres[rng.integers(0, 40, rows)] + 0.5 * rng.normal(size=(rows, DIM))
+    return (x / np.linalg.norm(x, axis=1, keepdims=True)).astype(np.float32)
+
+
+@pytest.fixture(autouse=True)
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    np.save("public.npy", collection(600, 1))
+    np.save("vectors.npy", collection(700, 2))
+    np.save("queries.npy", collection(3, 3))
+
+
+def done(result: tuple[int, str, str]) -> str:
+    code, output, error = result
+    assert code == 0, error
+    return output
+
+
+def test_one_command_plans_and_builds(run: Run) -> None:
+    said = done(run("build", "vectors.npy", "my-index", *RECORD))
+    assert "Chosen: record-codebook with" in said
+    assert "an exact query should find" in said
+    assert not Path("my-index.plan").exists()
+    spec = dpi.open("my-index").spec
+    assert spec.epsilon == 8
+    assert spec.codebook is not None
+    search = said.rpartition("Search it: dpindex ")[2].replace("QUERIES", "queries.npy").split()
+    hits = json.loads(done(run(*search, "--json")))
+    assert np.array(hits["exact"]).all()
+
+
+@pytest.mark.parametrize(
+    ("methods", "promise"),
+    [
+        ("record-codebook", "--record --epsilon 6"),
+        ("dp-designed-laplace,dp-oporp-staircase", "--beta 1 --epsilon 2"),
+        ("codebook-softmax", "--beta 1 --record-epsilon 6 --epsilon 2"),
+        ("raw-staircase", "--beta 0.5 --epsilon 8 --metric l2 --query private"),
+    ],
+)
+def test_a_saved_plan_builds_what_was_planned(run: Run, methods: str, promise: str) -> None:
+    line = f"plan --public public.npy --n 700 --methods {methods} {promise} --save my.plan --json"
+    planned = json.loads(done(run(*line.split())))
+    said = done(run("build", "vectors.npy", "my-index", "--plan", "my.plan"))
+    built = dpi.open("my-index")
+    assert built.spec == dpi.Spec.from_dict(planned["recommended"]["spec"])
+    assert built.metric == planned["metric"]
+    assert ("--query private" in said) == (planned["query"] == "private")
+
+
+def test_an_unfinished_build_keeps_its_plan(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plan that is made anew might choose another spec, which cannot finish the build."""
+
+    def crashed(*_: Any, **__: Any) -> Any:
+        raise MemoryError
+
+    with monkeypatch.context() as patch:
+        patch.setattr("dpindex.storage.targets.IndexTarget.publish", crashed)
+        assert run("build", "vectors.npy", "my-index", *RECORD)[0] == 2
+    kept = SavedPlan.read("my-index.plan")
+    other = ("--record", "--epsilon", 7, "--public", "public.npy")
+    fails(run("build", "vectors.npy", "my-index", *other), "begun with another epsilon (8.0)")
+
+    def planned_again(*_: Any, **__: Any) -> Any:
+        raise AssertionError
+
+    monkeypatch.setattr("dpindex.study.planner.plan", planned_again)
+    assert "(0 privatized now)" in done(run("build", "vectors.npy", "my-index", *RECORD))
+    assert dpi.open("my-index").spec == kept.spec
+    assert not Path("my-index.plan").exists()
+
+
+def test_a_refused_build_leaves_no_plan(run: Run) -> None:
+    np.save("vectors.npy", np.full((700, DIM), np.nan))
+    code, _, error = run("build", "vectors.npy", "my-index", *RECORD)
+    assert code == 2
+    assert "dpindex: vectors.npy: row 0, column 0 is NaN" in error
+    assert not Path("my-index.plan").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ("--record --epsilon 8", "one of --public, --plan and --method"),
+        ("--record --epsilon 8 --public public.npy --method record-cap", "one of --public"),
+        ("--record --epsilon 8 --public public.npy --subset 4", "the plan chooses --subset"),
+        ("--record --public public.npy", "--epsilon 8"),
+        ("--record --epsilon 8 --public narrow.npy", "has 3 columns"),
+        ("--record --epsilon 8 --public few.npy", "at least 500 public vectors"),
+        ("--plan my.plan --epsilon 8", "the plan chooses --epsilon"),
+        ("--plan vectors.npy", "vectors.npy"),
+    ],
+)
+def test_what_a_plan_cannot_build_is_said(run: Run, options: str, words: str) -> None:
+    np.save("narrow.npy", np.ones((600, 3)))
+    np.save("few.npy", np.ones((20, DIM)))
+    fails(run("build", "vectors.npy", "my-index", *options.split()), words)
+
+
+def test_python_takes_a_plan(tmp_path: Path) -> None:
+    plan = dpi.plan(collection(600, 1), n=700, epsilon=8.0, adjacency=dpi.record())
+    assert plan.spec == plan.best.spec
+    assert "Recommended: record-codebook" in str(plan)
+    index = dpi.PrivateIndex(plan)
+    assert (index.spec, index.metric) == (plan.spec, plan.metric)
+    assert dpi.build("vectors.npy", tmp_path / "my-index", plan).drawn == 700
+    assert dpi.open(tmp_path / "my-index").spec == plan.spec
+    with pytest.raises(dpi.InputError, match="a Spec or a plan"):
+        dpi.PrivateIndex(index)  # type: ignore[arg-type]
