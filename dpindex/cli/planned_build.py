@@ -125,7 +125,6 @@ def plan_of(
         For public vectors of other columns, and what a plan refuses.
     """
     from dpindex.study.planner import plan
-    from dpindex.study.saved_plan import SavedPlan
 
     if epsilon is None:
         raise InputError("state the budget of one code, such as --epsilon 8.")
@@ -142,7 +141,7 @@ def plan_of(
                 f"{dataset.columns}; name public vectors of the same kind."
             )
         made = plan(sample, n=dataset.rows, progress=report, **terms)
-    planned = SavedPlan.of(made, stated)
+    planned = made.saved(stated)
     create_file(place.file, planned.to_bytes())
     return planned
 

@@ -62,9 +62,9 @@ def build(
     public: Annotated[
         str | None,
         "--public FILE",
-        "500 or more PUBLIC vectors of the same kind: chooses the method for you.",
+        "PUBLIC vectors of the same kind, to plan with.",
     ] = None,
-    plan: Annotated[Path | None, "Instead: the file of `dpindex plan --save`."] = None,
+    plan: Annotated[Path | None, "Instead: file of `dpindex plan --save`."] = None,
     method: o.MethodOptions,
     options: o.SpecOptions,
     release: o.CodeReleaseOptions,
@@ -84,9 +84,7 @@ def build(
     ] = None,
     allow_unprotected: o.Unprotected = False,
 ) -> None:
-    """Privatize vectors into an index; run again to resume.
-
-    With --public it plans first, and says what it chose and what a search should find.
+    """Plan and build an index; run again to resume.
 
     $ dpindex build vectors.parquet my-index --record --epsilon 8 --public public.parquet
     """

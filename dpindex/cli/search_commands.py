@@ -78,8 +78,8 @@ def query(
     lies within two errors about 95 times in 100. The unbiased estimates, which are too high for the
     best of many, are in the JSON.
 
-    --text embeds one question with the model of `dpindex embed`. --show-from reads texts on this
-    machine; the index does not hold them.
+    One question can be given as --text. Texts for --show-from are read on this machine, because the
+    index does not hold them.
 
     $ dpindex query my-index queries.npy -k 10 --rerank vectors.npy --candidates 1000
     """

@@ -107,15 +107,14 @@ class DataOptions:
     delta: Annotated[float, "For Gaussian noise, e.g. 1e-6; others need 0."] = 0.0
     beta: Annotated[
         float | None,
-        "One attribute, changed by at most this after --scale. One of --beta, --l2 and --record is "
-        "required.",
+        "One attribute, changed by at most this after --scale.",
     ] = None
     l2_radius: Annotated[
         float | None,
         "--l2",
-        "Instead of --beta: Euclidean distance, after --scale.",
+        "Or: all attributes, by this distance together.",
     ] = None
-    record: Annotated[bool, "Instead of --beta: the whole vector, any two."] = False
+    record: Annotated[bool, "Or: the whole vector; any two are hard to tell apart."] = False
     record_epsilon: Annotated[float | None, "codebook-softmax: epsilon for --record, as well."] = (
         None
     )
@@ -178,7 +177,7 @@ class SpecOptions(DataOptions):
 
     codebook: Annotated[Path | None, "*codebook*: PUBLIC vectors, as of `dpindex codebook`."] = None
     subset: Annotated[int | None, "record-codebook: codewords that share a report."] = None
-    window: Annotated[float | None, "codebook-softmax: clip to so many deviations."] = None
+    window: Annotated[float | None, "codebook-softmax: clip to this many deviations."] = None
     design: Annotated[Path | None, "*-designed-*: file of `dpindex design`."] = None
     seed: Annotated[int, "PUBLIC seed of the projection."] = 0
     variant: Annotated[
@@ -221,7 +220,7 @@ class MethodOptions:
         from dpindex.mechanism.spec import Spec
 
         if self.method is None:
-            raise InputError("name a method, such as --method dp-oporp-staircase.")
+            raise InputError("missing option '--method'; see dpindex methods.")
         return Spec(self.method, dim, self.code_length, self.epsilon, **options.stated())
 
 

@@ -66,7 +66,7 @@ def plan(
     plot: Annotated[Path | None, "Plot of the predictions by epsilon, .png."] = None,
     options: o.DataOptions,
 ) -> None:
-    """Predict what a search will find at an epsilon, and recommend a method.
+    """Predict what a search finds, and recommend a method.
 
     Uses public vectors only. `dpindex build --public` plans and builds in one step.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -181,7 +181,7 @@ class Plan:
         for row in self.contrast:
             lines.append(f"{row.method}, for contrast: {row.guarantee}, any two vectors of norm 1")
         if len(self.rows) > _PRINTED:
-            lines.append(f"and {len(self.rows) - _PRINTED} more (--json shows all).")
+            lines.append(f"and {len(self.rows) - _PRINTED} more.")
         lines += [f"Recommended: {self.why}", self.expected, self._candidate_table()]
         lines += ["What it protects:", *(f"  - {line}" for line in self.protection)]
         lines += [f"Note: {line}" for line in self.remarks]
@@ -238,7 +238,20 @@ class Plan:
         InputError
             If the file exists or cannot be written.
         """
-        create_file(path, SavedPlan.of(self).to_bytes())
+        create_file(path, self.saved({}).to_bytes())
+
+    def saved(self, stated: Mapping[str, str]) -> SavedPlan:
+        """Return what a build needs of it; ``stated`` are the options that the build was given."""
+        return SavedPlan(
+            spec=self.spec,
+            metric=self.metric,
+            denoiser=self.denoiser,
+            at=self.at,
+            candidates=self.candidates,
+            query=self.query,
+            choice=self.choice,
+            stated=stated,
+        )
 
     @property
     def why(self) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -15,9 +15,6 @@ from dpindex.decode.fit import DenoiserKind
 from dpindex.index.search import QueryMode
 from dpindex.mechanism.public_parts import PARTS
 from dpindex.mechanism.spec import Spec
-
-if TYPE_CHECKING:
-    from dpindex.study.plan_result import Plan
 
 _KIND = "plan"
 _MAX_BYTES = 1 << 31
@@ -47,12 +44,6 @@ class SavedPlan:
     query: QueryMode
     choice: str
     stated: Mapping[str, str]
-
-    @classmethod
-    def of(cls, plan: Plan, stated: Mapping[str, str] | None = None) -> SavedPlan:
-        """Return what is to be kept of a plan."""
-        target = (plan.at, plan.candidates, plan.query)
-        return cls(plan.spec, plan.metric, plan.denoiser, *target, plan.choice, stated or {})
 
     @classmethod
     def read(cls, path: AnyPath) -> SavedPlan:

@@ -40,13 +40,13 @@ def test_the_denoiser_of_a_design_is_learned_from_vectors_that_it_is_not_tried_o
     sample = Sample(collection(600, 1), 2000)
     made = dpi.design(sample.fitted, epsilon=1.0, code_length=12)
     terms = {key: value for key, value in TERMS.items() if key != "methods"}
-    spec = dpi.Spec(DESIGNED, design=made, **terms)
+    spec = dpi.Spec(DESIGNED, DIM, design=made, **terms)
     population = sample.population_of(spec, 100)
     others, tried = population.others, population.vectors
     assert others is not None
     assert len(others) == len(tried) == 300
     assert not {*map(bytes, others)} & {*map(bytes, tried)}
-    assert sample.population_of(dpi.Spec("raw-laplace", **terms), 100).others is None
+    assert sample.population_of(dpi.Spec("raw-laplace", DIM, **terms), 100).others is None
 
 
 @pytest.mark.slow
@@ -65,7 +65,7 @@ def test_what_a_design_gives_away_is_measured() -> None:
     terms["epsilon"] = 4.0
     for method in METHODS[:2]:
         made = dpi.design(collection(600, 1), epsilon=4.0, signs="signdesigned" in method)
-        spec = dpi.Spec(method, design=made, **terms)
+        spec = dpi.Spec(method, DIM, design=made, **terms)
         figures = Trial(spec, base).reconstruction()
         assert figures["reconstruction_error"] < 0.5, method
         (curve,) = evaluate(base, base[:20], [spec], runs=1)
