@@ -637,7 +637,7 @@ def test_help_of_build_fits_two_screens(run: Run, monkeypatch: pytest.MonkeyPatc
     assert max(map(len, lines)) <= 80
     needed = lines[lines.index("Needed first:") + 1 :]
     assert [line.split()[0] for line in needed[: needed.index("")] if line[2] == "-"] == [
-        *("--method", "--epsilon", "--beta", "--l2", "--record"),
+        *("--public", "--method", "--epsilon", "--beta", "--l2", "--record"),
     ]
 
 
