@@ -151,12 +151,10 @@ def plan(
         such as captions of one picture. Queries are taken to have no siblings in the collection.
     public_queries : array, sparse matrix or VectorSource, optional
         Public vectors like the queries, where those differ from vectors of the collection.
-    ranges, scale, bounds, clip, norm, delta, variant : optional
+    ranges, scale, bounds, clip, norm, delta, record_epsilon, seed, variant : optional
         As of :class:`dpindex.Spec`. With ``clip`` neighbours are those of the clipped vectors. With
         a delta of 0 methods that need one are not considered. Under ``record()`` the delta is for
         Gaussian noise of radius 2, which is shown for contrast, and the others must be left out.
-    record_epsilon, seed : optional
-        As of :class:`dpindex.Spec`.
     curves : bool
         Predict the best methods at other epsilons too, from a quarter of the plan's to four times
         as much, for a plot.
