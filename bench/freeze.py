@@ -33,8 +33,8 @@ sys.path[:] = [path for path in sys.path if Path(path).resolve() != ROOT / "benc
 sys.path.append(str(ROOT / "tests"))
 
 import pytest  # noqa: E402
-from specs import example  # noqa: E402
-from streams import seed_noise  # noqa: E402
+from helpers.specs import example  # noqa: E402
+from helpers.streams import seed_noise  # noqa: E402
 
 import dpindex as dpi  # noqa: E402
 from dpindex.base.errors import InputError  # noqa: E402

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 import shuffle_collector
+from independent.oracle import secret_counts
 from mutant_list import (
     LARGE,
     SKETCH,
@@ -33,7 +34,6 @@ from mutant_list import (
     seeded,
     then,
 )
-from oracle import secret_counts
 from scipy.sparse import issparse
 from shuffle_collector import ShuffleCollector, ShuffledFile
 

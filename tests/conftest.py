@@ -55,7 +55,7 @@ def pytest_collection() -> Generator[None, object, object]:
 
 def _may_hold_extras(path: Path) -> bool:
     text = path.read_text("utf-8")
-    return "mark.extra" in text or "from lite import" in text
+    return "mark.extra" in text or "from helpers.lite import" in text
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -148,7 +148,7 @@ def eager_milvus(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def known_noise(monkeypatch: pytest.MonkeyPatch) -> None:
     """Secret words from the seeds 0, 1, …: what judges quality passes always or never."""
-    from streams import seed_noise
+    from helpers.streams import seed_noise
 
     seed_noise(monkeypatch)
 

@@ -19,7 +19,7 @@ from dpindex.mechanism.noise.moments import NoiseMoments
 from dpindex.race import Hash, RaceSketch, SketchSpec
 
 sys.path.append(str(Path(__file__).parents[2] / "tests"))
-from oracle import secret_counts
+from independent.oracle import secret_counts
 
 DATA = Path(os.environ.get("DPINDEX_DATA", Path(__file__).parents[3] / "shared" / "data"))
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#5B4A9E")

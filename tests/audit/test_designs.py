@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from specs import designed, example
+from helpers.specs import designed, example
 
 import dpindex as dpi
 from dpindex.audit.exact import verify

@@ -11,11 +11,11 @@ from itertools import pairwise, product
 import mpmath
 import numpy as np
 import pytest
+from helpers.specs import example
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import bdtrc, ndtr
 from self_test.second_reading import READERS, refuted, replay_check
-from specs import example
 from typer.testing import CliRunner
 
 from dpindex import Codebook, Dense, InputError, Repeated, Spec, attribute, l2, methods, record

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from releases import dataset_of
+from helpers.releases import dataset_of
 from scipy.stats import binom
 
 import dpindex as dpi

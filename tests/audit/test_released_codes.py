@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from streams import Seeded
+from helpers.streams import Seeded
 from typer.testing import CliRunner
 
 from dpindex import PrivateIndex, Privatizer, Spec, attribute, l2

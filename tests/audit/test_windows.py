@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers.specs import designed, example
 from scipy import sparse
-from specs import designed, example
 
 import dpindex as dpi
 from dpindex.audit.attack import attack

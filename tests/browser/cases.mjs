@@ -1,4 +1,4 @@
-/** Agreement with Python on cases that tests/browser_cases.py made; for Node and for browsers. */
+/** Agreement with Python on cases that tests/browser/browser_cases.py made; for Node and for browsers. */
 
 import { Codebook } from "../../examples/browser/codebook.js";
 import { Encoder } from "../../examples/browser/encode.js";

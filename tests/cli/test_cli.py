@@ -15,10 +15,10 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse
-from commands import STAIRCASE, Run, fails
-from made_datasets import low_rank, write_dataset
-from specs import needed
-from test_docs import COMMANDS
+from helpers.commands import STAIRCASE, Run, fails
+from helpers.documents import COMMANDS
+from helpers.made_datasets import low_rank, write_dataset
+from helpers.specs import needed
 
 import dpindex as dpi
 from dpindex.cli import commands

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from commands import STAIRCASE, Run, fails
+from helpers.commands import STAIRCASE, Run, fails
 
 import dpindex
 from dpindex import InputError, PrivateIndex, Privatizer, Spec, attribute

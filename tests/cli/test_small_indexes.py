@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from commands import Run
-from specs import example
+from helpers.commands import Run
+from helpers.specs import example
 
 import dpindex as dpi
 from dpindex.mechanism.method_table import find_method

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from made_datasets import vectors, write_dataset
+from helpers.made_datasets import vectors, write_dataset
 from scipy import sparse
 
 from dpindex.base.errors import InputError

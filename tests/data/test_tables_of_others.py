@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from commands import STAIRCASE, Run, fails
+from helpers.commands import STAIRCASE, Run, fails
+from helpers.specs import folded
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from specs import folded
 
 import dpindex as dpi
 from dpindex.base.errors import InputError

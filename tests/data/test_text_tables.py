@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from commands import STAIRCASE, Run, fails
-from specs import folded
+from helpers.commands import STAIRCASE, Run, fails
+from helpers.specs import folded
 
 from dpindex.base.errors import InputError
 from dpindex.data import open_vectors, read_ids, read_payload, read_tables

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from commands import Run as Command
+from helpers.commands import Run as Command
 
 import dpindex as dpi
 from dpindex.decode.crowding import crowding

@@ -10,9 +10,9 @@ from unittest import mock
 import numpy as np
 import numpy.typing as npt
 import pytest
-from made_datasets import low_rank, photographs
+from helpers.made_datasets import low_rank, photographs
+from helpers.streams import Seeded
 from scipy.stats import norm
-from streams import Seeded
 
 from dpindex import InputError, PrivateIndex, Privatizer, Spec, attribute, decode
 from dpindex.base.files import pack, unpack

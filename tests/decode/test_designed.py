@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers.streams import seed_noise
 from scipy import sparse
-from streams import seed_noise
 
 import dpindex as dpi
 from dpindex.decode.base import exact_similarities

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from commands import Run, fails
+from helpers.commands import Run, fails
 
 import dpindex as dpi
 from dpindex.base.errors import DamagedError, InputError

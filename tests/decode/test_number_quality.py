@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from specs import needed
-from streams import Seeded
+from helpers.specs import needed
+from helpers.streams import Seeded
 
 import dpindex as dpi
 import dpindex.mechanism.privatizer

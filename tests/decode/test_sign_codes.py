@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from streams import Seeded
+from helpers.streams import Seeded
 
 from dpindex import Repeated
 from dpindex.decode.sign_agreement import (

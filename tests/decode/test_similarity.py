@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from specs import folded
+from helpers.specs import folded
 
 from dpindex import PrivateIndex, attribute
 from dpindex.decode.base import ExactQueries, Metric, PrivateQueries, Queries

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers.specs import folded
 from hypothesis import given
 from hypothesis import strategies as st
-from specs import folded
 
 import dpindex as dpi
 from dpindex.base.errors import InputError

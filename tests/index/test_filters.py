@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from specs import folded
+from helpers.specs import folded
 
 from dpindex.base.errors import InputError
 from dpindex.index.filters import kept_rows

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from made_datasets import low_rank
+from helpers.made_datasets import low_rank
 
 from dpindex import InputError, PrivateIndex, Spec, attribute
 from dpindex.accounting.ledger import Ledger

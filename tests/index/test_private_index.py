@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+from helpers.specs import designed, needed
 from scipy import sparse
-from specs import designed, needed
 
 import dpindex as dpi
 from dpindex.base.errors import InputError

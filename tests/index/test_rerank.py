@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+from helpers.specs import codebook
 from scipy import sparse
-from specs import codebook
 
 import dpindex as dpi
 from dpindex import InputError

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from streams import seed_noise
+from helpers.streams import seed_noise
 
 import dpindex as dpi
 from dpindex.index import filters as selection

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from made_datasets import DIM, FolderView, vectors, watched, write_dataset
+from helpers.made_datasets import DIM, FolderView, vectors, watched, write_dataset
 
 import dpindex as dpi
 from dpindex.base.errors import InputError

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 from database_contract import DatabaseContract
-from lite import LITE, PLACES, address
-from toy_database import MADE, Toy
+from helpers.lite import LITE, PLACES, address
+from helpers.toy_database import MADE, Toy
 
 import dpindex as dpi
 from dpindex.integrations.database import PLACES as ADAPTERS

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from commands import Run, fails
+from helpers.commands import Run, fails
 
 pytest.importorskip("pyarrow", reason="needs pip install pyarrow")
 pytest.importorskip("model2vec", reason="needs pip install model2vec")

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from database_contract import rows_of
-from lite import LITE
+from helpers.lite import LITE
 
 import dpindex as dpi
 from dpindex import InputError

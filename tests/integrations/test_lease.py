@@ -12,8 +12,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from lite import LITE, PLACES, address, end_with_children
-from postgres_server import new_database, programs, wait_for_leases_to_end
+from helpers.lite import LITE, PLACES, address, end_with_children
+from helpers.postgres_server import new_database, programs, wait_for_leases_to_end
 
 import dpindex as dpi
 from dpindex.base.errors import BusyError, StorageError

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 from database_contract import rows_of
-from lite import LITE
+from helpers.lite import LITE
 
 from dpindex import InputError
 from dpindex.base.errors import StorageError

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from lite import LITE
-from postgres_server import new_database, programs
+from helpers.lite import LITE
+from helpers.postgres_server import new_database, programs
 
 import dpindex as dpi
 from dpindex import InputError

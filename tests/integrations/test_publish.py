@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from lite import LITE, PLACES, address
+from helpers.lite import LITE, PLACES, address
 
 import dpindex as dpi
 from dpindex import InputError

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from lite import LITE, PLACES, address
+from helpers.lite import LITE, PLACES, address
 
 import dpindex as dpi
 from dpindex.integrations.publication import publish

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 import pytest
 from collector_contract import CollectorContract
-from lite import LITE, PLACES, address, end_with_children
-from postgres_server import wait_for_leases_to_end
-from streams import Seeded
+from helpers.lite import LITE, PLACES, address, end_with_children
+from helpers.postgres_server import wait_for_leases_to_end
+from helpers.streams import Seeded
 
 import dpindex as dpi
 from dpindex import InputError

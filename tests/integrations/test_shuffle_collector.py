@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 import shuffle_collector
-from commands import Run as Command
+from helpers.commands import Run as Command
 from shuffle_collector import LOG_NAME, Shuffle, ShuffleCollector, ShuffledFile, make_app
 
 import dpindex as dpi

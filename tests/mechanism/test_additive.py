@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from specs import folded
-from streams import Scripted, Seeded
+from helpers.specs import folded
+from helpers.streams import Scripted, Seeded
 
 from dpindex.mechanism.noise.additive import AdditiveNoise, CellTable, NoNoise
 

@@ -14,7 +14,7 @@ from typing import Any
 import mpmath
 import numpy as np
 import pytest
-from specs import needed
+from helpers.specs import needed
 
 import dpindex as dpi
 from dpindex.mechanism.method import Method

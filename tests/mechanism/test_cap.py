@@ -12,9 +12,9 @@ from typing import Any
 import mpmath
 import numpy as np
 import pytest
+from helpers.specs import folded
+from helpers.streams import Scripted, Seeded
 from scipy import sparse
-from specs import folded
-from streams import Scripted, Seeded
 
 from dpindex import Privatizer, Spec, record
 from dpindex.audit.exact_arithmetic import loss_within

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from specs import folded
-from streams import Scripted, Seeded
+from helpers.specs import folded
+from helpers.streams import Scripted, Seeded
 
 from dpindex import Codebook, InputError, Privatizer, Spec, codes_from_bytes, record
 from dpindex.audit.exact_arithmetic import loss_within

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers.specs import folded, small
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from specs import folded, small
 
 import dpindex as dpi
 from dpindex.base.errors import InputError

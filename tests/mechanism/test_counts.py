@@ -9,8 +9,8 @@ from typing import Any
 import mpmath
 import numpy as np
 import pytest
+from helpers.streams import Seeded
 from scipy import stats
-from streams import Seeded
 
 from dpindex.audit.exact_arithmetic import (
     loss_within,

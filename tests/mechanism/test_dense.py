@@ -8,8 +8,8 @@ from typing import Any
 import mpmath
 import numpy as np
 import pytest
+from helpers.specs import folded
 from scipy import sparse
-from specs import folded
 
 from dpindex.mechanism.projections.dense import Gaussian, Rademacher, Uniform, operator_norm
 from dpindex.mechanism.public_random import PublicStream

@@ -11,9 +11,9 @@ from typing import Any, get_args
 
 import numpy as np
 import pytest
+from helpers.specs import FAMILIES, needed
 from scipy import sparse
 from self_test.second_reading import refuted
-from specs import FAMILIES, needed
 
 import dpindex as dpi
 from dpindex.audit.exact import verify_each

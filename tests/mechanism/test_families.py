@@ -8,8 +8,8 @@ from typing import Any
 import mpmath
 import numpy as np
 import pytest
+from helpers.specs import FAMILIES, codebook, designed, folded, with_variant
 from scipy import sparse
-from specs import FAMILIES, codebook, designed, folded, with_variant
 
 import dpindex as dpi
 from dpindex.base.errors import InputError

@@ -7,8 +7,8 @@ import math
 import mpmath
 import numpy as np
 import pytest
-from rigorous import exp_below
-from streams import Seeded
+from helpers.streams import Seeded
+from independent.rigorous import exp_below
 
 from dpindex.mechanism.noise.additive import AdditiveNoise, CellTable
 from dpindex.mechanism.noise.gaussian import gaussian_table, optimal_sigma, rounded_gaussian

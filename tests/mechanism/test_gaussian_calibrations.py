@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import mpmath
-from specs import folded
+from helpers.specs import folded
 
 from dpindex.mechanism.noise.gaussian import (
     analytic_sensitivity,

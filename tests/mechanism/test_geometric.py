@@ -16,9 +16,9 @@ from collections.abc import Callable
 import mpmath
 import numpy as np
 import pytest
-from rigorous import exp_below
-from specs import folded
-from streams import Seeded
+from helpers.specs import folded
+from helpers.streams import Seeded
+from independent.rigorous import exp_below
 
 from dpindex import Spec, attribute
 from dpindex.mechanism.noise.additive import (

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+from helpers.specs import folded
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from specs import folded
 
 from dpindex import Spec, attribute
 from dpindex.base.errors import InputError

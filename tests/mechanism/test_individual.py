@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from rigorous import exp_between
-from streams import Scripted, Seeded
+from helpers.streams import Scripted, Seeded
+from independent.rigorous import exp_between
 
 from dpindex.mechanism.noise.signs import IndividualFlips, IndividualGaussian, response_threshold
 from dpindex.mechanism.secret_random import secret_stream

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from specs import example, folded
-from streams import Seeded
+from helpers.specs import example, folded
+from helpers.streams import Seeded
 
 import dpindex as dpi
 from dpindex.mechanism.method_table import find_method

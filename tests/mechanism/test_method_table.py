@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from specs import example, folded, needed, small
+from helpers.specs import example, folded, needed, small
 from typer.testing import CliRunner
 
 import dpindex as dpi

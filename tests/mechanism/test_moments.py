@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from specs import folded
-from streams import Seeded
+from helpers.specs import folded
+from helpers.streams import Seeded
 
 from dpindex.mechanism.grid import GRID_BITS
 from dpindex.mechanism.noise.additive import laplace_noise, staircase_noise

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 import pytest
+from helpers.specs import folded
 from scipy import sparse
-from specs import folded
 
 from dpindex.mechanism.projections.dense import Oporp
 from dpindex.mechanism.public_random import PublicStream

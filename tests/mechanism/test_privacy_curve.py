@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from dp_accounting import get_sigma_gaussian
 from flint import arb, ctx
+from helpers.specs import folded
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from specs import folded
 
 from dpindex import Spec, attribute, compose
 from dpindex.mechanism.noise.gaussian import optimal_sigma

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers.specs import example, length, needed
 from scipy import sparse
-from specs import example, length, needed
 
 import dpindex as dpi
 from dpindex.base.errors import InputError

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers.specs import example, folded, length
 from scipy import sparse
-from specs import example, folded, length
 
 import dpindex as dpi
 from dpindex.base.errors import InputError

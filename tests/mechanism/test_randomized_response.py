@@ -11,11 +11,11 @@ import mpmath
 import numpy as np
 import numpy.typing as npt
 import pytest
+from helpers.specs import folded
+from helpers.streams import Scripted, Seeded
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rigorous import exp_between
-from specs import folded
-from streams import Scripted, Seeded
+from independent.rigorous import exp_between
 
 import dpindex as dpi
 from dpindex.mechanism.noise.signs import (

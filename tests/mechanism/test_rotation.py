@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from oracle import fast_jl
+from independent.oracle import fast_jl
 from scipy import sparse
 from scipy.linalg import hadamard
 

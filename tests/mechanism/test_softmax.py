@@ -9,8 +9,8 @@ from typing import Any
 import mpmath
 import numpy as np
 import pytest
+from helpers.streams import Scripted, Seeded
 from scipy import sparse
-from streams import Scripted, Seeded
 
 import dpindex as dpi
 from dpindex.base.errors import InputError, NoGuaranteeError

@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers.specs import example, folded, needed, small, with_variant
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from specs import example, folded, needed, small, with_variant
 
 import dpindex as dpi
 from dpindex.base.errors import InputError

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+from helpers.specs import folded
+from helpers.streams import Scripted, Seeded
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rigorous import exp_between
-from specs import folded
-from streams import Scripted, Seeded
+from independent.rigorous import exp_between
 
 from dpindex.mechanism.noise.square_wave import SquareWave, draw_below, square_wave
 from dpindex.mechanism.secret_random import secret_stream

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+from helpers.streams import Scripted, Seeded
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from streams import Scripted, Seeded
 
 from dpindex.mechanism.noise.additive import CellTable
 from dpindex.mechanism.secret_random import secret_stream

@@ -8,8 +8,8 @@ from fractions import Fraction
 import mpmath
 import numpy as np
 import pytest
-from rigorous import exp_between
-from streams import Seeded
+from helpers.streams import Seeded
+from independent.rigorous import exp_between
 
 from dpindex.mechanism.noise.additive import TwoDigitLaplace, laplace_noise
 from dpindex.mechanism.noise.gaussian import (

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from specs import folded
+from helpers.specs import folded
 
 from dpindex.base.display import LowerBound
 from dpindex.base.errors import InputError

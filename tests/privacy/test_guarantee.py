@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers.specs import folded
 from hypothesis import given
 from hypothesis import strategies as st
-from specs import folded
 
 from dpindex import InputError, Spec
 from dpindex.privacy import Guarantee, Records, VectorAdjacency, attribute, l2, record

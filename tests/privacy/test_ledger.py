@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-import releases
+from helpers import releases
 from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import scipy.sparse
-from streams import Seeded
+from helpers.streams import Seeded
 from typer.testing import CliRunner, Result
 
 from dpindex.accounting.ledger import Ledger

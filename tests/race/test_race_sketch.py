@@ -17,12 +17,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+from helpers.specs import folded
+from helpers.streams import Seeded
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from oracle import secret_counts
+from independent.oracle import secret_counts
 from scipy import integrate, sparse, stats
-from specs import folded
-from streams import Seeded
 
 from dpindex.base.checks import from_kind
 from dpindex.base.errors import InputError

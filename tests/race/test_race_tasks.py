@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+from helpers.streams import Seeded
 from scipy import sparse, stats
-from streams import Seeded
 
 from dpindex.base.errors import InputError, QualityWarning
 from dpindex.race import (

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from release_contract import (
+from helpers.release_contract import (
     DIM,
     IDS,
     ROWS,
@@ -21,7 +21,7 @@ from release_contract import (
     kill,
     watched,
 )
-from releases import dataset_of
+from helpers.releases import dataset_of
 
 import dpindex as dpi
 from dpindex.base.errors import InputError

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 import typer.testing
-from commands import Run
-from faulty_s3 import FAULTS, KEYS, BucketView, Proxy, moto_server, proxied
-from made_datasets import DIM, tables, vectors, watched
+from helpers.commands import Run
+from helpers.faulty_s3 import FAULTS, KEYS, BucketView, Proxy, moto_server, proxied
+from helpers.made_datasets import DIM, tables, vectors, watched
 
 import dpindex as dpi
 from dpindex.cli import app

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers.specs import folded
 from hypothesis import given
 from hypothesis import strategies as st
-from specs import folded
 
 from dpindex.base.errors import InputError
 from dpindex.base.files import pack

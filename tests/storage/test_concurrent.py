@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from commands import Run, fails
-from made_datasets import low_rank
-from releases import write_codes
+from helpers.commands import Run, fails
+from helpers.made_datasets import low_rank
+from helpers.releases import write_codes
 
 from dpindex import Ledger, PrivateIndex, Privatizer, Spec, attribute
 from dpindex.index import private_index

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from by_hand import write_index_by_hand
+from independent.by_hand import write_index_by_hand
 
 from dpindex.base.errors import InputError
 from dpindex.index.private_index import PrivateIndex

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from releases import build, write_codes
+from helpers.releases import build, write_codes
 
 import dpindex as dpi
 from dpindex.storage.directory import IndexDirectory

@@ -19,8 +19,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from made_datasets import DIM, FolderView, vectors, watched, write_dataset
-from specs import example
+from helpers.made_datasets import DIM, FolderView, vectors, watched, write_dataset
+from helpers.specs import example
 
 import dpindex as dpi
 from dpindex.base.errors import BusyError, InputError

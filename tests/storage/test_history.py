@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy
-from commands import Run, fails
-from releases import build
+from helpers.commands import Run, fails
+from helpers.releases import build
 
 import dpindex as dpi
 from dpindex.base.errors import InputError

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from commands import Run as Command
-from commands import fails
-from releases import write_codes
+from helpers.commands import Run as Command
+from helpers.commands import fails
+from helpers.releases import write_codes
 from scipy import sparse
 
 from dpindex import Codebook, InputError, PrivateIndex, Spec, attribute, design, record

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from commands import Run
-from releases import dataset_of
+from helpers.commands import Run
+from helpers.releases import dataset_of
 
 import dpindex as dpi
 from dpindex.decode.calibration import SimilarityCalibration

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from releases import build, write_codes
+from helpers.releases import build, write_codes
 
 from dpindex import PrivateIndex, Spec, attribute
 from dpindex.base.errors import InputError

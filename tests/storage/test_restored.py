@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from release_contract import name_folder
-from releases import build
+from helpers.release_contract import name_folder
+from helpers.releases import build
 
 import dpindex as dpi
 from dpindex.base.errors import InputError

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse
-from made_datasets import low_rank
+from helpers.made_datasets import low_rank
 
 from dpindex import Blocks, Codebook, Dense, Repeated, Spec, attribute, record
 from dpindex.base.errors import InputError

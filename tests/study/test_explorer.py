@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse
-from commands import Run, fails
+from helpers.commands import Run, fails
 
 from dpindex import InputError, Spec, attribute, record
 from dpindex.data import as_source

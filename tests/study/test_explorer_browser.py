@@ -10,7 +10,6 @@ import json
 import math
 import os
 import re
-import shutil
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
@@ -18,7 +17,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from streams import Seeded
+from helpers.chromium import CHROMIUM, SIZES, needs_chromium
+from helpers.streams import Seeded
 from test_explorer import BASE, EVIL, QUERIES, specs
 
 from dpindex.data import as_source
@@ -26,16 +26,12 @@ from dpindex.study import Shown, evaluate, write_report
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="needs pip install playwright")
 
-CHROMIUM = next(
-    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
-)
 AXE = os.environ.get("DPINDEX_AXE")
-SIZES = {"desktop": (1280, 900), "phone": (375, 667)}
 
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.extra,
-    pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium in the path"),
+    needs_chromium,
 ]
 
 

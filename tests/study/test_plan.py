@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse
-from releases import build
-from streams import seed_noise
+from helpers.releases import build
+from helpers.streams import seed_noise
 
 import dpindex as dpi
 from dpindex.cli import main

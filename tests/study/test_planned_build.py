@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from commands import Run, fails
+from helpers.commands import Run, fails
 
 import dpindex as dpi
 from dpindex.study.saved_plan import SavedPlan

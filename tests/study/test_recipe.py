@@ -15,8 +15,8 @@
 
 Codes of the new format are indexed, searched, compared, denoised, saved and read as decoded
 numbers. What can do better with them is one row of ``DECODERS`` in ``dpindex.decode.kinds``. Before
-release a
-verifier of the law is added to ``audit.law_verifiers``, and its encoder to ``tests/oracle.py``.
+release a verifier of the law is added to ``audit.law_verifiers``, and its encoder to
+``tests/independent/oracle.py``.
 """
 
 from __future__ import annotations

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers.toy_database import MADE
 from test_recipe import ROW as LAW
 from test_recipe import BytePairFormat, listed, spec, vectors
-from toy_database import MADE
 
 import dpindex as dpi
 from dpindex.audit import attack

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from commands import Run as Command
-from commands import fails
+from helpers.commands import Run as Command
+from helpers.commands import fails
 
 import dpindex as dpi
 from dpindex.study import ground_truth

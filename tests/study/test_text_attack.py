@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from commands import Run as Command
-from commands import fails
+from helpers.commands import Run as Command
+from helpers.commands import fails
 
 from dpindex import Codebook, InputError, Spec, l2, record
 from dpindex.study import evaluate, spec_grid, text_attack

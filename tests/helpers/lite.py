@@ -10,7 +10,8 @@ from typing import Any
 
 import psutil
 import pytest
-from postgres_server import has_pgvector, new_database, programs
+
+from helpers.postgres_server import has_pgvector, new_database, programs
 
 
 def _place(name: str, *modules: str) -> Any:

@@ -1,6 +1,6 @@
 """Cases that the encoder of browsers must agree on, as JSON: laws, encodings and refused specs.
 
-python tests/browser_cases.py > tests/browser/cases.json
+python tests/browser/browser_cases.py > tests/browser/cases.json
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from streams import Scripted
+from helpers.streams import Scripted
 
 from dpindex import Codebook, Privatizer, Spec, record
 from dpindex.mechanism.noise.base import uniform_share

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from documents import ROOT, blocks, inline_code, paste, prose
+from helpers.documents import ROOT, blocks, inline_code, paste, prose
 
 import dpindex as dpi
 

@@ -11,10 +11,10 @@ from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
-from test_browser import CHROMIUM, QUIET, SIZES, needs_chromium
+from helpers.chromium import CHROMIUM, QUIET, SIZES, needs_chromium
 from test_reference import PUBLIC
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.slow
 
 

@@ -1,6 +1,6 @@
 """Deliberately broken copies of the mechanism, each caught by at least one check of the audit.
 
-``docs/mutations.md`` lists which check catches which; ``pytest tests/test_mutations.py -s -k
+``docs/mutations.md`` lists which check catches which; ``pytest tests/audit/test_mutations.py -s -k
 table`` prints its rows. Mutants are made here, by altered laws, grids and streams in private seams;
 the package has no option to weaken it.
 """
@@ -23,10 +23,10 @@ import pytest
 from cryptography.hazmat.primitives.ciphers import Cipher
 from cryptography.hazmat.primitives.ciphers.algorithms import AES
 from cryptography.hazmat.primitives.ciphers.modes import CTR
-from oracle import secret_counts
+from helpers.specs import with_variant
+from helpers.streams import seed_noise
+from independent.oracle import secret_counts
 from self_test.second_reading import REPLAY, refuted
-from specs import with_variant
-from streams import seed_noise
 
 import dpindex
 import dpindex.audit.input_checks
@@ -61,7 +61,7 @@ from dpindex.mechanism.noise.symbols import CodebookResponse
 from dpindex.mechanism.projections.dense import Oporp
 from dpindex.race import PStable, RaceSketch, SketchSpec
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 METHODS = import_module("dpindex.mechanism.method_table")  # the package's `methods` is the function
 
 DIM, K = 48, 16

@@ -17,7 +17,9 @@ import numpy as np
 import pytest
 import self_test.persons
 import shuffle_collector
-from oracle import secret_counts
+from helpers.specs import codebook
+from helpers.streams import Seeded
+from independent.oracle import secret_counts
 from scipy import sparse
 from self_test import check_paths
 from self_test.probes import exact_integers, probe_rows
@@ -25,8 +27,6 @@ from self_test.recording import cipher_check, entropy_check, words_check
 from self_test.second_reading import REPLAY, refuted
 from self_test.words import Recorder, Replay, UnexplainedError, table_draws
 from shuffle_collector import Shuffle, ShuffleCollector, ShuffledFile
-from specs import codebook
-from streams import Seeded
 
 import dpindex.data
 import dpindex.device

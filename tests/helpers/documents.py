@@ -11,7 +11,33 @@ from io import StringIO
 from pathlib import Path
 from warnings import catch_warnings, simplefilter
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
+COMMANDS = (
+    "embed",
+    "build",
+    "privatize",
+    "add",
+    "calibrate",
+    "denoise",
+    "query",
+    "info",
+    "methods",
+    "spec",
+    "codebook",
+    "design",
+    "publish",
+    "plan",
+    "evaluate",
+    "demo",
+    "audit",
+    "ledger",
+    "serve",
+    "race build",
+    "race query",
+    "race info",
+)
+"""Of dpindex, those of a group behind its name."""
+
 _INSTALLING = ("python3 -m venv ", "pip install ", ". .venv/bin/activate")
 """Lines of shell blocks that a test leaves out: they set up what the tests run in."""
 

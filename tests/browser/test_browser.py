@@ -27,7 +27,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from browser_cases import base64_of, spec_of
-from documents import blocks
+from helpers.chromium import CHROMIUM, QUIET, SIZES, needs_chromium
+from helpers.documents import blocks
 from self_test.second_reading import symbol_probes, symbols
 from self_test.words import replay_faults
 
@@ -41,24 +42,15 @@ from dpindex.mechanism.codes import Codes
 from dpindex.mechanism.noise.base import uniform_share
 from dpindex.mechanism.noise.symbols import CodebookResponse
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 BROWSER = ROOT / "examples" / "browser"
 CASES = ROOT / "tests" / "browser"
 NODE = shutil.which("node")
-CHROMIUM = next(
-    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
-)
-QUIET = (
-    *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
-    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
-)
-SIZES = {"desktop": (1280, 900), "phone": (390, 844)}
 COMMITTED = json.loads((CASES / "cases.json").read_text(encoding="utf-8"))
 MAX_LINES = 500
 TRIALS = 300_000
 
 needs_node = pytest.mark.skipif(NODE is None, reason="needs Node in the path")
-needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium in the path")
 
 
 class Bridge:

@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from specs import folded
+from helpers.specs import folded
 
 import dpindex as dpi
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 MODULES = re.findall(r"reference/([\w.]+)\.md", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
 CLOSE = ("self", "cls")
 TOO_LONG = {

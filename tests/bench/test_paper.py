@@ -14,7 +14,7 @@ import pytest
 import dpindex as dpi
 from dpindex.mechanism.noise.signs import change_probability, quantile_count
 
-FOLDER = Path(__file__).parents[1] / "bench" / "paper"
+FOLDER = Path(__file__).parents[2] / "bench" / "paper"
 SCRIPTS = sorted(path.stem for path in FOLDER.glob("*.py"))
 
 

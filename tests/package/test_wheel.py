@@ -18,7 +18,7 @@ import pytest
 pytest.importorskip("hatchling", reason="needs pip install hatchling")
 pytest.importorskip("hatch_fancy_pypi_readme", reason="needs pip install hatch-fancy-pypi-readme")
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 BUILT_FROM = ("dpindex", "pyproject.toml", "README.md", "LICENSE")
 
 

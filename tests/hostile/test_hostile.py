@@ -19,8 +19,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from by_hand import write_index_by_hand
-from specs import with_variant
+from helpers.specs import with_variant
+from independent.by_hand import write_index_by_hand
 
 from dpindex import Blocks, Dense, Privatizer, Repeated, Spec, attribute, l2
 from dpindex.base.errors import InputError
@@ -393,7 +393,7 @@ def test_a_denoiser_of_another_form(tmp_path: Path) -> None:
     """Found while fuzzing: shapes with fewer dimensions than they must have were an IndexError."""
     from dpindex.decode.denoiser import denoiser_from_bytes
 
-    golden = Path(__file__).parent / "golden" / "format2" / "denoised"
+    golden = Path(__file__).parents[1] / "golden" / "format2" / "denoised"
     spec = PrivateIndex.open(golden).spec
     (model,) = (golden / "denoiser").iterdir()
     facts, arrays = unpack(model.read_bytes(), "denoiser")

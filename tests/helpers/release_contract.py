@@ -26,13 +26,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from system_calls import NOT_STOPPED, SUPPORTED, Stopped, stopped_at
 
 import dpindex as dpi
 from dpindex.accounting import ledger
 from dpindex.base.errors import InputError
 from dpindex.base.files import pack, unpack
 from dpindex.storage.journal import RELEASE_MARK, identity
+from helpers.system_calls import NOT_STOPPED, SUPPORTED, Stopped, stopped_at
 
 ROWS, DIM = 24, 8
 VECTORS = np.random.default_rng(0).uniform(-1, 1, (ROWS, DIM))

@@ -29,9 +29,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers.specs import example
 from hypothesis import given
 from hypothesis import strategies as st
-from specs import example
 
 import dpindex as dpi
 from dpindex.base.display import LowerBound, UpperBound

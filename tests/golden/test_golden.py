@@ -21,7 +21,7 @@ from dpindex.base.files import unpack
 from dpindex.mechanism.codes import codes_from_bytes
 from dpindex.race import RaceSketch
 
-GOLDEN = Path(__file__).parent / "golden"
+GOLDEN = Path(__file__).parent
 FORMATS = {2: GOLDEN / "format2"}
 FACTS = {
     number: json.loads((folder / "facts.json").read_text())

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from dpindex.base.errors import InputError
 
-_PATH = Path(__file__).resolve().parents[1] / "bench" / "fuzz" / "targets.py"
+_PATH = Path(__file__).resolve().parents[2] / "bench" / "fuzz" / "targets.py"
 _found = importlib.util.spec_from_file_location("fuzz_targets", _PATH)
 assert _found is not None
 assert _found.loader is not None

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 import typer.testing
-from documents import ROOT, blocks, inline_code, paste, prose, run_python
-from specs import folded
+from helpers.documents import COMMANDS, ROOT, blocks, inline_code, paste, prose, run_python
+from helpers.specs import folded
 
 import dpindex as dpi
 from dpindex.cli import app
@@ -25,24 +25,6 @@ PAGES = [
 ]
 TEXT = {str(page.relative_to(ROOT)): page.read_text(encoding="utf-8") for page in PAGES}
 COOKBOOK, TUTORIAL = "docs/cookbook.md", "docs/tutorial.md"
-COMMANDS = (
-    *(
-        "embed",
-        "build",
-        "privatize",
-        "add",
-        "calibrate",
-        "denoise",
-        "query",
-        "info",
-        "methods",
-        "spec",
-        "codebook",
-        "design",
-    ),
-    *("publish", "plan", "evaluate", "demo", "audit", "ledger", "serve"),
-    *("race build", "race query", "race info"),
-)
 
 
 OTHER_TOOLS = ("curl ", "pip ", "python ", "ruff ")

@@ -17,12 +17,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import oracle
 import pytest
-from oracle import DisagreementError, Oracle, Replayed, Words
+from helpers.specs import codebook, designed, example, needed
+from helpers.streams import Scripted, Seeded
 from scipy import sparse
-from specs import codebook, designed, example, needed
-from streams import Scripted, Seeded
 
 import dpindex as dpi
 import dpindex.mechanism.privatizer
@@ -38,6 +36,8 @@ from dpindex.mechanism.noise.square_wave import SquareWave
 from dpindex.mechanism.noise.symbols import CodebookResponse
 from dpindex.mechanism.projections import Projection
 from dpindex.mechanism.projections.dense import Designed
+from independent import oracle
+from independent.oracle import DisagreementError, Oracle, Replayed, Words
 
 ROWS = {row.name: row for row in dpi.methods()}
 DTYPES: dict[int, Any] = {8: np.uint8, 16: np.uint16, 32: np.uint32, 64: np.uint64}

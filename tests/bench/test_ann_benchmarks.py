@@ -16,7 +16,7 @@ import pytest
 
 import dpindex as dpi
 
-FOLDER = Path(__file__).resolve().parents[1] / "bench" / "ann_benchmarks"
+FOLDER = Path(__file__).resolve().parents[2] / "bench" / "ann_benchmarks"
 CONFIG = (FOLDER / "config.yml").read_text(encoding="utf-8")
 PACKAGE = "ann_benchmarks.algorithms"
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from test_layers import modules
 
-PROJECT = (Path(__file__).parent.parent / "pyproject.toml").read_text("utf-8")
+PROJECT = (Path(__file__).parents[2] / "pyproject.toml").read_text("utf-8")
 (OLDEST,) = re.findall(r'^requires-python = ">=(3\.\d+)"$', PROJECT, re.MULTILINE)
 
 

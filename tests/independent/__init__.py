@@ -1,0 +1,1 @@
+"""Second implementations, which share no line with the package."""
